@@ -1,0 +1,90 @@
+# Everything is relative to this folder and quoted, so that a path with spaces works.
+# Tools run as `python -m tool`: that works wherever .venv lies, whatever a script's first
+# line says.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PY := .venv/bin/python
+READY := .venv/.ready
+UV := uv==0.13.7
+
+# Errors only: pip has a warning for every package that a configured extra source lacks.
+PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
+
+# The first interpreter that really runs and is new enough (a version manager's shim may
+# exist and refuse).
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 python3.14; do \
+	"$$candidate" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$candidate"; break; }; done)
+
+# A .venv knows its own absolute path. One that was copied or moved along with the folder
+# would quietly run the code of the old place, so it counts as not there.
+SETTLED := $(shell test -x $(PY) && test "$$(cat $(READY) 2>/dev/null)" = "$$(pwd -P)" && echo yes)
+ifneq ($(SETTLED),yes)
+.PHONY: $(READY)
+endif
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: $(READY) ## make .venv from the lock file (done by the others when needed)
+
+# Always from nothing: an interrupted run leaves no stamp, and what it did leave is cleared.
+$(READY): pyproject.toml requirements.lock
+	@"$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "rove: error: needs Python 3.11 or newer; \
+	put python3.11 on the PATH or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Setting up .venv (only the first time, or when the lock file changed) ..."
+	@"$(PYTHON)" -m venv --clear .venv
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@pwd -P > $(READY)
+
+# Ctrl-C is a fine way to end a demonstration: rove then exits with 130, and make need not
+# call that an error.
+.PHONY: demo
+demo: setup ## see the best of what exists at work (Ctrl-C ends it)
+	@trap : INT; .venv/bin/rove demo || test $$? -eq 130
+
+.PHONY: test
+test: lint ## check and test everything
+	@$(PY) -m pytest -n auto --maxprocesses=4
+
+.PHONY: lint
+lint: setup ## ruff and mypy
+	@$(PY) -m ruff check --quiet
+	@$(PY) -m ruff format --check --quiet || { $(PY) -m ruff format --check; exit 1; }
+	@$(PY) -m mypy --no-error-summary
+
+.PHONY: format
+format: setup ## rewrite the code in the house format
+	@$(PY) -m ruff check --fix --quiet
+	@$(PY) -m ruff format
+
+.PHONY: soak
+soak: setup ## the tests for hours: new random examples, many more of them
+	@$(PY) -m pytest -n auto --maxprocesses=4 -m "soak or not soak" --hypothesis-profile=soak --timeout=0
+
+.PHONY: bench
+bench: setup ## measure this machine
+	@.venv/bin/rove bench language
+
+# uv comes into a throw-away place: it is needed once in a while and by nobody else. Local
+# package sources are switched off, so that the lock holds on machines that have none.
+.PHONY: lock
+lock: ## resolve the dependencies again (UPGRADE=1 takes the newest)
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
+	"$(PYTHON)" -m venv "$$place" && \
+	"$$place/bin/python" -m pip install -qq --disable-pip-version-check $(UV) && \
+	env -u UV_FIND_LINKS -u UV_INDEX -u UV_EXTRA_INDEX_URL "$$place/bin/python" -m uv pip compile \
+	pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-config \
+	--quiet --custom-compile-command "make lock" --output-file requirements.lock \
+	$(if $(UPGRADE),--upgrade)
+
+.PHONY: clean
+clean: ## remove everything that can be made again
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,31 @@
+"""`rove version`: what is running here, in the form a bug report needs."""
+
+import argparse
+import platform
+
+from rove import __version__
+from rove.cli.output import emit_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rove version`."""
+    parser.add_argument("--json", action="store_true", help="as one line of JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the versions."""
+    versions = _versions()
+    if arguments.json:
+        emit_json(versions)
+    else:
+        width = max(map(len, versions))
+        print("\n".join(f"{what:<{width}}  {which}" for what, which in versions.items()))
+    return 0
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "rove": __version__,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+    }
