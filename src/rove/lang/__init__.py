@@ -1,0 +1,61 @@
+"""The subscription language: one text for Boolean, evolving, following and ranked interest.
+
+    text ──parse──▶ tree ──normalise──▶ normal form ──▶ indexes, covers, intersects
+                     │ │                     └──canonical──▶ canonical text
+                     │ └──to_text──▶ text
+                     └──matches, explain──▶ the oracle, which judges everything else
+
+This room imports nothing of Rove's, does no I/O, reads no clock and needs no NumPy. The
+specification is `docs/language.md`; the limits are in `rove.lang.limits`.
+"""
+
+from __future__ import annotations
+
+from rove.lang.algebra import Answer, Verdict, covers, intersects
+from rove.lang.canonical import canonical, canonical_text
+from rove.lang.cases import Witness
+from rove.lang.description import Description, describe
+from rove.lang.errors import LanguageError, LimitError, PublicationError, TextError
+from rove.lang.explanation import Explanation, explain
+from rove.lang.normal import Conjunction, NormalForm, normalise
+from rove.lang.oracle import matches, score_of, truth
+from rove.lang.parser import parse
+from rove.lang.printer import to_text
+from rove.lang.ranking import Delivery, RankedWindow
+from rove.lang.schema import Schema, check_schema
+from rove.lang.selection import selected
+from rove.lang.tree import Subscription
+from rove.lang.values import admit
+
+__all__ = [
+    "Answer",
+    "Conjunction",
+    "Delivery",
+    "Description",
+    "Explanation",
+    "LanguageError",
+    "LimitError",
+    "NormalForm",
+    "PublicationError",
+    "RankedWindow",
+    "Schema",
+    "Subscription",
+    "TextError",
+    "Verdict",
+    "Witness",
+    "admit",
+    "canonical",
+    "canonical_text",
+    "check_schema",
+    "covers",
+    "describe",
+    "explain",
+    "intersects",
+    "matches",
+    "normalise",
+    "parse",
+    "score_of",
+    "selected",
+    "to_text",
+    "truth",
+]

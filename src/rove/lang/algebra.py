@@ -1,0 +1,164 @@
+"""Does one subscription cover another, do two intersect? With a proof where there is one.
+
+`covers(a, b)`: every publication that matches b matches a. `intersects(a, b)`: some
+publication matches both. Both come down to one question, asked of a *case*: a conjunction of
+sets and atoms that must hold, and of some that must not. Does any publication fit it?
+
+- Attributes are independent of each other, so a case that only has sets of attributes is
+  decided at once and exactly: strings, patterns and BETWEEN included.
+- Where values are computed (arithmetic, `t`, `me.`), ranges are narrowed and halved until a
+  publication is found or excluded for certain, within a fixed number of steps.
+
+"Yes, they intersect" and "no, it does not cover" always come with a witness that the oracle
+has checked. The other two answers are proofs by exclusion. What neither can be done for is
+"don't know"; callers treat it as "does not cover" and "may intersect", so that no
+notification is lost to it.
+
+Evolving subscriptions are compared over a stated interval of `t`, both with the same `t`, and
+an answer speaks of every moment in it. `me.` variables of two subscribers are unrelated,
+unless `same_subscriber` says that both texts belong to one. A ranked subscription is taken
+for its condition and for the publications that have a score; what it leaves out for want of
+rank only the stream decides, so it covers another for certain only if both rank alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import msgspec
+
+from rove.lang.canonical import canonical
+from rove.lang.cases import Case, Seeker, Undecided, Witness, narrowed
+from rove.lang.folding import Unknown, folded
+from rove.lang.limits import PROOF_STEPS_MAX
+from rove.lang.normal import Conjunction, meet, normalise
+from rove.lang.oracle import matches, score_of
+from rove.lang.sets import NUMBERS, ValueSet
+from rove.lang.tree import Literal, Me, Node, Subscription, Time, rebuilt
+from rove.lang.values import next_number
+
+FOREVER_S = 1e9
+"""The end of the interval of `t` where none is stated: about 32 years."""
+
+
+class Verdict(Enum):
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "don't know"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The verdict and, where it was found by example, the example."""
+
+    verdict: Verdict
+    witness: Witness | None = None
+
+
+def intersects(
+    a: Subscription,
+    b: Subscription,
+    *,
+    during: tuple[float, float] = (0.0, FOREVER_S),
+    same_subscriber: bool = False,
+) -> Answer:
+    """Can some publication match both, at some `t` of `during`?"""
+    a, b = _owned(a, "a"), _owned(b, "a" if same_subscriber else "b")
+    seeker = Seeker(lambda w: _delivered(a, w) and _delivered(b, w), PROOF_STEPS_MAX)
+    everything = _everything(during)
+    pairs = ((everything.within(one), other) for one in _wanted(a) for other in _wanted(b))
+    cases = (case.within(other) for case, other in pairs if case is not None)
+    try:
+        witness = seeker.find(case for case in cases if case is not None)
+    except Undecided:
+        return Answer(Verdict.UNKNOWN)
+    return Answer(Verdict.NO) if witness is None else Answer(Verdict.YES, witness)
+
+
+def covers(
+    a: Subscription,
+    b: Subscription,
+    *,
+    during: tuple[float, float] = (0.0, FOREVER_S),
+    same_subscriber: bool = False,
+) -> Answer:
+    """Does every publication that matches b match a, at every `t` of `during`?"""
+    rank_decides = a.rank is not None and not _alike(a, b)
+    a, b = _owned(a, "a"), _owned(b, "a" if same_subscriber else "b")
+    seeker = Seeker(lambda w: _delivered(b, w) and not _delivered(a, w), PROOF_STEPS_MAX)
+    wanted = _wanted(b)
+    try:
+        cases = [c for one in wanted for c in _left_over(during, one, _wanted(a), seeker)]
+        witness = seeker.find(cases)
+    except Undecided:
+        return Answer(Verdict.UNKNOWN)
+    if witness is not None:
+        return Answer(Verdict.NO, witness)
+    return Answer(Verdict.UNKNOWN if rank_decides and wanted else Verdict.YES)
+
+
+def _left_over(
+    during: tuple[float, float],
+    wanted: Conjunction,
+    taken: tuple[Conjunction, ...],
+    seeker: Seeker,
+) -> Iterator[Case]:
+    """The parts of `wanted` that none of `taken` matches, as far as can be seen at once."""
+    waiting = [(_everything(during).within(wanted), 0)]
+    while waiting:
+        seeker.step()
+        case, index = waiting.pop()
+        case = narrowed(case) if case is not None else None
+        if case is None:
+            continue
+        if index == len(taken):
+            yield case
+            continue
+        common = case.within(taken[index])
+        if common is None or narrowed(common) is None:
+            waiting.append((case, index + 1))
+        else:
+            waiting += [(part, index + 1) for part in case.outside(taken[index])]
+
+
+def _everything(during: tuple[float, float]) -> Case:
+    start_s, end_s = during
+    return Case({Time(): ValueSet(((float(start_s), next_number(float(end_s))),))})
+
+
+def _wanted(subscription: Subscription) -> tuple[Conjunction, ...]:
+    """What a publication must fulfil to be delivered: the condition, and to have a score."""
+    conjunctions = normalise(subscription).conjunctions
+    if subscription.rank is None:
+        return conjunctions
+    try:
+        score = folded(subscription.rank.score)
+    except Unknown:
+        return ()
+    if isinstance(score, Literal):
+        return conjunctions
+    met = (meet(conjunction, Conjunction({score: NUMBERS})) for conjunction in conjunctions)
+    return tuple(conjunction for conjunction in met if conjunction is not None)
+
+
+def _delivered(subscription: Subscription, witness: Witness) -> bool:
+    at = (witness.publication, witness.t, witness.me)
+    if not matches(subscription, *at):
+        return False
+    return subscription.rank is None or score_of(subscription, *at) is not None
+
+
+def _alike(a: Subscription, b: Subscription) -> bool:
+    """True if two ranked subscriptions keep the same window of the same publications."""
+    return msgspec.structs.replace(canonical(a), select=None) == msgspec.structs.replace(
+        canonical(b), select=None
+    )
+
+
+def _owned(subscription: Subscription, owner: str) -> Subscription:
+    """The subscription with `me.x` read as `me.owner.x`, so that two subscribers differ."""
+
+    def own(node: Node) -> Node:
+        return Me((owner, *node.path)) if isinstance(node, Me) else node
+
+    return rebuilt(subscription, own)

@@ -1,0 +1,545 @@
+"""Cases: what must hold and what must not, and the search for a publication that fits.
+
+The working part of `covers` and `intersects` (see `rove.lang.algebra` for the idea). A case
+has a set of values for each variable and for each computed subject, atoms that must be TRUE
+and requirements that must not be. `narrowed` draws conclusions until nothing new follows, and
+notices contradictions; `Seeker` tries candidates and halves ranges in between.
+
+Cost: one step is some 50 µs for a handful of variables; the number of steps is limited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias, cast
+
+import msgspec
+
+from rove.lang.bounds import Enclosure, Ranges, enclose, surely_at_most, surely_less
+from rove.lang.normal import Conjunction, negated_comparator, settle_nesting
+from rove.lang.patterns import TooHard
+from rove.lang.sets import (
+    COMPARABLE,
+    EMPTY,
+    EVERYTHING,
+    LOWEST,
+    NUMBERS,
+    STRINGS,
+    ValueSet,
+    after,
+    complement,
+    example,
+    intersection,
+    is_empty,
+    is_subset,
+    spans_of,
+)
+from rove.lang.tree import (
+    Attribute,
+    Call,
+    Comparator,
+    Comparison,
+    Kind,
+    Literal,
+    Me,
+    Time,
+    ValueNode,
+    kind_of,
+    walk,
+)
+from rove.lang.values import CARRIED, Path, next_number, previous_number
+
+Membership: TypeAlias = tuple[ValueNode, ValueSet]
+Requirement: TypeAlias = Comparison | Membership
+Sets: TypeAlias = dict[ValueNode, ValueSet]
+
+_VARIABLES: Final = (Attribute, Me, Time)
+_ROUNDS_MAX: Final = 3
+"""Narrowing passes over the atoms of one case: a chain of two bounds needs two."""
+_NARROW: Final = 1e-9
+"""Ranges that differ by less, on a logarithmic scale, are not halved any more."""
+_INFINITY: Final = math.inf
+_IMPLIED_BY: Final[dict[Comparator, tuple[Comparator, ...]]] = {
+    "=": ("=",),
+    "!=": ("!=", "<", ">"),
+    "<": ("<",),
+    "<=": ("<=", "<"),
+    ">": (">",),
+    ">=": (">=", ">"),
+}
+"""Not `=` for `<=`: booleans can be equal, but have no order."""
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """A publication, a moment and the subscribers' states that prove an answer."""
+
+    publication: dict[str, object]
+    t: float = 0.0
+    me: dict[str, object] = {}
+    """The state of subscriber "a" and of subscriber "b"; of "a" alone if they are the same."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """`sets` and `atoms` must hold, `fails` must not be TRUE (FALSE or UNKNOWN will do)."""
+
+    sets: Sets
+    atoms: frozenset[Comparison] = frozenset()
+    fails: tuple[Requirement, ...] = ()
+
+    def with_set(self, subject: ValueNode, allowed: ValueSet) -> Case | None:
+        """This case, `subject` further restricted; None if nothing is left of it."""
+        left = intersection(self.sets.get(subject, EVERYTHING), allowed)
+        return None if left == EMPTY else self._replacing(subject, left)
+
+    def _replacing(self, subject: ValueNode, allowed: ValueSet) -> Case:
+        return Case({**self.sets, subject: allowed}, self.atoms, self.fails)
+
+    def with_atom(self, atom: Comparison) -> Case:
+        return Case(self.sets, self.atoms | {atom}, self.fails)
+
+    def failing(self, requirement: Requirement) -> Case:
+        return Case(self.sets, self.atoms, (*self.fails, requirement))
+
+    def within(self, conjunction: Conjunction) -> Case | None:
+        """The part of this case that matches `conjunction`."""
+        case: Case | None = Case(self.sets, self.atoms | conjunction.atoms, self.fails)
+        for subject, allowed in conjunction.sets.items():
+            case = case.with_set(subject, allowed) if case is not None else None
+        return case
+
+    def outside(self, conjunction: Conjunction) -> Iterator[Case]:
+        """Parts, none overlapping another, that together do not match `conjunction`."""
+        case: Case | None = self
+        for subject, allowed in conjunction.sets.items():
+            if case is None:
+                return
+            if isinstance(subject, _VARIABLES):
+                parts = (case.with_set(subject, rest) for rest in complement(allowed))
+                yield from (part for part in parts if part is not None)
+            else:
+                yield case.failing((subject, allowed))
+            case = case.with_set(subject, allowed)
+        for atom in conjunction.atoms:
+            if case is not None:
+                yield case.failing(atom)
+                case = case.with_atom(atom)
+
+
+# -- drawing conclusions ----------------------------------------------------------------
+
+
+def narrowed(case: Case) -> Case | None:
+    """`case` with all that follows from it; None if nothing can fit it."""
+    found = _typed(case)
+    if found is None:
+        return None
+    sets = settle_nesting(found.sets)
+    if sets is None or any(is_empty(allowed) for allowed in sets.values()):
+        return None
+    found = _settled_fails(Case(sets, found.atoms, found.fails))
+    for _ in range(_ROUNDS_MAX):
+        if found is None or not (found.atoms or _computed_subjects(found)):
+            return found
+        before = found.sets
+        found = _bounded(found)
+        if found is not None and found.sets == before:
+            break
+    return None if found is None or _contradictory(found) else found
+
+
+def ranges_of(sets: Sets) -> dict[ValueNode, tuple[float, float]]:
+    """The range of every variable that is surely a number."""
+    return {
+        variable: (allowed.numbers[0][0], previous_number(allowed.numbers[-1][1]))
+        for variable, allowed in sets.items()
+        if isinstance(variable, _VARIABLES)
+        and allowed.numbers
+        and not (allowed.strings or allowed.facts)
+    }
+
+
+def _typed(case: Case) -> Case | None:
+    """What must hold has a value, so what it is computed from has the right type."""
+    found: Case | None = case
+    for variable, kind in _types_asked(case):
+        found = found.with_set(variable, kind) if found is not None else None
+    return found
+
+
+def _types_asked(case: Case) -> Iterator[tuple[ValueNode, ValueSet]]:
+    for subject in _computed_subjects(case):
+        yield from _types_inside(subject)
+    for atom in case.atoms:
+        for side, other in ((atom.left, atom.right), (atom.right, atom.left)):
+            if isinstance(side, _VARIABLES):
+                kinds = {Kind.NUMBER: NUMBERS, Kind.STRING: STRINGS}
+                yield side, kinds.get(kind_of(other), COMPARABLE)
+            else:
+                yield from _types_inside(side)
+
+
+def _types_inside(node: ValueNode) -> Iterator[tuple[ValueNode, ValueSet]]:
+    kind = STRINGS if isinstance(node, Call) and node.name == "lower" else NUMBERS
+    return ((part, kind) for part in walk(node) if isinstance(part, _VARIABLES))
+
+
+def _computed_subjects(case: Case) -> list[ValueNode]:
+    return [subject for subject in case.sets if not isinstance(subject, _VARIABLES)]
+
+
+def _settled_fails(case: Case) -> Case | None:
+    """Turn what must not be TRUE into what must be FALSE, where it surely has a value."""
+    ranges = ranges_of(case.sets)
+    found = Case(case.sets, case.atoms)
+    for requirement in case.fails:
+        if isinstance(requirement, Comparison):
+            settled = _failed_atom(found, requirement, ranges)
+        else:
+            settled = _failed_membership(found, requirement, ranges)
+        if settled is None:
+            return None
+        found = settled
+    return found
+
+
+def _failed_atom(case: Case, atom: Comparison, ranges: Ranges) -> Case | None:
+    implying = _IMPLIED_BY[atom.comparator]
+    if any(Comparison(comparator, atom.left, atom.right) in case.atoms for comparator in implying):
+        return None
+    if enclose(atom.left, ranges).sure and enclose(atom.right, ranges).sure:
+        opposite = negated_comparator(atom.comparator)
+        return case.with_atom(Comparison(opposite, atom.left, atom.right))
+    return case.failing(atom)
+
+
+def _failed_membership(case: Case, requirement: Membership, ranges: Ranges) -> Case | None:
+    subject, allowed = requirement
+    present = case.sets.get(subject)
+    if present is not None and is_subset(present, allowed):
+        return None
+    if enclose(subject, ranges).sure:
+        return case.with_set(subject, ValueSet(complement(allowed)[0].numbers))
+    return case.failing(requirement)
+
+
+def _bounded(case: Case) -> Case | None:
+    """Every range narrowed by every atom; None where an enclosure excludes what must hold."""
+    found: Case | None = case
+    for subject in _computed_subjects(case):
+        around = enclose(subject, ranges_of(case.sets))
+        if found is not None and found.sets[subject].numbers:
+            span = (around.low, next_number(around.high))
+            found = found.with_set(subject, ValueSet((span,)))
+    for atom in case.atoms:
+        if found is None:
+            return None
+        found = _bounded_by(found, atom)
+    return found
+
+
+def _bounded_by(case: Case, atom: Comparison) -> Case | None:
+    if atom.comparator == "=" and {type(atom.left), type(atom.right)} <= {Attribute, Me}:
+        equal = case.with_set(atom.left, case.sets.get(atom.right, EVERYTHING))
+        return equal and equal.with_set(atom.right, equal.sets[atom.left])
+    ranges = ranges_of(case.sets)
+    left, right = enclose(atom.left, ranges), enclose(atom.right, ranges)
+    if _are_numbers(atom, ranges) and not _possible(atom.comparator, left, right):
+        return None
+    found: Case | None = case
+    if atom.left in ranges and _is_numeric(atom.right, ranges):
+        found = case.with_set(atom.left, _side(atom.comparator, right))
+    if found is not None and atom.right in ranges and _is_numeric(atom.left, ranges):
+        mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+        comparator = mirrored.get(atom.comparator, atom.comparator)
+        found = found.with_set(atom.right, _side(comparator, left))
+    return found
+
+
+def _is_numeric(node: ValueNode, ranges: Ranges) -> bool:
+    """True if `node` is a number wherever it has a value."""
+    return node in ranges or kind_of(node) is Kind.NUMBER
+
+
+def _are_numbers(atom: Comparison, ranges: Ranges) -> bool:
+    return _is_numeric(atom.left, ranges) and _is_numeric(atom.right, ranges)
+
+
+def _possible(comparator: str, left: Enclosure, right: Enclosure) -> bool:
+    match comparator:
+        case "<":
+            return left.low < right.high
+        case "<=":
+            return left.low <= right.high
+        case ">":
+            return left.high > right.low
+        case ">=":
+            return left.high >= right.low
+        case "=":
+            return left.low <= right.high and right.low <= left.high
+        case _:
+            return not (left.low == left.high == right.low == right.high)
+
+
+def _side(comparator: str, other: Enclosure) -> ValueSet:
+    """The numbers x for which `x comparator other` is possible."""
+    low: float | int = LOWEST
+    high: float | int = _INFINITY
+    if comparator in (">=", "="):
+        low = other.low
+    if comparator == ">":
+        low = next_number(other.low)
+    if comparator in ("<=", "="):
+        high = next_number(other.high)
+    if comparator == "<":
+        high = other.high
+    return ValueSet(((low, high),)) if low < high else EMPTY
+
+
+def _contradictory(case: Case) -> bool:
+    """True if a lower bound of some value lies above an upper bound of the same value."""
+    ranges = ranges_of(case.sets)
+    lowers = [atom for atom in case.atoms if atom.comparator in (">", ">=", "=")]
+    uppers = [atom for atom in case.atoms if atom.comparator in ("<", "<=", "=")]
+    for lower in lowers:
+        for upper in uppers:
+            if lower is upper or lower.left != upper.left:
+                continue
+            strict = lower.comparator == ">" or upper.comparator == "<"
+            if surely_less(upper.right, lower.right, ranges) or (
+                strict and surely_at_most(upper.right, lower.right, ranges)
+            ):
+                return True
+    different = {(a.left, a.right) for a in case.atoms if a.comparator == "!="}
+    return any((a.left, a.right) in different for a in case.atoms if a.comparator == "=")
+
+
+# -- searching --------------------------------------------------------------------------
+
+
+class Undecided(Exception):
+    """The steps are used up, or a string between many patterns was too hard to find."""
+
+
+class Seeker:
+    """Looks for a witness that `accepts` approves of, within a number of steps."""
+
+    def __init__(self, accepts: Callable[[Witness], bool], steps: int) -> None:
+        self.accepts = accepts
+        self.steps_left = steps
+
+    def step(self) -> None:
+        self.steps_left -= 1
+        if self.steps_left < 0:
+            raise Undecided
+
+    def find(self, cases: Iterable[Case]) -> Witness | None:
+        """A witness for one of `cases`; None if surely none has any; else raises Undecided."""
+        waiting = deque(cases)
+        first_round = len(waiting)
+        undecided = False
+        while waiting:
+            self.step()
+            case = narrowed(waiting.popleft())
+            first_round -= 1
+            if case is None:
+                continue
+            witness = self._tried(case, thoroughly=first_round >= 0)
+            if witness is not None:
+                return witness
+            halves = _halves(case)
+            undecided = undecided or not halves
+            waiting.extend(halves)
+        if undecided:
+            raise Undecided
+        return None
+
+    def _tried(self, case: Case, *, thoroughly: bool) -> Witness | None:
+        if not _is_computed(case):
+            return self._checked(case, _simplest)
+        choices = _CHOICES if thoroughly else _CHOICES[:2]
+        for choose_time in choices if Time() in _involved(case) else choices[:1]:
+            for choose in choices:
+                witness = self._checked(_at_time(case, choose_time), choose)
+                if witness is not None:
+                    return witness
+        return None
+
+    def _checked(self, case: Case | None, choose: Choice) -> Witness | None:
+        """The candidate that `choose` makes of `case`, if it is one in truth."""
+        try:
+            witness = _candidate(case, choose) if case is not None else None
+        except (LookupError, TooHard):
+            return None
+        return witness if witness is not None and self.accepts(witness) else None
+
+
+Hints: TypeAlias = list[object]
+Choice: TypeAlias = Callable[[ValueSet, Hints], object]
+
+
+def _simplest(allowed: ValueSet, hints: Hints) -> object:
+    return next((hint for hint in hints if hint in allowed), None) or example(allowed)
+
+
+def _lowest(allowed: ValueSet, _: Hints) -> object:
+    return allowed.numbers[0][0] if allowed.numbers else example(allowed)
+
+
+def _highest(allowed: ValueSet, _: Hints) -> object:
+    return previous_number(allowed.numbers[-1][1]) if allowed.numbers else example(allowed)
+
+
+def _middle(allowed: ValueSet, _: Hints) -> object:
+    if not allowed.numbers:
+        return example(allowed)
+    middle = _between(allowed.numbers[0][0], previous_number(allowed.numbers[-1][1]))
+    return middle if middle in allowed else example(allowed)
+
+
+_CHOICES: Final[tuple[Choice, ...]] = (_simplest, _middle, _lowest, _highest)
+
+
+def _at_time(case: Case, choose: Choice) -> Case | None:
+    t = Time()
+    return narrowed(_fixed(case, t, choose(case.sets[t], []))) if t in case.sets else case
+
+
+def _fixed(case: Case, variable: ValueNode, value: object) -> Case:
+    """`case` with `variable` at one value."""
+    if isinstance(value, bool) or value is None or value is CARRIED:
+        return Case({**case.sets, variable: _fact(value)}, case.atoms, case.fails)
+    spans = spans_of([value])
+    point = ValueSet(strings=spans) if isinstance(value, str) else ValueSet(spans)
+    return Case({**case.sets, variable: point}, case.atoms, case.fails)
+
+
+def _fact(value: object) -> ValueSet:
+    return next(ValueSet(facts=fact) for fact in (1, 2, 4, 8) if value in ValueSet(facts=fact))
+
+
+def _candidate(case: Case, choose: Choice) -> Witness | None:
+    """One value for each variable, those that are computed with first; None on the way out."""
+    hints = _hints(case)
+    values: dict[ValueNode, object] = {}
+    involved = _involved(case)
+    for variable in sorted(_variables(case), key=lambda v: v not in involved):
+        value = choose(case.sets.get(variable, EVERYTHING), hints.get(variable, []))
+        values[variable] = value
+        if variable in involved:
+            following = narrowed(_fixed(case, variable, value))
+            if following is None:
+                return None
+            case = following
+    return _witness(values)
+
+
+def _witness(values: dict[ValueNode, object]) -> Witness:
+    publication: dict[str, object] = {}
+    me: dict[str, object] = {}
+    t = 0.0
+    deepest_first = sorted(values.items(), key=lambda item: -len(getattr(item[0], "path", ())))
+    for variable, value in deepest_first:
+        if isinstance(variable, Attribute):
+            _place(publication, variable.path, value)
+        elif isinstance(variable, Me):
+            _place(me, variable.path, value)
+        else:
+            t = float(cast(float, value))
+    return Witness(publication, t, me)
+
+
+def _place(values: dict[str, object], path: Path, value: object) -> None:
+    """Put `value` where `path` leads, making objects on the way; None is left out."""
+    if value is None:
+        return
+    inner = values
+    for name in path[:-1]:
+        found = inner.setdefault(name, {})
+        if not isinstance(found, dict):
+            return
+        inner = found
+    inner.setdefault(path[-1], {} if value is CARRIED else value)
+
+
+def _is_computed(case: Case) -> bool:
+    return bool(case.atoms or case.fails or _computed_subjects(case))
+
+
+def _computed(case: Case) -> Iterator[ValueNode]:
+    """Every value that is computed with in this case."""
+    yield from _computed_subjects(case)
+    for atom in case.atoms:
+        yield from (atom.left, atom.right)
+    for requirement in case.fails:
+        if isinstance(requirement, Comparison):
+            yield from (requirement.left, requirement.right)
+        else:
+            yield requirement[0]
+
+
+def _involved(case: Case) -> dict[ValueNode, None]:
+    """The variables that are computed with, `t` first."""
+    found = [v for node in _computed(case) for v in walk(node) if isinstance(v, _VARIABLES)]
+    return dict.fromkeys(sorted(found, key=lambda v: not isinstance(v, Time)))
+
+
+def _variables(case: Case) -> dict[ValueNode, None]:
+    known = [subject for subject in case.sets if isinstance(subject, _VARIABLES)]
+    return dict.fromkeys([*_involved(case), *known])
+
+
+def _hints(case: Case) -> dict[ValueNode, Hints]:
+    """Values worth trying for a variable: the place a distance is taken from, a lower case."""
+    found: dict[ValueNode, Hints] = {}
+    for part in (part for node in _computed(case) for part in walk(node)):
+        if isinstance(part, Call) and part.name == "distance":
+            for one, other in ((0, 2), (1, 3), (2, 0), (3, 1)):
+                constant = part.arguments[other]
+                if isinstance(constant, Literal):
+                    found.setdefault(part.arguments[one], []).append(constant.value)
+        elif isinstance(part, Call) and part.name == "lower":
+            found.setdefault(part.arguments[0], []).extend(_examples(case, part))
+    return found
+
+
+def _examples(case: Case, subject: ValueNode) -> Hints:
+    """A value that `subject` must or may have, as far as sets tell."""
+    wanted = [case.sets.get(subject, STRINGS)]
+    for requirement in case.fails:
+        if isinstance(requirement, tuple) and requirement[0] == subject:
+            wanted = [intersection(w, r) for w in wanted for r in complement(requirement[1])]
+    return [example(one) for one in wanted if not is_empty(one)]
+
+
+def _halves(case: Case) -> list[Case]:
+    """Two cases that together are `case`, or none if halving would not help."""
+    involved = _involved(case)
+    for variable in involved:
+        allowed = case.sets.get(variable, EVERYTHING)
+        if allowed.numbers and (allowed.strings or allowed.facts):
+            rest = ValueSet((), allowed.strings, allowed.fitting, allowed.missing, allowed.facts)
+            kinds = (ValueSet(allowed.numbers), rest)
+            return [Case({**case.sets, variable: k}, case.atoms, case.fails) for k in kinds]
+    ranges = ranges_of(case.sets)
+    widths = {v: _scale(ranges[v][1]) - _scale(ranges[v][0]) for v in involved if v in ranges}
+    widest = max(widths, key=lambda v: widths[v], default=None)
+    if widest is None or widths[widest] < _NARROW:
+        return []
+    cut = _between(*ranges[widest])
+    sides = (ValueSet(((LOWEST, after(cut)),)), ValueSet(((after(cut), _INFINITY),)))
+    halves = [case.with_set(widest, side) for side in sides]
+    return [half for half in halves if half is not None] if None not in halves else []
+
+
+def _scale(value: float) -> float:
+    """A logarithmic scale through zero, so that ranges without end are halved sensibly."""
+    return math.copysign(math.log2(1 + abs(value)), value)
+
+
+def _between(low: float, high: float) -> float:
+    """The middle of a range on that scale."""
+    middle = (_scale(low) + _scale(high)) / 2
+    value = math.copysign(2.0 ** min(abs(middle), 1023.0) - 1, middle)
+    return min(max(value, low), previous_number(high)) if low < high else low

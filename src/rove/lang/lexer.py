@@ -1,0 +1,117 @@
+"""Texts to tokens.
+
+A token is a plain string: the text of a name, a number, a string or a sign. Places are not
+kept, because only a refusal needs them; `span` finds them again by reading once more. That
+halves the time of the texts that are fine, which is nearly all of them.
+
+Refused here, before anything else looks: a text over the length limit, and characters that
+a reader cannot see or that change what he sees (controls, lone surrogates, characters that
+turn the direction of writing).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rove.lang.errors import LimitError, TextError
+from rove.lang.limits import TEXT_BYTES_MAX
+
+_SEGMENT = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
+_TOKEN = re.compile(
+    rf"{_SEGMENT}(?:\.{_SEGMENT})*"  # a name, dots included
+    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"  # a number
+    r"|'(?:[^']|'')*'"  # a string
+    r"|<=|>=|!=|<>"
+    r"|[^ \t\r\n]"  # any other character alone: a sign, or an error for the parser to explain
+)
+_COMMENT_OR_QUOTED = re.compile(r"'(?:[^']|'')*'|`(?:[^`]|``)+`|--[^\n]*")
+_FORBIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls, but for tab and line ends
+    "\ud800-\udfff"  # halves of surrogate pairs
+    "\u202a-\u202e\u2066-\u2069]"  # direction overrides: the text would not read as it stands
+)
+_NAMELESS = {0x00: "NULL", 0x08: "BACKSPACE", 0x1B: "ESCAPE", 0x7F: "DELETE"}
+
+END = ""
+"""The token after the last one."""
+
+
+def tokens_of(text: str) -> list[str]:
+    """The tokens of `text`, END at the end; refuses only what no parser should see."""
+    _refuse_long(text)
+    if not text.isprintable():
+        _refuse_forbidden(text)
+    found = _TOKEN.findall(_without_comments(text) if "--" in text else text)
+    found.append(END)
+    return found
+
+
+def span(text: str, index: int) -> tuple[int, int]:
+    """Where token `index` stands in `text`; the end of the text for the END token."""
+    for position, match in enumerate(_TOKEN.finditer(_without_comments(text))):
+        if position == index:
+            return match.span()
+    end = len(text.rstrip())
+    return end, end
+
+
+def is_name(token: str) -> bool:
+    """True for a bare or quoted name, keywords included."""
+    return token[:1] == "`" != token or token[:1].isalpha() or token[:1] == "_"
+
+
+def segments_of(name: str) -> tuple[str, ...]:
+    """The parts of a name between its dots, without their backticks."""
+    if "`" not in name:
+        return tuple(name.split("."))
+    found = re.findall(_SEGMENT, name)
+    return tuple(s[1:-1].replace("``", "`") if s[0] == "`" else s for s in found)
+
+
+def character_name(character: str) -> str:
+    """U+XXXX and the official name, for diagnostics."""
+    point = ord(character)
+    name = unicodedata.name(character, _NAMELESS.get(point, "a control character"))
+    return f"U+{point:04X} {name}"
+
+
+def forbidden_in(text: str) -> bool:
+    """True if `text` could not be written inside a subscription, not even in quotes."""
+    return not text.isprintable() and _FORBIDDEN.search(text) is not None
+
+
+def _refuse_long(text: str) -> None:
+    size = len(text)
+    if size <= TEXT_BYTES_MAX and not text.isascii():
+        size = len(text.encode(errors="surrogatepass"))
+    if size > TEXT_BYTES_MAX:
+        raise LimitError(
+            f"the text has {size:,} bytes; at most {TEXT_BYTES_MAX:,} are read",
+            text[:TEXT_BYTES_MAX],
+            0,
+            hint="split it into several subscriptions",
+        )
+
+
+def _refuse_forbidden(text: str) -> None:
+    match = _FORBIDDEN.search(text)
+    if match is not None:
+        raise TextError(
+            f"{character_name(match.group())} may not stand in a subscription",
+            text,
+            match.start(),
+            hint="remove it; tabs and line ends are fine between words",
+        )
+
+
+def _without_comments(text: str) -> str:
+    """`text` with every `-- comment` blanked out, so that all places stay the same."""
+    if "--" not in text:
+        return text
+
+    def blank(match: re.Match[str]) -> str:
+        found = match.group()
+        return " " * len(found) if found.startswith("--") else found
+
+    return _COMMENT_OR_QUOTED.sub(blank, text)

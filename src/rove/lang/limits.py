@@ -1,0 +1,46 @@
+"""Every limit of the subscription language, in one place.
+
+A subscription arrives from a stranger, so its cost is bounded before anything is
+allocated for it. Each limit is checked while the text is read, and each has a test
+that stands on it and one that steps over it (`tests/lang/test_limits.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TEXT_BYTES_MAX: Final = 8 * 1024
+"""Length of a text in UTF-8. Long enough for a polygon written as ORs, short enough to
+travel in one MQTT user property and to be read in about a millisecond."""
+
+DEPTH_MAX: Final = 32
+"""Open parentheses at one place, and nodes on the longest path through the tree. Every
+later pass may recurse without fear of the interpreter's stack."""
+
+PREDICATES_MAX: Final = 256
+"""Comparisons, BETWEENs, INs, LIKEs, text tests, IS NULLs and bare booleans in one text."""
+
+IN_LITERALS_MAX: Final = 1024
+"""Literals in one IN list."""
+
+CONJUNCTIONS_MAX: Final = 64
+"""Conjunctions in the normal form; what a matcher stores for one subscription."""
+
+CONJUNCTIONS_WHILE_NORMALISING_MAX: Final = 4 * CONJUNCTIONS_MAX
+"""How far an intermediate product may grow before merging brings it down again."""
+
+RANK_K_MAX: Final = 10_000
+"""The k of a top-k/w subscription: how many publications its window must keep ranked."""
+
+INTEGER_MIN: Final = -(2**63)
+INTEGER_MAX: Final = 2**63 - 1
+"""Integers are 64 bits wide, in texts, in publications and in arithmetic."""
+
+NAME_SEGMENTS_MAX: Final = DEPTH_MAX
+"""Dots in an attribute's name: how deep it may reach into nested objects."""
+
+PROOF_STEPS_MAX: Final = 1_000
+"""Boxes that `covers` and `intersects` examine before they answer "don't know"."""
+
+AUTOMATON_STATES_MAX: Final = 5_000
+"""States that the search for a string between several patterns may visit."""

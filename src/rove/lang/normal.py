@@ -1,0 +1,482 @@
+"""The normal form: a disjunction of conjunctions, each attribute's predicates merged.
+
+Only TRUE matches, so the normal form keeps no UNKNOWN: NOT is pushed down to the predicates
+(where three-valued logic allows it: NOT a < 3 is a >= 3, both UNKNOWN for a string), and from
+there on a predicate is simply the set of values for which it is TRUE. A conjunction holds
+
+- `sets`: for each subject, the values it may have. A subject is nearly always an attribute;
+  it may be any value that is compared with constants, such as `lower(a)` or `distance(…)`;
+- `atoms`: comparisons in which both sides vary, such as `x >= t - 3` or `a < b`.
+
+Indexes, `covers`, `intersects` and the canonical text are all built on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+import msgspec
+
+from rove.lang.errors import LimitError
+from rove.lang.folding import Unknown, folded
+from rove.lang.limits import CONJUNCTIONS_MAX, CONJUNCTIONS_WHILE_NORMALISING_MAX
+from rove.lang.oracle import NO_STATE, Publication, State, compare, value_of
+from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
+from rove.lang.printer import to_text
+from rove.lang.sets import (
+    ALL_STRINGS,
+    EMPTY,
+    EVERYTHING,
+    IS_CARRIED,
+    IS_FALSE,
+    IS_NULL,
+    IS_TRUE,
+    LOWEST,
+    NULL,
+    OBJECT,
+    PRESENT,
+    TOP,
+    Bound,
+    Spans,
+    ValueSet,
+    after,
+    complement,
+    intersection,
+    is_empty,
+    is_subset,
+    prefix_span,
+    spans_of,
+    union,
+)
+from rove.lang.tree import (
+    And,
+    Attribute,
+    Between,
+    Comparator,
+    Comparison,
+    Condition,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Me,
+    Not,
+    Or,
+    Subscription,
+    TextTest,
+    ValueNode,
+    walk,
+)
+from rove.lang.values import look_up
+
+_INFINITY = float("inf")
+_NEGATED: dict[Comparator, Comparator] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+}
+_MIRRORED: dict[Comparator, Comparator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+_TEXT_PATTERNS = {"startswith": starts_with, "endswith": ends_with, "contains": contains}
+
+
+class Conjunction(msgspec.Struct, frozen=True):
+    """All of `sets` and all of `atoms` hold; with neither, everything matches."""
+
+    sets: Mapping[ValueNode, ValueSet] = {}
+    atoms: frozenset[Comparison] = frozenset()
+
+
+class NormalForm(msgspec.Struct, frozen=True):
+    """One of `conjunctions` holds; without any, nothing matches."""
+
+    conjunctions: tuple[Conjunction, ...]
+
+
+_ALWAYS = Conjunction()
+
+
+def normalise(subscription: Subscription) -> NormalForm:
+    """The normal form of the condition; LimitError if it has too many conjunctions."""
+    condition = subscription.condition
+    try:
+        found = _disjunction(condition, False)
+    except _TooMany:
+        _refuse(condition, CONJUNCTIONS_WHILE_NORMALISING_MAX)
+    if len(found) == 1:
+        found = _pruned(found)
+    elif found:
+        found = _absorbed(_merged(_pruned(found)))
+    if len(found) > CONJUNCTIONS_MAX:
+        _refuse(condition, len(found))
+    return NormalForm(tuple(found))
+
+
+def holds(form: NormalForm, publication: Publication, t: float = 0.0, me: State = NO_STATE) -> bool:
+    """True if `form` matches: the normal form's own meaning, to be tested against the oracle."""
+
+    def value(node: ValueNode) -> object:
+        if isinstance(node, Attribute):
+            return look_up(publication, node.path)
+        if isinstance(node, Me):
+            return look_up(me, node.path)
+        return value_of(node, publication, t, me)
+
+    return any(
+        all(value(subject) in allowed for subject, allowed in conjunction.sets.items())
+        and all(
+            compare(
+                atom.comparator,
+                value_of(atom.left, publication, t, me),
+                value_of(atom.right, publication, t, me),
+            )
+            for atom in conjunction.atoms
+        )
+        for conjunction in form.conjunctions
+    )
+
+
+def negated_comparator(comparator: Comparator) -> Comparator:
+    return _NEGATED[comparator]
+
+
+# -- from the tree ----------------------------------------------------------------------
+
+
+class _TooMany(Exception):
+    """The product of two disjunctions outgrew what may be held while normalising."""
+
+
+def _refuse(condition: Condition, count: int) -> None:
+    text = to_text(condition)
+    raise LimitError(
+        f"the normal form has {count} conjunctions or more; {CONJUNCTIONS_MAX} are kept",
+        text,
+        0,
+        len(text),
+        "split it into several subscriptions, or write ORs of one attribute as IN",
+    )
+
+
+def _disjunction(node: Condition, negated: bool) -> list[Conjunction]:
+    """The conjunctions of `node`, or of NOT `node`."""
+    kind = type(node)
+    if kind is Comparison:
+        return _comparison(node, negated)  # type: ignore[arg-type]
+    if kind is Between:
+        return _between(node, negated)  # type: ignore[arg-type]
+    match node:
+        case Not(operand=operand):
+            return _disjunction(operand, not negated)
+        case And(operands=operands):
+            return _any_of(operands, True) if negated else _all_of(operands, False)
+        case Or(operands=operands):
+            return _all_of(operands, True) if negated else _any_of(operands, False)
+        case In(value=value, items=items, negated=inner):
+            return _on(value, _in_set(items, negated is not inner))
+        case Like(value=value, pattern=written, escape=escape, negated=inner):
+            return _on(value, _pattern_set(like_pattern(written, escape), negated is not inner))
+        case TextTest(name=name, value=value, text=text):
+            return _on(value, _pattern_set(_TEXT_PATTERNS[name](text), negated))
+        case IsNull(value=value, negated=inner):
+            return _on(value, PRESENT if negated is not inner else NULL)
+        case Literal(value=value):
+            return [_ALWAYS] if value is not negated else []
+        case Attribute() | Me():
+            return _on(node, ValueSet(facts=IS_FALSE if negated else IS_TRUE))
+        case _:
+            raise TypeError(f"{node!r} is no condition")
+
+
+def _all_of(operands: Iterable[Condition], negated: bool) -> list[Conjunction]:
+    """The product: simple operands first into one conjunction, then the disjunctions."""
+    sets: dict[ValueNode, ValueSet] = {}
+    atoms: set[Comparison] = set()
+    products: list[list[Conjunction]] = []
+    for operand in operands:
+        found = _disjunction(operand, negated)
+        if not found:
+            return []
+        if len(found) > 1:
+            products.append(found)
+            continue
+        atoms |= found[0].atoms
+        if not _restrict(sets, found[0]):
+            return []
+    return reduce(_product, products, [Conjunction(sets, frozenset(atoms))])
+
+
+def _any_of(operands: Iterable[Condition], negated: bool) -> list[Conjunction]:
+    found: list[Conjunction] = []
+    for operand in operands:
+        found += _disjunction(operand, negated)
+    return _merged(found)
+
+
+def _product(left: list[Conjunction], right: list[Conjunction]) -> list[Conjunction]:
+    if len(left) * len(right) > CONJUNCTIONS_WHILE_NORMALISING_MAX:
+        raise _TooMany
+    pairs = (meet(a, b) for a in left for b in right)
+    return _merged([both for both in pairs if both is not None])
+
+
+def meet(a: Conjunction, b: Conjunction) -> Conjunction | None:
+    """Both conjunctions at once; None where some subject is left without a value."""
+    sets = dict(a.sets)
+    return Conjunction(sets, a.atoms | b.atoms) if _restrict(sets, b) else None
+
+
+def _restrict(sets: dict[ValueNode, ValueSet], by: Conjunction) -> bool:
+    """Restrict `sets` in place by those of a conjunction; False if one becomes empty."""
+    for subject, allowed in by.sets.items():
+        before = sets.get(subject)
+        both = allowed if before is None else intersection(before, allowed)
+        if both == EMPTY:
+            return False
+        sets[subject] = both
+    return True
+
+
+# -- predicates -------------------------------------------------------------------------
+
+
+def _on(subject: ValueNode, allowed: ValueSet) -> list[Conjunction]:
+    """`subject` has one of the allowed values."""
+    if allowed == EMPTY:
+        return []
+    try:
+        subject = folded(subject)
+    except Unknown:
+        return []
+    if type(subject) is Literal:
+        return [_ALWAYS] if subject.value in allowed else []
+    return [Conjunction({subject: allowed})]
+
+
+def _comparison(node: Comparison, negated: bool) -> list[Conjunction]:
+    comparator = _NEGATED[node.comparator] if negated else node.comparator
+    try:
+        left, right = folded(node.left), folded(node.right)
+    except Unknown:
+        return []
+    if type(left) is Literal:
+        left, right, comparator = right, left, _MIRRORED[comparator]
+    if type(left) is Literal:
+        return [_ALWAYS] if compare(comparator, left.value, right.value) else []  # type: ignore[union-attr]
+    if type(right) is Literal:
+        allowed = comparison_set(comparator, right.value)
+        return [Conjunction({left: allowed})] if allowed != EMPTY else []
+    return [Conjunction({}, frozenset([_oriented(comparator, left, right)]))]
+
+
+def _oriented(comparator: Comparator, left: ValueNode, right: ValueNode) -> Comparison:
+    """Publication to the left, `t` and `me.` to the right; otherwise by text."""
+    if _order(right) < _order(left):
+        return Comparison(_MIRRORED[comparator], right, left)
+    return Comparison(comparator, left, right)
+
+
+def _order(node: ValueNode) -> tuple[bool, bool, str]:
+    has_attribute = any(type(part) is Attribute for part in walk(node))
+    return not has_attribute, type(node) is not Attribute, to_text(node)
+
+
+def _between(node: Between, negated: bool) -> list[Conjunction]:
+    value, low, high = node.value, node.low, node.high
+    negated = negated is not node.negated
+    if type(value) is Attribute and type(low) is type(high) is Literal and not negated:
+        allowed = _span_set(low.value, high.value)
+        return [Conjunction({value: allowed})] if allowed is not EMPTY else []
+    ends = (Comparison(">=", value, low), Comparison("<=", value, high))
+    return _any_of(ends, True) if negated else _all_of(ends, False)
+
+
+def _span_set(low: Bound, high: Bound) -> ValueSet:
+    if high < low:
+        return EMPTY
+    if type(low) is str:
+        return ValueSet(strings=((low, after(high)),))
+    return ValueSet(((low, after(high)),))
+
+
+def comparison_set(comparator: Comparator, value: Bound) -> ValueSet:
+    """The values for which `_ comparator value` is TRUE."""
+    if type(value) is bool:
+        return ValueSet(facts=IS_TRUE if value is (comparator == "=") else IS_FALSE)
+    is_string = type(value) is str
+    lowest: Bound = "" if is_string else LOWEST
+    highest: Bound = TOP if is_string else _INFINITY
+    spans: Spans
+    if comparator == ">":
+        spans = ((after(value), highest),)
+    elif comparator == ">=":
+        spans = ((value, highest),)
+    elif comparator == "<":
+        spans = ((lowest, value),)
+    elif comparator == "<=":
+        spans = ((lowest, after(value)),)
+    elif comparator == "=":
+        spans = ((value, after(value)),)
+    else:
+        spans = ((lowest, value), (after(value), highest))
+    if not all(low < high for low, high in spans):
+        spans = tuple((low, high) for low, high in spans if low < high)
+    return ValueSet(strings=spans) if is_string else ValueSet(spans)
+
+
+def _in_set(items: tuple[Literal, ...], negated: bool) -> ValueSet:
+    values: list[Bound] = [item.value for item in items]
+    if type(values[0]) is bool:
+        facts = (IS_TRUE if True in values else 0) | (IS_FALSE if False in values else 0)
+        return ValueSet(facts=facts ^ (IS_TRUE | IS_FALSE) if negated else facts)
+    if type(values[0]) is str:
+        return _strings(ValueSet(strings=spans_of(values)), negated)
+    allowed = ValueSet(spans_of(values))
+    return ValueSet(complement(allowed)[0].numbers) if negated else allowed
+
+
+def _pattern_set(pattern: Pattern, negated: bool) -> ValueSet:
+    if pattern.name == "equals":
+        return _strings(ValueSet(strings=spans_of([pattern.text])), negated)
+    if pattern.name == "startswith":
+        return _strings(ValueSet(strings=(prefix_span(pattern.text),)), negated)
+    patterns = frozenset([pattern])
+    if negated:
+        return ValueSet(strings=ALL_STRINGS, missing=patterns)
+    return ValueSet(strings=ALL_STRINGS, fitting=patterns)
+
+
+def _strings(allowed: ValueSet, negated: bool) -> ValueSet:
+    """`allowed`, or the strings outside of it."""
+    return ValueSet(strings=complement(allowed)[0].strings) if negated else allowed
+
+
+# -- simplifying ------------------------------------------------------------------------
+
+
+def _merged(found: list[Conjunction]) -> list[Conjunction]:
+    """Conjunctions that differ in one subject only become one, until none are left."""
+    while len(found) > 1:
+        before = len(found)
+        for subject in {subject: None for c in found for subject in c.sets}:
+            found = _merged_on(subject, found)
+        if len(found) == before:
+            break
+    return found
+
+
+def _merged_on(subject: ValueNode, found: list[Conjunction]) -> list[Conjunction]:
+    kept: list[Conjunction] = []
+    alike: dict[object, list[int]] = {}
+    for conjunction in found:
+        if subject not in conjunction.sets:
+            kept.append(conjunction)
+            continue
+        rest = {s: allowed for s, allowed in conjunction.sets.items() if s != subject}
+        places = alike.setdefault((frozenset(rest.items()), conjunction.atoms), [])
+        for place in places:
+            joined = union(kept[place].sets[subject], conjunction.sets[subject])
+            if joined is not None:
+                kept[place] = Conjunction({**rest, subject: joined}, conjunction.atoms)
+                break
+        else:
+            places.append(len(kept))
+            kept.append(conjunction)
+    return [_without_everything(c, subject) for c in kept]
+
+
+def _without_everything(conjunction: Conjunction, subject: ValueNode) -> Conjunction:
+    if conjunction.sets.get(subject) != EVERYTHING:
+        return conjunction
+    rest = {s: allowed for s, allowed in conjunction.sets.items() if s != subject}
+    return Conjunction(rest, conjunction.atoms)
+
+
+def _pruned(found: list[Conjunction]) -> list[Conjunction]:
+    """Without the conjunctions that patterns or nesting leave empty."""
+    kept: list[Conjunction] = []
+    for conjunction in found:
+        if any(allowed.patterned and is_empty(allowed) for allowed in conjunction.sets.values()):
+            continue
+        unnested = _unnested(conjunction)
+        if unnested is not None:
+            kept.append(unnested)
+    return kept
+
+
+def _unnested(conjunction: Conjunction) -> Conjunction | None:
+    """Settle attributes that lie inside one another, and leave out what the others imply."""
+    if not any(type(s) is Attribute and len(s.path) > 1 for s in conjunction.sets):
+        return conjunction
+    sets = settle_nesting(conjunction.sets)
+    if sets is None:
+        return None
+    kept = {
+        subject: allowed
+        for subject, allowed in sets.items()
+        if not any(
+            (subject == outer and allowed == OBJECT and not sets[inner].facts & IS_NULL)
+            or (subject == inner and allowed == NULL and not sets[outer].facts & IS_CARRIED)
+            for outer, inner in _nested_pairs(sets)
+        )
+    }
+    return Conjunction(kept, conjunction.atoms)
+
+
+def settle_nesting(sets: Mapping[ValueNode, ValueSet]) -> dict[ValueNode, ValueSet] | None:
+    """If `a.b` has a value then `a` is an object; if `a` is none, `a.b` is missing.
+
+    None if that leaves some attribute without a value.
+    """
+    found = dict(sets)
+    for outer, inner in _nested_pairs(sets):
+        if not found[outer].facts & IS_CARRIED:
+            found[inner] = intersection(found[inner], NULL)
+        elif not found[inner].facts & IS_NULL:
+            found[outer] = OBJECT
+        if EMPTY in (found[outer], found[inner]):
+            return None
+    return found
+
+
+def _nested_pairs(subjects: Iterable[ValueNode]) -> list[tuple[ValueNode, ValueNode]]:
+    """Every (outer, inner) among the subjects, the innermost pairs first."""
+    named = [subject for subject in subjects if isinstance(subject, Attribute | Me)]
+    inside = sorted((s for s in named if len(s.path) > 1), key=lambda s: -len(s.path))
+    return [
+        (outer, inner)
+        for inner in inside
+        for outer in named
+        if type(outer) is type(inner)
+        and len(outer.path) < len(inner.path)
+        and outer.path == inner.path[: len(outer.path)]
+    ]
+
+
+def _absorbed(found: list[Conjunction]) -> list[Conjunction]:
+    """Without the conjunctions that another one includes."""
+    kept: list[Conjunction] = []
+    for conjunction in found:
+        if any(includes(other, conjunction) for other in kept):
+            continue
+        kept = [other for other in kept if not includes(conjunction, other)]
+        kept.append(conjunction)
+    return kept
+
+
+def includes(a: Conjunction, b: Conjunction) -> bool:
+    """True only if certainly everything that `b` matches, `a` matches; read off part by part."""
+    return a.atoms <= b.atoms and all(
+        subject in b.sets and is_subset(b.sets[subject], allowed)
+        for subject, allowed in a.sets.items()
+    )

@@ -1,0 +1,179 @@
+"""The oracle: what a subscription means, said as plainly as possible.
+
+No index, no compiled code, no cleverness; three-valued logic spelled out, with None for
+UNKNOWN. Every matcher is judged by this module, so when the two differ, this one is right,
+and when this one is wrong, the language is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from rove.lang import functions
+from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
+from rove.lang.tree import (
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparison,
+    Condition,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Me,
+    Negation,
+    Not,
+    Or,
+    Subscription,
+    TextTest,
+    Time,
+    ValueNode,
+)
+from rove.lang.values import CARRIED, Known, Path, is_number, look_up
+
+Publication = Mapping[str, object]
+State = Mapping[str, object]
+NO_STATE: State = {}
+
+
+def matches(
+    subscription: Subscription, publication: Publication, t: float = 0.0, me: State = NO_STATE
+) -> bool:
+    """True if the condition holds; a rank is not looked at (see `rove.lang.ranking`)."""
+    return truth(subscription.condition, publication, t, me) is True
+
+
+def truth(
+    condition: Condition, publication: Publication, t: float = 0.0, me: State = NO_STATE
+) -> bool | None:
+    """TRUE, FALSE or UNKNOWN (None)."""
+
+    def value(node: ValueNode) -> Known:
+        return value_of(node, publication, t, me)
+
+    def holds(inner: Condition) -> bool | None:
+        return truth(inner, publication, t, me)
+
+    match condition:
+        case And(operands=operands):
+            return all_of([holds(operand) for operand in operands])
+        case Or(operands=operands):
+            return any_of([holds(operand) for operand in operands])
+        case Not(operand=operand):
+            return opposite(holds(operand))
+        case Comparison(comparator=comparator, left=left, right=right):
+            return compare(comparator, value(left), value(right))
+        case Between(value=subject, low=low, high=high, negated=negated):
+            above = compare(">=", value(subject), value(low))
+            below = compare("<=", value(subject), value(high))
+            return opposite_if(negated, all_of([above, below]))
+        case In(value=subject, items=items, negated=negated):
+            found = any_of([compare("=", value(subject), item.value) for item in items])
+            return opposite_if(negated, found)
+        case Like(value=subject, pattern=written, escape=escape, negated=negated):
+            return opposite_if(negated, _fits(like_pattern(written, escape), value(subject)))
+        case TextTest(name=name, value=subject, text=text):
+            return _fits(_TEXT_PATTERNS[name](text), value(subject))
+        case IsNull(value=subject, negated=negated):
+            return _is_null(subject, publication, me) is not negated
+        case _:
+            boolean = value(condition)
+            return boolean if isinstance(boolean, bool) else None
+
+
+def value_of(node: ValueNode, publication: Publication, t: float, me: State) -> Known:
+    """The value of a node, or None where it has none that can be compared."""
+    match node:
+        case Literal(value=value):
+            return value
+        case Attribute(path=path):
+            return _value_at(publication, path)
+        case Me(path=path):
+            return _value_at(me, path)
+        case Time():
+            return float(t)
+        case Negation(operand=operand):
+            return functions.negate(value_of(operand, publication, t, me))
+        case Arithmetic(operator=operator, left=left, right=right):
+            return functions.arithmetic(
+                operator,
+                value_of(left, publication, t, me),
+                value_of(right, publication, t, me),
+            )
+        case Call(name=name, arguments=arguments):
+            return functions.call(name, [value_of(a, publication, t, me) for a in arguments])
+
+
+def score_of(
+    subscription: Subscription, publication: Publication, t: float = 0.0, me: State = NO_STATE
+) -> int | float | None:
+    """The score of a ranked subscription, or None where it is UNKNOWN."""
+    assert subscription.rank is not None, "only a ranked subscription has a score"
+    score: Any = value_of(subscription.rank.score, publication, t, me)
+    return score if is_number(score) else None
+
+
+def all_of(truths: list[bool | None]) -> bool | None:
+    """AND: FALSE if any is FALSE, else UNKNOWN if any is UNKNOWN, else TRUE."""
+    if False in truths:
+        return False
+    return None if None in truths else True
+
+
+def any_of(truths: list[bool | None]) -> bool | None:
+    """OR: TRUE if any is TRUE, else UNKNOWN if any is UNKNOWN, else FALSE."""
+    if True in truths:
+        return True
+    return None if None in truths else False
+
+
+def opposite(one: bool | None) -> bool | None:
+    """NOT: UNKNOWN stays UNKNOWN."""
+    return None if one is None else not one
+
+
+def opposite_if(negated: bool, one: bool | None) -> bool | None:
+    return opposite(one) if negated else one
+
+
+def compare(comparator: str, left: Any, right: Any) -> bool | None:
+    """Numbers with numbers, strings with strings, booleans for equality only; else UNKNOWN."""
+    both_numbers = is_number(left) and is_number(right)
+    both_strings = isinstance(left, str) and isinstance(right, str)
+    both_booleans = isinstance(left, bool) and isinstance(right, bool)
+    if not (both_numbers or both_strings or (both_booleans and comparator in ("=", "!="))):
+        return None
+    match comparator:
+        case "=":
+            return bool(left == right)
+        case "!=":
+            return bool(left != right)
+        case "<":
+            return bool(left < right)
+        case "<=":
+            return bool(left <= right)
+        case ">":
+            return bool(left > right)
+        case _:
+            return bool(left >= right)
+
+
+_TEXT_PATTERNS = {"startswith": starts_with, "endswith": ends_with, "contains": contains}
+
+
+def _fits(pattern: Pattern, value: Known) -> bool | None:
+    return pattern.matches(value) if isinstance(value, str) else None
+
+
+def _is_null(subject: Attribute | Me, publication: Publication, me: State) -> bool:
+    values = publication if isinstance(subject, Attribute) else me
+    return look_up(values, subject.path) is None
+
+
+def _value_at(values: Mapping[str, object], path: Path) -> Known:
+    found = look_up(values, path)
+    return None if found is CARRIED else cast(Known, found)

@@ -1,0 +1,265 @@
+"""Sets of values: what one attribute may be, with all its predicates merged.
+
+A set has a lane for each kind of value, since no value is ever coerced: spans of numbers,
+spans of strings (narrowed by patterns), and four single facts (TRUE, FALSE, missing or null,
+carried but not comparable). A span is half-open, (low, high): low belongs to it, high does
+not. Numbers have direct neighbours and strings direct successors, so every comparison of the
+language is such a span exactly, and union, intersection and complement are one short merge.
+
+Cost: a set of one span is one struct and two tuples; operations are linear in the spans.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from rove.lang.patterns import Ends, Pattern, TooHard, find_string
+from rove.lang.values import CARRIED, next_number, previous_number
+
+
+class _Top:
+    """Greater than every string: the open end of a span of strings."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __le__(self, other: object) -> bool:
+        return other is self
+
+    def __gt__(self, other: object) -> bool:
+        return other is not self
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "TOP"
+
+
+TOP: Final = _Top()
+Bound: TypeAlias = Any
+"""A number (or an infinity), a string, or TOP; within one lane they all compare."""
+Spans: TypeAlias = tuple[tuple[Bound, Bound], ...]
+"""Disjoint, sorted, none touching the next, none empty."""
+
+IS_TRUE: Final = 1
+IS_FALSE: Final = 2
+IS_NULL: Final = 4
+IS_CARRIED: Final = 8
+_ALL_FACTS: Final = IS_TRUE | IS_FALSE | IS_NULL | IS_CARRIED
+
+LOWEST: Final = -sys.float_info.max
+"""The smallest number there is; after the largest comes infinity, which belongs to no span."""
+ALL_NUMBERS: Final[Spans] = ((LOWEST, math.inf),)
+ALL_STRINGS: Final[Spans] = (("", TOP),)
+
+
+class ValueSet(msgspec.Struct, frozen=True):
+    """The values that one attribute may have."""
+
+    numbers: Spans = ()
+    strings: Spans = ()
+    fitting: frozenset[Pattern] = frozenset()
+    missing: frozenset[Pattern] = frozenset()
+    """A string of the set lies in `strings`, fits every pattern of `fitting`, none of `missing`."""
+    facts: int = 0
+
+    def __contains__(self, value: object) -> bool:
+        """Membership of what `look_up` found: a value, None, or CARRIED."""
+        if isinstance(value, bool):
+            return self.facts & (IS_TRUE if value else IS_FALSE) != 0
+        if isinstance(value, int | float):
+            return _within(self.numbers, value)
+        if isinstance(value, str):
+            return (
+                _within(self.strings, value)
+                and all(p.matches(value) for p in self.fitting)
+                and not any(p.matches(value) for p in self.missing)
+            )
+        return self.facts & (IS_CARRIED if value is CARRIED else IS_NULL) != 0
+
+    @property
+    def patterned(self) -> bool:
+        return bool(self.fitting or self.missing)
+
+
+EMPTY: Final = ValueSet()
+EVERYTHING: Final = ValueSet(ALL_NUMBERS, ALL_STRINGS, facts=_ALL_FACTS)
+NUMBERS: Final = ValueSet(ALL_NUMBERS)
+STRINGS: Final = ValueSet(strings=ALL_STRINGS)
+BOOLEANS: Final = ValueSet(facts=IS_TRUE | IS_FALSE)
+COMPARABLE: Final = ValueSet(ALL_NUMBERS, ALL_STRINGS, facts=IS_TRUE | IS_FALSE)
+NULL: Final = ValueSet(facts=IS_NULL)
+PRESENT: Final = ValueSet(ALL_NUMBERS, ALL_STRINGS, facts=_ALL_FACTS & ~IS_NULL)
+OBJECT: Final = ValueSet(facts=IS_CARRIED)
+
+
+def intersection(a: ValueSet, b: ValueSet) -> ValueSet:
+    """The values in both."""
+    strings = _cut(a.strings, b.strings)
+    numbers = _cut(a.numbers, b.numbers)
+    if not strings:
+        return ValueSet(numbers, facts=a.facts & b.facts)
+    if not (a.patterned or b.patterned):
+        return ValueSet(numbers, strings, facts=a.facts & b.facts)
+    merged = ValueSet(
+        numbers, strings, a.fitting | b.fitting, a.missing | b.missing, a.facts & b.facts
+    )
+    return settled(merged)
+
+
+def union(a: ValueSet, b: ValueSet) -> ValueSet | None:
+    """The values in either; None where their patterns differ and one set cannot say it."""
+    if (a.fitting, a.missing) != (b.fitting, b.missing) and a.strings and b.strings:
+        return None
+    patterns = a if a.strings else b
+    return ValueSet(
+        _join(a.numbers, b.numbers),
+        _join(a.strings, b.strings),
+        patterns.fitting if patterns.strings else frozenset(),
+        patterns.missing if patterns.strings else frozenset(),
+        a.facts | b.facts,
+    )
+
+
+def complement(a: ValueSet) -> list[ValueSet]:
+    """Sets that together hold every value that `a` does not."""
+    outside = ValueSet(
+        _gaps(a.numbers, LOWEST, math.inf),
+        _gaps(a.strings, "", TOP),
+        facts=_ALL_FACTS & ~a.facts,
+    )
+    found = [outside] if outside != EMPTY else []
+    if a.strings:
+        found += [settled(ValueSet(strings=a.strings, missing=frozenset([p]))) for p in a.fitting]
+        found += [settled(ValueSet(strings=a.strings, fitting=frozenset([p]))) for p in a.missing]
+    return found
+
+
+def settled(a: ValueSet) -> ValueSet:
+    """`a` with its patterns applied where its strings are few: a handful of points."""
+    if a.patterned and a.strings and all(is_point(low, high) for low, high in a.strings):
+        kept = tuple(span for span in a.strings if span[0] in a)
+        return ValueSet(a.numbers, kept, facts=a.facts)
+    return a
+
+
+def example(a: ValueSet) -> object:
+    """Some value of `a`, a readable one; LookupError if it is empty, TooHard if nobody knows.
+
+    None stands for a missing attribute, CARRIED for an object or array.
+    """
+    for low, high in a.numbers:
+        return _readable_number(low, high)
+    for low, high in a.strings:
+        text = find_string(Ends(low, None if high is TOP else high), [*a.fitting], [*a.missing])
+        if text is not None:
+            return text
+    for fact, value in ((IS_TRUE, True), (IS_FALSE, False), (IS_NULL, None), (IS_CARRIED, CARRIED)):
+        if a.facts & fact:
+            return value
+    raise LookupError("the set is empty")
+
+
+def is_empty(a: ValueSet) -> bool:
+    """True only if certainly no value belongs to `a`."""
+    if a.numbers or a.facts:
+        return False
+    if not a.patterned:
+        return not a.strings
+    try:
+        example(a)
+    except LookupError:
+        return True
+    except TooHard:
+        return False
+    return False
+
+
+def is_subset(a: ValueSet, b: ValueSet) -> bool:
+    """True only if certainly every value of `a` belongs to `b`."""
+    return all(is_empty(intersection(a, rest)) for rest in complement(b))
+
+
+def is_point(low: Bound, high: Bound) -> bool:
+    """True if exactly one value lies in the span."""
+    return bool(high == after(low))
+
+
+def after(value: Bound) -> Bound:
+    """The direct successor of a number or a string."""
+    return value + "\0" if isinstance(value, str) else next_number(value)
+
+
+def prefix_span(prefix: str) -> tuple[Bound, Bound]:
+    """The span of the strings that start with `prefix`."""
+    for i in range(len(prefix) - 1, -1, -1):
+        point = ord(prefix[i])
+        if point < 0x10FFFF:
+            return prefix, prefix[:i] + chr(0xE000 if point == 0xD7FF else point + 1)
+    return prefix, TOP
+
+
+def spans_of(values: Iterable[Bound]) -> Spans:
+    """One span for each of `values`, neighbours joined."""
+    return normal_spans((value, after(value)) for value in values)
+
+
+def normal_spans(spans: Iterable[tuple[Bound, Bound]]) -> Spans:
+    """Any spans, in any order, sorted and joined where they touch."""
+    found: list[tuple[Bound, Bound]] = []
+    for low, high in sorted((s for s in spans if s[0] < s[1]), key=lambda s: s[0]):
+        if found and low <= found[-1][1]:
+            if found[-1][1] < high:
+                found[-1] = (found[-1][0], high)
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def _within(spans: Spans, value: Bound) -> bool:
+    return any(low <= value < high for low, high in spans)
+
+
+def _join(a: Spans, b: Spans) -> Spans:
+    return normal_spans((*a, *b)) if a and b else a or b
+
+
+def _cut(a: Spans, b: Spans) -> Spans:
+    """The spans in both; a merge, since both are sorted."""
+    if a == b:
+        return a
+    found: list[tuple[Bound, Bound]] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        low = a[i][0] if b[j][0] < a[i][0] else b[j][0]
+        a_ends_first = a[i][1] < b[j][1]
+        high = a[i][1] if a_ends_first else b[j][1]
+        if low < high:
+            found.append((low, high))
+        i, j = (i + 1, j) if a_ends_first else (i, j + 1)
+    return tuple(found)
+
+
+def _gaps(spans: Spans, lowest: Bound, highest: Bound) -> Spans:
+    """What lies between and around the spans."""
+    edges = [lowest, *(edge for span in spans for edge in span), highest]
+    pairs = zip(edges[::2], edges[1::2], strict=True)
+    return tuple((low, high) for low, high in pairs if low < high)
+
+
+def _readable_number(low: Bound, high: Bound) -> int | float:
+    """A number of the span that a person would choose: 0, an end of it, or a whole number."""
+    if low <= 0 < high:
+        return 0
+    candidates = [low, previous_number(high)]
+    nearest: float = min((c for c in candidates if math.isfinite(c)), key=abs)
+    whole = math.ceil(nearest) if nearest > 0 else math.floor(nearest)
+    return whole if low <= whole < high and abs(whole) < 2**53 else nearest

@@ -1,0 +1,127 @@
+"""The values of the language: which there are, how they are ordered, how they are found.
+
+Four kinds can be computed with: 64-bit integers, 64-bit floats, strings and booleans.
+Integers and floats share one exact order (Python compares them exactly; NumPy does not),
+in which every number has a direct neighbour. The normal form leans on that: with
+neighbours, `a > 3` is a half-open interval like any other, `a <= 3 OR a > 3` is all
+numbers, and `a > 1e308 AND a < 1e308` is visibly empty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from rove.lang.errors import PublicationError
+from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
+
+Number: TypeAlias = int | float
+Value: TypeAlias = int | float | str | bool
+Known: TypeAlias = Value | None
+"""A value, or None for UNKNOWN: missing, of the wrong type, or not computable."""
+
+Path: TypeAlias = tuple[str, ...]
+
+_EXACT_MAX = 2.0**53
+_INTEGER_END = 2.0**63
+
+
+class Carried:
+    """Marks what a payload may carry but nothing can compare: arrays, objects, bytes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "CARRIED"
+
+
+CARRIED = Carried()
+
+
+def look_up(publication: Mapping[str, object], path: Path) -> object:
+    """What `path` leads to: a value, CARRIED, or None when it is missing or null."""
+    found: object = publication
+    for name in path:
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(name)
+    return comparable(found)
+
+
+def comparable(found: object) -> object:
+    """`found` as the language sees it: a Value, None for null, CARRIED for all else."""
+    kind = type(found)
+    if kind is str or kind is bool or kind is float or found is None:
+        return found
+    if kind is int:
+        return found if INTEGER_MIN <= found <= INTEGER_MAX else CARRIED  # type: ignore[operator]
+    return CARRIED
+
+
+def is_number(value: object) -> bool:
+    """True for integers and floats; a boolean is no number here, although Python says so."""
+    kind = type(value)
+    return kind is int or kind is float
+
+
+def admit(publication: Mapping[str, object]) -> None:
+    """Refuse what no runtime may ever see: NaN, infinities, broken Unicode; at any depth."""
+    for path, value in _leaves(publication, ()):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise PublicationError(
+                f"attribute {'.'.join(path)} is {value}", "numbers must be finite; leave it out"
+            )
+        if isinstance(value, str) and not _is_unicode(value):
+            raise PublicationError(
+                f"attribute {'.'.join(path)} holds half a surrogate pair", "send valid Unicode"
+            )
+
+
+def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+    """Every value below `value` with its path; iterative, since payloads nest at will."""
+    waiting: list[tuple[Path, object]] = [(path, value)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting.extend(((*path, str(key)), inner) for key, inner in value.items())
+        elif isinstance(value, list | tuple):
+            waiting.extend(((*path, str(index)), inner) for index, inner in enumerate(value))
+        else:
+            yield path, value
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def next_number(value: Number) -> Number:
+    """The smallest number greater than `value`; infinity after the largest float."""
+    if -_EXACT_MAX <= value < _EXACT_MAX:
+        return math.nextafter(value, math.inf)
+    if -_INTEGER_END <= value < INTEGER_MAX:
+        return int(value) + 1
+    if value == INTEGER_MAX:
+        return _INTEGER_END
+    return math.nextafter(value, math.inf)
+
+
+def previous_number(value: Number) -> Number:
+    """The largest number smaller than `value`; minus infinity before the smallest float."""
+    if value == _INTEGER_END:
+        return INTEGER_MAX
+    return -next_number(-value) if value != INTEGER_MIN else math.nextafter(value, -math.inf)
+
+
+def plain_number(value: Number) -> Number:
+    """The same number in its plainest type: an integer where one is exact."""
+    if type(value) is float and value.is_integer() and abs(value) <= _INTEGER_END:
+        whole = int(value)
+        return whole if whole <= INTEGER_MAX else value
+    return value

@@ -1,0 +1,5 @@
+"""What Rove is tested with, shipped so that users can test with it too.
+
+`rove.testing.workloads` generates seeded streams and subscriptions with the standard library
+alone; `rove.testing.strategies` holds Hypothesis strategies and needs `pip install hypothesis`.
+"""

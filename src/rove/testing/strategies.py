@@ -1,0 +1,217 @@
+"""Hypothesis strategies for trees, texts and publications, made to find edges.
+
+Values come from small pools that hold the neighbours of everything interesting (2^53 and the
+integers and floats around it, the ends of the 64-bit integers, the smallest and the largest
+float, both zeros), so that drawn subscriptions and publications meet on a bound all the time
+instead of almost never. Needs Hypothesis.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+from hypothesis import strategies as st
+
+from rove.lang.tree import (
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Call,
+    Comparator,
+    Comparison,
+    Condition,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Me,
+    Negation,
+    Not,
+    Operator,
+    Or,
+    Rank,
+    Subscription,
+    TextTest,
+    TextTestName,
+    Time,
+    Unit,
+    ValueNode,
+    Window,
+)
+from rove.lang.values import next_number, previous_number
+
+_MAX = sys.float_info.max
+_LANDMARKS = (-(2**63), -(2**53), -1, 0, 0.1, 1, 2.5, 3, 40, 2**53, 2**63 - 1, 1e300)
+_AROUND = [
+    number
+    for landmark in _LANDMARKS
+    for number in (landmark, next_number(landmark), previous_number(landmark), float(landmark))
+]
+NUMBERS: tuple[int | float, ...] = (*_AROUND, -0.0, _MAX, -_MAX, 2**53 + 1, 5e-324)
+STRINGS = ("", "a", "ab", "abc", "abd", "b", "bab", "A", "a%b", "a_b", "it's", "~", "é", "𝄞", "\\")
+PATHS = (
+    ("a",),
+    ("b",),
+    ("c",),
+    ("n", "m"),
+    ("n",),
+    ("odd name",),
+    ("t",),
+    ("me", "x"),
+    ("select",),
+)
+VARIABLES = (("x",), ("y",), ("battery", "level"))
+
+numbers = st.sampled_from(NUMBERS)
+strings = st.sampled_from(STRINGS) | st.text("ab%_'~é", max_size=4)
+comparators = cast(
+    "st.SearchStrategy[Comparator]", st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
+)
+attributes = st.sampled_from([Attribute(path) for path in PATHS])
+state_variables = st.sampled_from([Me(path) for path in VARIABLES])
+times = st.sampled_from([0.0, 0.5, 1.0, 2.0, 8.0, 1e9])
+
+carried: st.SearchStrategy[Any] = st.sampled_from(
+    [None, [], [1], {}, b"bytes", 2**63, -(2**63) - 1]
+)
+values = numbers | strings | st.booleans() | carried
+
+
+def _flat(paths: tuple[tuple[str, ...], ...]) -> st.SearchStrategy[dict[str, Any]]:
+    names = sorted({path[0] for path in paths})
+    return st.dictionaries(st.sampled_from(names), values | st.fixed_dictionaries({"m": values}))
+
+
+publications = _flat(PATHS)
+"""Attributes present, missing, null, nested, of every type, of no type."""
+
+states = st.fixed_dictionaries(
+    {}, optional={"x": values, "y": values, "battery": st.fixed_dictionaries({"level": values})}
+)
+
+_leaves: st.SearchStrategy[ValueNode] = (
+    numbers.map(Literal) | attributes | state_variables | st.just(Time())
+)
+
+
+def _computed(inner: st.SearchStrategy[ValueNode]) -> st.SearchStrategy[ValueNode]:
+    operators = cast("st.SearchStrategy[Operator]", st.sampled_from("+-*/"))
+    one = st.tuples(inner)
+    several = st.lists(inner, min_size=2, max_size=3).map(tuple)
+    return (
+        st.builds(Arithmetic, operators, inner, inner)
+        | st.builds(Negation, inner)
+        | st.builds(Call, st.sampled_from(["abs", "sqrt", "sin", "cos", "floor", "ceil"]), one)
+        | st.builds(Call, st.sampled_from(["least", "greatest"]), several)
+        | st.builds(Call, st.just("pow"), st.tuples(inner, inner))
+        | st.builds(Call, st.just("distance"), st.tuples(inner, inner, inner, inner))
+    )
+
+
+number_values: st.SearchStrategy[ValueNode] = st.recursive(_leaves, _computed, max_leaves=4)
+"""Values that are numbers where they have a value at all."""
+
+text_values: st.SearchStrategy[ValueNode] = attributes | st.builds(
+    Call, st.just("lower"), st.tuples(attributes)
+)
+
+_literals = numbers.map(Literal) | strings.map(Literal)
+
+
+@st.composite
+def _likes(draw: st.DrawFn) -> Like:
+    escape = draw(st.sampled_from([None, None, "!", "\\"]))
+    pieces = st.sampled_from(["a", "b", "é", "%", "_", "'"])
+    escaped = (
+        pieces
+        if escape is None
+        else pieces | st.sampled_from([f"{escape}%", f"{escape}_", f"{escape}{escape}"])
+    )
+    pattern = "".join(draw(st.lists(escaped, max_size=5)))
+    return Like(draw(text_values), pattern, escape, draw(st.booleans()))
+
+
+def _ins() -> st.SearchStrategy[In]:
+    one_kind = (
+        st.lists(numbers.map(Literal), min_size=1, max_size=4)
+        | st.lists(strings.map(Literal), min_size=1, max_size=4)
+        | st.lists(st.booleans().map(Literal), min_size=1, max_size=2)
+    )
+    return st.builds(In, attributes, one_kind.map(tuple), st.booleans())
+
+
+static_predicates: st.SearchStrategy[Condition] = (
+    st.builds(Comparison, comparators, attributes, _literals)
+    | st.builds(Comparison, comparators, _literals, attributes)
+    | st.builds(
+        Comparison,
+        cast("st.SearchStrategy[Comparator]", st.sampled_from(["=", "!="])),
+        attributes,
+        st.booleans().map(Literal),
+    )
+    | st.builds(Between, attributes, *[numbers.map(Literal)] * 2, st.booleans())
+    | st.builds(Between, attributes, *[strings.map(Literal)] * 2, st.booleans())
+    | _ins()
+    | st.builds(
+        TextTest,
+        cast(
+            "st.SearchStrategy[TextTestName]",
+            st.sampled_from(["startswith", "endswith", "contains"]),
+        ),
+        text_values,
+        strings,
+    )
+    | _likes()
+    | st.builds(IsNull, attributes, st.booleans())
+    | attributes
+    | st.booleans().map(Literal)
+)
+"""Predicates over single attributes and constants."""
+
+moving_predicates: st.SearchStrategy[Condition] = (
+    st.builds(Comparison, comparators, number_values, number_values)
+    | st.builds(Between, number_values, number_values, number_values, st.booleans())
+    | st.builds(Comparison, comparators, attributes, attributes)
+    | st.builds(IsNull, state_variables, st.booleans())
+    | state_variables
+)
+"""Predicates with arithmetic, `t`, `me.` and several attributes."""
+
+
+def conditions(
+    predicates: st.SearchStrategy[Condition], max_leaves: int = 6
+) -> st.SearchStrategy[Condition]:
+    """Predicates joined by AND, OR and NOT."""
+
+    def joined(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+        several = st.lists(inner, min_size=2, max_size=3).map(tuple)
+        return st.builds(And, several) | st.builds(Or, several) | st.builds(Not, inner)
+
+    return st.recursive(predicates, joined, max_leaves=max_leaves)
+
+
+windows = st.builds(
+    Window,
+    st.integers(1, 100),
+    cast(
+        "st.SearchStrategy[Unit]",
+        st.sampled_from(["MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "PUBLICATIONS"]),
+    ),
+) | st.builds(
+    Window, st.sampled_from([0.5, 1.5, 0.001]), cast("st.SearchStrategy[Unit]", st.just("HOURS"))
+)
+
+ranks = st.builds(Rank, number_values, st.booleans(), st.integers(1, 10_000), windows)
+
+selects = st.none() | st.lists(attributes, min_size=1, max_size=3).map(tuple)
+
+static_subscriptions = st.builds(Subscription, conditions(static_predicates))
+subscriptions = st.builds(
+    Subscription,
+    conditions(static_predicates | moving_predicates),
+    selects,
+    st.none() | ranks,
+)
+"""Everything the language can say."""
