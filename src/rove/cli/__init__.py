@@ -20,6 +20,7 @@ our output has gone away. (Commands that answer a question use 1 for "no".)
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -43,6 +44,13 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "check": Command("rove.cli.check", "say what a subscription means, or what is wrong with it"),
+    "explain": Command("rove.cli.explain", "say why a publication matches, or why it does not"),
+    "covers": Command("rove.cli.covers", "does everything that matches B match A?"),
+    "intersects": Command("rove.cli.intersects", "can a publication match both?"),
+    "match": Command("rove.cli.match", "run subscriptions over publications from files"),
+    "demo": Command("rove.cli.demo", "watch the language at work on a small city"),
+    "bench": Command("rove.cli.bench", "measure this machine"),
     "version": Command("rove.cli.version", "print the versions of rove, Python and the system"),
 }
 
@@ -64,11 +72,20 @@ def main(argv: list[str] | None = None) -> int:
         _abandon_stdout()
         return EXIT_PIPE_CLOSED
     except Exception as error:
-        if "--debug" in words:
-            traceback.print_exc()
-        print(f"rove: error: {_describe(error)}", file=sys.stderr)
+        _report(error, words)
         return EXIT_ERROR
     return code
+
+
+def _report(error: Exception, words: Sequence[str]) -> None:
+    """Say what went wrong: to a person on stderr, to a program that asked for JSON on stdout."""
+    if "--debug" in words:
+        traceback.print_exc()
+    if "--json" in words:
+        as_dict = getattr(error, "as_dict", None)
+        print(json.dumps(as_dict() if as_dict is not None else {"error": _describe(error)}))
+    else:
+        print(f"rove: error: {_describe(error)}", file=sys.stderr)
 
 
 def _dispatch(words: Sequence[str]) -> int:

@@ -7,7 +7,13 @@ them.
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any, TextIO
+
+# Commands that answer a question say so with their exit code; 2 is an error, as everywhere.
+EXIT_YES = 0
+EXIT_NO = 1
+EXIT_DONT_KNOW = 3
 
 
 def emit_json(value: Any) -> None:
@@ -17,6 +23,13 @@ def emit_json(value: Any) -> None:
     pair; NaN and infinities raise ValueError, because no JSON reader would take them back.
     """
     sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
+
+
+def emit_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Write names and values in two columns."""
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in rows)
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:

@@ -4,7 +4,7 @@ import argparse
 import platform
 
 from rove import __version__
-from rove.cli.output import emit_json
+from rove.cli.output import emit_json, emit_rows
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         emit_json(versions)
     else:
-        width = max(map(len, versions))
-        print("\n".join(f"{what:<{width}}  {which}" for what, which in versions.items()))
+        emit_rows(versions.items())
     return 0
 
 

@@ -1,0 +1,77 @@
+"""`rove check TEXT`: what a subscription means, or what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from rove.cli.output import emit_json, emit_rows
+from rove.cli.texts import add_json_flag, read_object, read_text
+from rove.lang import Description, check_schema, describe, parse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rove check`."""
+    parser.add_argument("text", help="a subscription, or - to read one from standard input")
+    parser.add_argument(
+        "--schema",
+        metavar="JSON|@FILE",
+        help='known attributes and their types, as {"lat": "number", "kind": "string"}',
+    )
+    add_json_flag(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the description of the text."""
+    text = read_text(arguments.text)
+    subscription = parse(text)
+    if arguments.schema is not None:
+        check_schema(subscription, read_object(arguments.schema, "--schema"), text)
+    description = describe(subscription)
+    if arguments.json:
+        summary = {"matches": description.matches, "indexed": description.indexed}
+        emit_json(msgspec.to_builtins(description) | summary)
+    else:
+        emit_rows(_rows(description))
+    return 0
+
+
+def _rows(description: Description) -> list[tuple[str, str]]:
+    rows = [
+        ("canonical", description.canonical),
+        ("kind", ", ".join(description.kinds)),
+        (
+            "attributes",
+            ", ".join(f"{name} ({' or '.join(k)})" for name, k in description.attributes.items()),
+        ),
+        ("state", ", ".join(description.variables)),
+        ("normal form", _size(description)),
+        ("index", _index(description)),
+    ]
+    return [(name, value) for name, value in rows if value] + _index_rows(description)
+
+
+def _size(description: Description) -> str:
+    conjunctions = f"{description.conjunctions} conjunction{'s' * (description.conjunctions != 1)}"
+    parts = f"{description.parts} part{'s' * (description.parts != 1)}"
+    return f"{conjunctions}, {parts}; matches {description.matches}"
+
+
+def _index(description: Description) -> str:
+    if description.matches != "something":
+        return f"not needed: {description.matches} matches"
+    if description.indexed:
+        return "yes"
+    return "no: some conjunction has no part that an index can find; every publication is checked"
+
+
+def _index_rows(description: Description) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for number, conjunction in enumerate(description.index, start=1):
+        width = max((len(part.part) for part in conjunction), default=0)
+        label = f"  {number}." if len(description.index) > 1 else "  "
+        for part in conjunction:
+            rows.append((label, f"{part.part:<{width}}  {part.how}"))
+            label = "  "
+    return rows

@@ -1,0 +1,82 @@
+"""`rove demo`: the language at work on a small generated city.
+
+On a terminal it is a moving picture, a few seconds long; elsewhere (a pipe, a log) it prints
+what was delivered, as fast as it can. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rove.cli.output import is_terminal
+
+_SECONDS = 45
+_SCENES_PER_S = 5.0
+_PICTURE_AT = 30
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rove demo`."""
+    parser.add_argument(
+        "--seconds", type=_positive, default=_SECONDS, help="of the city's time (default 45)"
+    )
+    parser.add_argument(
+        "--svg", metavar="FILE", help="write one scene as a picture instead (light colours)"
+    )
+    parser.add_argument("--dark", action="store_true", help="with --svg: dark colours")
+
+
+def _positive(written: str) -> int:
+    number = int(written)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the demonstration in the form that suits the reader."""
+    if arguments.svg is not None:
+        _write_picture(Path(arguments.svg), dark=arguments.dark)
+    elif is_terminal():
+        _play(arguments.seconds)
+    else:
+        _tell(arguments.seconds)
+    return 0
+
+
+def _write_picture(file: Path, *, dark: bool) -> None:
+    from rove.lab.demo import as_svg, scenes
+
+    *_, scene = scenes(_PICTURE_AT)
+    file.write_text(as_svg(scene, dark=dark), encoding="utf-8")
+
+
+def _play(seconds: int) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from rove.lab.demo import drawn, scenes, summary
+
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
+        for scene in scenes(seconds):
+            live.update(drawn(scene), refresh=True)
+            time.sleep(1 / _SCENES_PER_S)
+    console.print(summary(scene))
+    console.print('\nTry: [bold]rove check "NO2 > 40 AND x BETWEEN t AND t + 5"[/]', highlight=False)
+
+
+def _tell(seconds: int) -> None:
+    from rich.console import Console
+
+    from rove.lab.demo import scenes, summary
+
+    for scene in scenes(seconds):
+        for one in scene.delivered:
+            moved_up = "  (moved up)" if one.promoted else ""
+            line = f"{one.at:6.2f} s  {one.subscription:5}  {dict(one.attributes)}{moved_up}\n"
+            sys.stdout.write(line)
+    Console(width=118, file=sys.stdout).print("\n", summary(scene), sep="")

@@ -1,0 +1,1 @@
+"""Experiments, benchmarks and demonstrations; nothing of the product depends on them."""

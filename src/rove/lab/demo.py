@@ -1,0 +1,270 @@
+"""The demonstration: four subscriptions, one of each kind, on a small city.
+
+Sensors ride through the middle of Zagreb and publish what they measure. Four subscribers
+listen: one to bad air in a part of town (Boolean), one through a window that travels with a
+tram (evolving), one around a pedestrian who tells where she is (following), and one for the
+three nearest readings to home within ten seconds (ranked). Everything is seeded and in
+virtual time, so it is the same on every machine, and as fast as one wants to watch it.
+
+`scenes` does the work with the language's own evaluator; `drawn` turns one scene into what a
+terminal shows. The pictures in the README are made by the same two functions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
+from rich.text import Text
+
+from rove.lang.replay import Notification, Replay
+from rove.testing.workloads import City, Reading
+
+COLUMNS: Final = 58
+ROWS: Final = 17
+WIDTH: Final = 118
+_RECENT_MAX: Final = 8
+_HOME: Final = (45.8240, 15.9870)
+_TRAM_START_LONG: Final = 15.9420
+_TRAM_PER_S: Final = 0.0012
+
+
+class Subscriber(msgspec.Struct, frozen=True):
+    """Who listens, how it is drawn, and the text it subscribed with."""
+
+    name: str
+    kind: str
+    colour: str
+    text: str
+
+
+SUBSCRIBERS: Final = (
+    Subscriber(
+        "smog",
+        "Boolean",
+        "red",
+        "NO2 > 40 AND lat BETWEEN 45.81 AND 45.82 AND long BETWEEN 15.96 AND 15.98",
+    ),
+    Subscriber(
+        "tram",
+        "evolving",
+        "blue",
+        f"lat BETWEEN 45.804 AND 45.808 AND long BETWEEN {_TRAM_START_LONG} + {_TRAM_PER_S} * t"
+        f" AND {_TRAM_START_LONG + 0.008:g} + {_TRAM_PER_S} * t",
+    ),
+    Subscriber(
+        "walk",
+        "following",
+        "magenta",
+        "lat BETWEEN me.lat - 0.002 AND me.lat + 0.002"
+        " AND long BETWEEN me.long - 0.004 AND me.long + 0.004",
+    ),
+    Subscriber(
+        "home",
+        "ranked",
+        "green",
+        f"SELECT sensor, NO2 WHERE NO2 > 5 ORDER BY distance(lat, long, {_HOME[0]}, {_HOME[1]})"
+        " LIMIT 3 WITHIN 10 SECONDS",
+    ),
+)
+
+
+class Box(msgspec.Struct, frozen=True):
+    """A rectangle on the map."""
+
+    lats: tuple[float, float]
+    longs: tuple[float, float]
+    colour: str
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What is to be seen at one moment."""
+
+    at: float
+    sensors: dict[str, tuple[float, float, float]]
+    """Latitude, longitude and NO2 of each sensor's last publication."""
+    boxes: tuple[Box, ...]
+    walker: tuple[float, float]
+    published: int
+    received: dict[str, int]
+    delivered: tuple[Notification, ...]
+    """All notifications since the scene before, the oldest first."""
+    recent: tuple[Notification, ...]
+    """The latest notifications, the newest first."""
+
+
+def scenes(seconds: int) -> Iterator[Scene]:
+    """One scene a second, with everything delivered until then."""
+    replay = Replay()
+    for subscriber in SUBSCRIBERS:
+        replay.subscribe(subscriber.name, subscriber.text, me=_state(0.0))
+    sensors: dict[str, tuple[float, float, float]] = {}
+    received = dict.fromkeys((subscriber.name for subscriber in SUBSCRIBERS), 0)
+    delivered: list[Notification] = []
+    recent: list[Notification] = []
+    for number, reading in enumerate(City().readings(seconds), start=1):
+        replay.set_state("walk", _state(reading.at))
+        sensors[reading.attributes["sensor"]] = _seen(reading)
+        for notification in replay.publish(f"{number}", reading.attributes, reading.at):
+            received[notification.subscription] += 1
+            delivered.append(notification)
+        if number % City.SENSORS == 0:
+            recent = [*reversed(delivered), *recent][:_RECENT_MAX]
+            yield Scene(
+                reading.at,
+                dict(sensors),
+                _boxes(reading.at),
+                _walker(reading.at),
+                number,
+                dict(received),
+                tuple(delivered),
+                tuple(recent),
+            )
+            delivered.clear()
+
+
+def _seen(reading: Reading) -> tuple[float, float, float]:
+    return (reading.attributes["lat"], reading.attributes["long"], reading.attributes["NO2"])
+
+
+def _walker(at: float) -> tuple[float, float]:
+    return 45.8165 + 0.007 * math.sin(at / 9), 15.9600 + 0.012 * math.cos(at / 13)
+
+
+def _state(at: float) -> dict[str, object]:
+    lat, long = _walker(at)
+    return {"lat": lat, "long": long}
+
+
+def _boxes(at: float) -> tuple[Box, ...]:
+    lat, long = _walker(at)
+    tram = _TRAM_START_LONG + _TRAM_PER_S * at
+    return (
+        Box((45.81, 45.82), (15.96, 15.98), "red"),
+        Box((45.804, 45.808), (tram, tram + 0.008), "blue"),
+        Box((lat - 0.002, lat + 0.002), (long - 0.004, long + 0.004), "magenta"),
+    )
+
+
+# -- drawing ----------------------------------------------------------------------------
+
+
+def drawn(scene: Scene) -> RenderableType:
+    """The scene as a terminal shows it: the map, who listens, what arrived."""
+    side = Table.grid(padding=(0, 0))
+    side.add_row(_listeners(scene))
+    side.add_row(_arrivals(scene))
+    whole = Table.grid(padding=(0, 1))
+    whole.add_row(Panel(_map(scene), title=f"t = {scene.at:5.1f} s", width=COLUMNS + 4), side)
+    return Group(whole, _texts())
+
+
+def _texts() -> RenderableType:
+    lines = [Text.assemble((f"{s.name:5}", f"bold {s.colour}"), f" {s.text}") for s in SUBSCRIBERS]
+    for line in lines:
+        line.truncate(WIDTH - 4, overflow="ellipsis")
+    return Panel(Text("\n").join(lines), title="what they asked for", width=WIDTH - 1)
+
+
+def _map(scene: Scene) -> Text:
+    cells = [[(" ", "")] * COLUMNS for _ in range(ROWS)]
+
+    def put(lat: float, long: float, sign: str, style: str) -> None:
+        row = round((City.LAT[1] - lat) / (City.LAT[1] - City.LAT[0]) * (ROWS - 1))
+        column = round((long - City.LONG[0]) / (City.LONG[1] - City.LONG[0]) * (COLUMNS - 1))
+        if 0 <= row < ROWS and 0 <= column < COLUMNS:
+            cells[row][column] = (sign, style)
+
+    for box in scene.boxes:
+        _outline(box, put)
+    for lat, long, no2 in scene.sensors.values():
+        put(lat, long, "●", "bold red" if no2 > 40 else "yellow" if no2 > 25 else "green")
+    put(*_HOME, "⌂", "bold green")
+    put(*scene.walker, "@", "bold magenta")
+    return Text("\n").join(Text.assemble(*row) for row in cells)
+
+
+def _outline(box: Box, put: object) -> None:
+    assert callable(put)
+    steps = 4 * COLUMNS
+    for i in range(steps + 1):
+        lat = box.lats[0] + (box.lats[1] - box.lats[0]) * i / steps
+        long = box.longs[0] + (box.longs[1] - box.longs[0]) * i / steps
+        for edge in box.longs:
+            put(lat, edge, "│", box.colour)
+        for edge in box.lats:
+            put(edge, long, "─", box.colour)
+    for lat, long, corner in (
+        (box.lats[1], box.longs[0], "╭"),
+        (box.lats[1], box.longs[1], "╮"),
+        (box.lats[0], box.longs[0], "╰"),
+        (box.lats[0], box.longs[1], "╯"),
+    ):
+        put(lat, long, corner, box.colour)
+
+
+def _listeners(scene: Scene) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), expand=True)
+    table.add_column("subscriber", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
+    table.add_column("received", justify="right", no_wrap=True)
+    for one in SUBSCRIBERS:
+        count = f"{scene.received[one.name]:,}"
+        table.add_row(Text(one.name, style=f"bold {one.colour}"), one.kind, count)
+    table.add_row(Text("everyone, by topic alone", style="dim"), "", f"{scene.published:,}")
+    return Panel(table, title="who gets what", width=WIDTH - COLUMNS - 6)
+
+
+def _arrivals(scene: Scene) -> RenderableType:
+    lines = [_arrival(notification) for notification in scene.recent]
+    lines += [Text("")] * (_RECENT_MAX - len(lines))
+    return Panel(Text("\n").join(lines), title="just delivered", width=WIDTH - COLUMNS - 6)
+
+
+def _arrival(notification: Notification) -> Text:
+    one = next(s for s in SUBSCRIBERS if s.name == notification.subscription)
+    attributes = notification.attributes
+    where = ""
+    if notification.score is not None:
+        moved_up = ", moved up" if notification.promoted else ""
+        where = f"{notification.score:.0f} m from home{moved_up}"
+    line = f" {attributes['sensor']} NO2 {attributes['NO2']:4} {where}"
+    return Text.assemble((f"{one.name:5}", f"bold {one.colour}"), line)
+
+
+def summary(scene: Scene) -> RenderableType:
+    """What the demonstration showed, for the end of it."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("subscriber", "kind", "received", "share", "subscription"):
+        numeric = heading in ("received", "share")
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
+    for one in SUBSCRIBERS:
+        count = scene.received[one.name]
+        table.add_row(one.name, one.kind, f"{count:,}", f"{count / scene.published:.0%}", one.text)
+    title = Text(f"{scene.published:,} publications in {scene.at:.0f} s of the city's time\n")
+    return Group(title, table)
+
+
+def as_svg(scene: Scene, *, dark: bool) -> str:
+    """The scene as a picture for the README; nothing in it is loaded from elsewhere."""
+    console = Console(width=WIDTH, record=True, file=_Nowhere(), force_terminal=True)
+    console.print(drawn(scene))
+    theme = SVG_EXPORT_THEME if dark else DEFAULT_TERMINAL_THEME
+    picture = console.export_svg(title="rove demo", theme=theme, unique_id="rove")
+    return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+
+
+class _Nowhere:
+    """A file that swallows what is written: only the record is wanted."""
+
+    def write(self, _: str) -> int:
+        return 0
+
+    def flush(self) -> None: ...
