@@ -25,7 +25,7 @@ class LanguageError(ValueError):
     hint: str | None
 
     def __init__(self, what: str, hint: str | None = None) -> None:
-        super().__init__(what)
+        super().__init__(what, hint)
         self.what = what
         self.hint = hint
 
@@ -47,6 +47,7 @@ class TextError(LanguageError):
         self.text = text
         self.start = min(start, len(text))
         self.end = max(self.start, min(len(text), end if end is not None else start + 1))
+        self.args = (what, text, self.start, self.end, hint)  # what a pickle is made again from
 
     @property
     def line(self) -> int:
@@ -68,9 +69,8 @@ class TextError(LanguageError):
         }
 
     def __str__(self) -> str:
-        where = f"line {self.line}, column {self.column}" if self.line > 1 else f"{self.column}"
-        place = where if self.line > 1 else f"column {where}"
-        lines = [f"{place}: {self.what}", *self._pointed_text()]
+        line = f"line {self.line}, " if self.line > 1 else ""
+        lines = [f"{line}column {self.column}: {self.what}", *self._pointed_text()]
         if self.hint:
             lines.append(f"  {self.hint}")
         return "\n".join(lines)
@@ -111,6 +111,6 @@ def visible(text: str) -> str:
 
 def _columns(text: str) -> int:
     """How many terminal columns `text` takes; wide characters take two, accents none."""
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    accents = sum(unicodedata.combining(c) != 0 for c in text)
+    wide = sum(unicodedata.east_asian_width(c) in ("W", "F") for c in text)
+    accents = sum(unicodedata.category(c) in ("Mn", "Me") for c in text)
     return len(text) + wide - accents

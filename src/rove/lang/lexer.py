@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
+from typing import Final
 
 from rove.lang.errors import LimitError, TextError
 from rove.lang.limits import TEXT_BYTES_MAX
@@ -32,6 +34,19 @@ _FORBIDDEN = re.compile(
     "\u202a-\u202e\u2066-\u2069]"  # direction overrides: the text would not read as it stands
 )
 _NAMELESS = {0x00: "NULL", 0x08: "BACKSPACE", 0x1B: "ESCAPE", 0x7F: "DELETE"}
+_NAMELESS_KINDS = {
+    "Cc": "a control character",
+    "Cs": "half a surrogate pair",
+    "Co": "a private character",
+}
+_WHITE = " \t\r\n"
+
+_RESERVED_WORDS: Final = """
+    AND OR NOT BETWEEN IN LIKE ESCAPE IS NULL TRUE FALSE
+    SELECT WHERE ORDER BY ASC DESC LIMIT WITHIN
+"""
+RESERVED: Final = frozenset(_RESERVED_WORDS.split())
+"""Words that name no attribute unless they stand in backticks."""
 
 END = ""
 """The token after the last one."""
@@ -52,13 +67,26 @@ def span(text: str, index: int) -> tuple[int, int]:
     for position, match in enumerate(_TOKEN.finditer(_without_comments(text))):
         if position == index:
             return match.span()
-    end = len(text.rstrip())
+    end = len(_without_comments(text).rstrip(_WHITE))
     return end, end
 
 
 def is_name(token: str) -> bool:
     """True for a bare or quoted name, keywords included."""
-    return token[:1] == "`" != token or token[:1].isalpha() or token[:1] == "_"
+    first = token[:1]
+    if first == "`":
+        return token != "`"
+    return first == "_" or (first.isalnum() and not first.isdecimal())  # as _SEGMENT has it
+
+
+@lru_cache(maxsize=1024)
+def keyword_of(token: str) -> str:
+    """The keyword that `token` spells, in capitals; empty if it spells none.
+
+    Only in ASCII: the capital of a dotless ı is I too, and `ın` is still no IN.
+    """
+    upper = token.upper()
+    return upper if upper in RESERVED and token.isascii() else ""
 
 
 def segments_of(name: str) -> tuple[str, ...]:
@@ -72,7 +100,8 @@ def segments_of(name: str) -> tuple[str, ...]:
 def character_name(character: str) -> str:
     """U+XXXX and the official name, for diagnostics."""
     point = ord(character)
-    name = unicodedata.name(character, _NAMELESS.get(point, "a control character"))
+    kind = _NAMELESS_KINDS.get(unicodedata.category(character), "an unassigned character")
+    name = unicodedata.name(character, _NAMELESS.get(point, kind))
     return f"U+{point:04X} {name}"
 
 
@@ -82,12 +111,12 @@ def forbidden_in(text: str) -> bool:
 
 
 def _refuse_long(text: str) -> None:
-    size = len(text)
+    size, unit = len(text), "characters"  # counted without a copy; bytes are never fewer
     if size <= TEXT_BYTES_MAX and not text.isascii():
-        size = len(text.encode(errors="surrogatepass"))
+        size, unit = len(text.encode(errors="surrogatepass")), "bytes"
     if size > TEXT_BYTES_MAX:
         raise LimitError(
-            f"the text has {size:,} bytes; at most {TEXT_BYTES_MAX:,} are read",
+            f"the text has {size:,} {unit}; at most {TEXT_BYTES_MAX:,} bytes are read",
             text[:TEXT_BYTES_MAX],
             0,
             hint="split it into several subscriptions",

@@ -13,13 +13,29 @@ Limits are checked while reading, so a hostile text costs no more than a long ho
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NoReturn, cast
 
-from rove.lang.errors import LimitError, TextError
+from rove.lang.advice import (
+    LITERALS,
+    RANK_FORM,
+    about_comparison,
+    about_function,
+    about_missing_value,
+    about_rest,
+    about_sign,
+)
+from rove.lang.errors import LimitError, TextError, visible
 from rove.lang.functions import NAMES, NUMERIC, TEXT_TESTS
-from rove.lang.lexer import END, character_name, is_name, segments_of, span, tokens_of
+from rove.lang.lexer import (
+    END,
+    character_name,
+    is_name,
+    keyword_of,
+    segments_of,
+    span,
+    tokens_of,
+)
 from rove.lang.limits import (
     DEPTH_MAX,
     IN_LITERALS_MAX,
@@ -65,13 +81,6 @@ from rove.lang.tree import (
 )
 from rove.lang.values import Number
 
-_RESERVED_WORDS: Final = """
-    AND OR NOT BETWEEN IN LIKE ESCAPE IS NULL TRUE FALSE
-    SELECT WHERE ORDER BY ASC DESC LIMIT WITHIN
-"""
-RESERVED: Final = frozenset(_RESERVED_WORDS.split())
-"""Words that name no attribute unless they stand in backticks."""
-
 _COMPARATORS: Final[dict[str, Comparator]] = {
     "=": "=",
     "!=": "!=",
@@ -88,36 +97,18 @@ _UNITS: Final[dict[str, Unit]] = {
     for unit in ("MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "PUBLICATIONS")
     for spelling in (unit, unit[:-1])
 }
-_SIGN_HINTS: Final = {
-    "=": "equality is written with one =",
-    "&": "write AND",
-    "|": "write OR",
-    "!": "write NOT, or != between two values",
-    '"': "strings stand in single quotes, odd names in backticks",
-    "'": "the string is not closed; a quote inside a string is written twice",
-    "`": "the name is not closed, or empty",
-    "[": "lists stand in parentheses",
-    "%": "there is no remainder; % belongs into a LIKE pattern",
-    ";": "one text is one subscription; leave the semicolon out",
-    ":": "there are no parameters; write the value itself",
-    "?": "there are no parameters; write the value itself",
-}
 _UNIT_HINT: Final = "units are MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS, or PUBLICATIONS"
-_NO_FROM: Final = "there is no FROM; the topic is given beside the text"
+_SPLIT: Final = "split it into several subscriptions"
+_JOIN: Final = "join conditions with AND, OR and NOT"
+_LARGEST: Final = "at most 1.79e308"
 _DEPTH_CERTAINLY_FINE: Final = DEPTH_MAX - 6
-"""Nesting tokens that cannot exceed the depth, whatever predicates stand around them."""
+"""Nesting that cannot exceed the depth, whatever stands around it: an OR, an AND, a
+predicate and a value, and two to spare."""
 
 
 def parse(text: str) -> Subscription:
     """The tree of `text`; a TextError that a person can act on if there is none."""
     return _Parser(text).subscription()
-
-
-@lru_cache(maxsize=1024)
-def _keyword(token: str) -> str:
-    """The keyword that `token` spells, in capitals; empty if it spells none."""
-    upper = token.upper()
-    return upper if upper in RESERVED else ""
 
 
 @lru_cache(maxsize=1024)
@@ -129,7 +120,7 @@ def _name_node(token: str) -> Attribute | Me | Time | Literal | None:
     """
     if not is_name(token):
         return None
-    keyword = _keyword(token)
+    keyword = keyword_of(token)
     if keyword:
         return TRUE if keyword == "TRUE" else FALSE if keyword == "FALSE" else None
     if token == "t":
@@ -156,16 +147,16 @@ class _Parser:
     # -- the whole subscription --------------------------------------------------------
 
     def subscription(self) -> Subscription:
-        select = self._select() if _keyword(self.tokens[self.at]) == "SELECT" else None
+        select = self._select() if keyword_of(self.tokens[self.at]) == "SELECT" else None
         where = self._skip("WHERE")
         start = self.at
         if not where and self._condition_is_left_out(select is not None):
             condition: Condition = TRUE
         else:
             condition = self._condition(self._or(), start)
-        rank = self._rank() if _keyword(self.tokens[self.at]) == "ORDER" else None
+        rank = self._rank() if keyword_of(self.tokens[self.at]) == "ORDER" else None
         if self.tokens[self.at] != END:
-            self._refuse_rest()
+            self._refuse_rest(rank is not None)
         if self.nesting > _DEPTH_CERTAINLY_FINE:
             self._check_depth(condition, rank)
         return Subscription(condition, select, rank)
@@ -174,7 +165,7 @@ class _Parser:
         token = self.tokens[self.at]
         if token == END and not selected:
             self._refuse("the text is empty", hint="write a condition; TRUE matches everything")
-        return token == END or _keyword(token) == "ORDER"
+        return token == END or keyword_of(token) == "ORDER"
 
     def _select(self) -> tuple[Attribute, ...] | None:
         self.at += 1
@@ -190,53 +181,65 @@ class _Parser:
     def _selected(self) -> Attribute:
         node = _name_node(self.tokens[self.at])
         if not isinstance(node, Attribute):
-            self._refuse_expected("an attribute to select")
-        self._check_segments(node)
+            self._refuse_expected(
+                "an attribute to select",
+                "names of the publication's attributes, separated by commas; odd ones in backticks",
+            )
+        if len(node.path) > NAME_SEGMENTS_MAX:
+            self._refuse_segments()
         self.at += 1
         return node
 
     def _rank(self) -> Rank:
         self.at += 1
-        self._expect("BY", "ORDER BY, then a score")
+        self._expect("BY", "BY after ORDER", f"{RANK_FORM}; an attribute of that name is `order`")
         start = self.at
         score = self._number_operand(self._value(), start, "a score")
         descending = self._skip("DESC")
         if not descending:
             self._skip("ASC")
-        self._expect("LIMIT", "LIMIT, then how many of the best to keep")
-        k = self._whole_number("the number after LIMIT", RANK_K_MAX)
-        self._expect("WITHIN", "WITHIN, then a window such as 24 HOURS or 500 PUBLICATIONS")
+        self._expect("LIMIT", "LIMIT, then how many of the best to keep", RANK_FORM)
+        k = self._limit()
+        self._expect("WITHIN", "WITHIN, then a window", RANK_FORM)
         return Rank(score, descending, k, self._window())
+
+    def _limit(self) -> int:
+        start = self.at
+        k = self._number_token("a whole number after LIMIT", negative=False)
+        if not isinstance(k, int) or k < 1:
+            self._refuse(f"LIMIT takes a whole number from 1 to {RANK_K_MAX:,}", start, RANK_FORM)
+        if k > RANK_K_MAX:
+            what = f"LIMIT is {k:,}; at most {RANK_K_MAX:,} are kept"
+            self._refuse_limit(what, start, "ask for fewer")
+        return k
 
     def _window(self) -> Window:
         start = self.at
-        amount = self._number_token(negative=False)
-        unit = _UNITS.get(self.tokens[self.at].upper())
+        amount = self._number_token("a number, then a unit, after WITHIN", negative=False)
+        token = self.tokens[self.at]
+        unit = _UNITS.get(token.upper()) if token.isascii() else None
         if unit is None:
             self._refuse_expected("a unit", hint=_UNIT_HINT)
         self.at += 1
         if unit == "PUBLICATIONS" and not isinstance(amount, int):
-            self._refuse("a window counts whole publications", start)
+            self._refuse(
+                "a window counts whole publications", start, "for example 500 PUBLICATIONS"
+            )
         window = Window(amount, unit)
-        if amount <= 0 or (unit != "PUBLICATIONS" and not math.isfinite(window.seconds)):
-            self._refuse("a window must be longer than nothing and shorter than for ever", start)
+        if amount <= 0 or not (window.publications or 0 < window.seconds < math.inf):
+            self._refuse(
+                "a window must be longer than nothing and shorter than for ever",
+                start,
+                "for example 24 HOURS or 500 PUBLICATIONS",
+            )
         return window
-
-    def _whole_number(self, what: str, most: int) -> int:
-        start = self.at
-        number = self._number_token(negative=False)
-        if not isinstance(number, int) or number < 1:
-            self._refuse(f"{what} must be a whole number from 1 to {most:,}", start)
-        if number > most:
-            self._refuse_limit(f"{what} is {number:,}; at most {most:,} are kept", start)
-        return number
 
     # -- conditions --------------------------------------------------------------------
 
     def _or(self) -> Node:
         start = self.at
         first = self._and()
-        if _keyword(self.tokens[self.at]) != "OR":
+        if keyword_of(self.tokens[self.at]) != "OR":
             return first
         operands = [self._condition(first, start)]
         while self._skip("OR"):
@@ -247,17 +250,17 @@ class _Parser:
     def _and(self) -> Node:
         start = self.at
         first = self._not()
-        if _keyword(self.tokens[self.at]) != "AND":
+        if keyword_of(self.tokens[self.at]) != "AND":
             return first
         operands = [self._condition(first, start)]
-        while _keyword(self.tokens[self.at]) == "AND":
+        while keyword_of(self.tokens[self.at]) == "AND":
             self.at += 1
             start = self.at
             operands.append(self._condition(self._not(), start))
         return And(tuple(operands))
 
     def _not(self) -> Node:
-        if _keyword(self.tokens[self.at]) != "NOT":
+        if keyword_of(self.tokens[self.at]) != "NOT":
             return self._predicate()
         self._deeper()
         self.at += 1
@@ -270,9 +273,8 @@ class _Parser:
         """`node` where a condition must stand; a value alone is only one if it is boolean."""
         if is_value(node):
             if not (isinstance(node, Attribute | Me) or node is TRUE or node is FALSE):
-                hint = did_you_mean(self.tokens[self.at].upper(), sorted(RESERVED))
-                hint = hint or "compare the value with =, <, BETWEEN, …"
-                self._refuse_expected("a comparison", hint)
+                token = self.tokens[self.at]
+                self._refuse_expected("a comparison", about_comparison(token))
             self._count_predicate(start)
         return cast(Condition, node)
 
@@ -283,13 +285,13 @@ class _Parser:
         comparator = _COMPARATORS.get(token)
         if comparator is not None:
             return self._comparison(comparator, left, start)
-        keyword = _keyword(token)
+        keyword = keyword_of(token)
         if keyword in ("BETWEEN", "IN", "LIKE"):
             return self._worded(keyword, left, start, negated=False)
         if keyword == "IS":
             return self._is_null(left, start)
         if keyword == "NOT":
-            after = _keyword(self.tokens[self.at + 1])
+            after = keyword_of(self.tokens[self.at + 1])
             if after in ("BETWEEN", "IN", "LIKE"):
                 self.at += 1
                 return self._worded(after, left, start, negated=True)
@@ -323,7 +325,7 @@ class _Parser:
     def _between(self, left: Node, start: int, negated: bool) -> Between:
         low_start = self.at
         low = self._value()
-        self._expect("AND", "AND, then the upper bound of BETWEEN")
+        self._expect("AND", "AND, then the upper bound of BETWEEN", "write BETWEEN low AND high")
         high_start = self.at
         high = self._value()
         kinds = {kind_of(left), kind_of(low), kind_of(high)}
@@ -332,11 +334,13 @@ class _Parser:
         return Between(cast(ValueNode, left), cast(ValueNode, low), cast(ValueNode, high), negated)
 
     def _in(self, left: Node, start: int, negated: bool) -> In:
-        self._expect("(", "a list in parentheses after IN")
+        self._expect("(", "a list in parentheses after IN", "for example IN (1, 2)")
         items: list[Literal] = []
         while True:
             if len(items) == IN_LITERALS_MAX:
-                self._refuse_limit(f"an IN list may hold {IN_LITERALS_MAX:,} literals", self.at)
+                self._refuse_limit(
+                    f"an IN list may hold {IN_LITERALS_MAX:,} literals", self.at, _SPLIT
+                )
             place = self.at
             item = self._literal("a literal in the list after IN")
             self._check_comparable(left, start, item, place)
@@ -350,33 +354,38 @@ class _Parser:
             if self.tokens[self.at] != ",":
                 break
             self.at += 1
-        self._expect(")", "a comma or a closing parenthesis in the list after IN")
+        self._expect(")", "a comma or a closing parenthesis in the list after IN", LITERALS)
         return In(cast(ValueNode, left), tuple(items), negated)
 
     def _like(self, left: Node, start: int, negated: bool) -> Like:
         subject = self._text_operand(left, start)
         place = self.at
-        pattern = self._string("a pattern in single quotes after LIKE")
+        pattern = self._string("a pattern in single quotes after LIKE", "for example LIKE 'air%'")
         escape = self._escape() if self._skip("ESCAPE") else None
         fault = pattern_fault(pattern, escape)
         if fault:
-            self._refuse(fault, place)
+            self._refuse(fault, place, f"write {escape}{escape} where {escape} itself is meant")
         return Like(subject, pattern, escape, negated)
 
     def _escape(self) -> str:
         place = self.at
-        escape = self._string("one character in single quotes after ESCAPE")
+        example = "for example LIKE '50!%' ESCAPE '!'"
+        escape = self._string("one character in single quotes after ESCAPE", example)
         if len(escape) != 1 or escape in "%_":
-            self._refuse("ESCAPE takes one character that is neither % nor _", place)
+            self._refuse("ESCAPE takes one character that is neither % nor _", place, example)
         return escape
 
     def _is_null(self, left: Node, start: int) -> IsNull:
         self.at += 1
         negated = self._skip("NOT")
-        self._expect("NULL", "NULL after IS")
+        self._expect("NULL", "NULL after IS", "IS is for IS [NOT] NULL; compare values with =")
         self._count_predicate(start)
         if not isinstance(left, Attribute | Me):
-            self._refuse("only an attribute or a me. variable can be tested with IS NULL", start)
+            self._refuse(
+                "only an attribute or a me. variable can be tested with IS NULL",
+                start,
+                "what is computed is UNKNOWN when one of its attributes is; test those",
+            )
         return IsNull(left, negated)
 
     # -- values ------------------------------------------------------------------------
@@ -406,8 +415,8 @@ class _Parser:
     def _primary(self) -> Node:
         token = self.tokens[self.at]
         first = token[:1]
-        if first in _NUMBER_STARTS and token not in (END, "."):
-            return Literal(self._number_token(negative=False))
+        if first in _NUMBER_STARTS and token != ".":
+            return Literal(self._number_token("a number", negative=False))
         if first == "'" != token:
             self.at += 1
             return Literal(token[1:-1].replace("''", "'"))
@@ -417,19 +426,21 @@ class _Parser:
             return self._signed(first)
         node = _name_node(token)
         if node is None:
-            self._refuse_expected("a value")
+            before = self.tokens[self.at - 1] if self.at else END
+            self._refuse_expected("a value", about_missing_value(before, token))
         if self.tokens[self.at + 1] == "(" and type(node) is not Literal:
             return self._call(token)
+        if (type(node) is Attribute or type(node) is Me) and len(node.path) > NAME_SEGMENTS_MAX:
+            self._refuse_segments()
         self.at += 1
-        if type(node) is Attribute and len(node.path) > NAME_SEGMENTS_MAX:
-            self._check_segments(node)
         return node
 
     def _parenthesised(self) -> Node:
         self._deeper()
+        self.nesting += 1  # inside may stand an OR of ANDs: two nodes for one parenthesis
         self.at += 1
         inner = self._or()
-        self._expect(")", "a closing parenthesis")
+        self._expect(")", "a closing parenthesis", "every ( needs its )")
         self.depth -= 1
         return inner
 
@@ -440,7 +451,7 @@ class _Parser:
         following = self.tokens[start][:1]
         if sign == "-" and following in _NUMBER_STARTS and following:
             self.depth -= 1
-            return Literal(self._number_token(negative=True))
+            return Literal(self._number_token("a number", negative=True))
         operand = self._number_operand(self._primary(), start, f"a {sign} sign")
         self.depth -= 1
         return operand if sign == "+" else Negation(operand)
@@ -450,9 +461,7 @@ class _Parser:
         name = written.lower()
         if name not in NAMES and name not in TEXT_TESTS:
             self._refuse(
-                f"there is no function {written!r}",
-                hint=did_you_mean(name, (*NAMES, *TEXT_TESTS))
-                or f"there are {', '.join((*NAMES, *TEXT_TESTS))}",
+                f"there is no function {_described(written)}", hint=about_function(written)
             )
         self._deeper()
         self.at += 2
@@ -463,21 +472,22 @@ class _Parser:
             node = Call(name, (self._text_operand(self._value(), place),))
         else:
             node = Call(name, self._arguments(name, start))
-        self._expect(")", f"a closing parenthesis after the arguments of {name}")
+        self._expect(")", f"a comma or a closing parenthesis in {name}", f"write {_form(name)}")
         self.depth -= 1
         return node
 
     def _text_test(self, name: TextTestName, start: int) -> TextTest:
         place = self.at
         subject = self._text_operand(self._value(), place)
-        self._expect(",", f"a comma: {name}(attribute, 'text')")
+        self._expect(",", "a comma", f"write {_form(name)}")
         self._count_predicate(start)
-        return TextTest(name, subject, self._string(f"a string as second argument of {name}"))
+        text = self._string(f"a string as second argument of {name}", f"write {_form(name)}")
+        return TextTest(name, subject, text)
 
     def _arguments(self, name: str, start: int) -> tuple[ValueNode, ...]:
         _, fewest, most = NUMERIC[name]
         found: list[ValueNode] = []
-        while self.tokens[self.at] != ")" or not found:
+        while found or self.tokens[self.at] != ")":
             place = self.at
             found.append(self._number_operand(self._value(), place, name))
             if self.tokens[self.at] != ",":
@@ -485,38 +495,43 @@ class _Parser:
             self.at += 1
         if len(found) < fewest or (most is not None and len(found) > most):
             wanted = f"{fewest}" if most == fewest else f"at least {fewest}"
-            self._refuse(f"{name} takes {wanted} arguments, not {len(found)}", start)
+            plural = "" if wanted == "1" else "s"
+            self._refuse(
+                f"{name} takes {wanted} argument{plural}, not {len(found)}",
+                start,
+                f"write {_form(name)}",
+            )
         return tuple(found)
 
     def _literal(self, what: str) -> Literal:
         sign = self.tokens[self.at] == "-"
         token = self.tokens[self.at + sign]
-        if token[:1] in _NUMBER_STARTS and token not in (END, "."):
+        if token[:1] in _NUMBER_STARTS and token != ".":
             self.at += sign
-            return Literal(self._number_token(negative=sign))
+            return Literal(self._number_token(what, negative=sign))
         node = None if sign else _name_node(token)
         if isinstance(node, Literal):
             self.at += 1
             return node
-        return Literal(self._string(what))
+        return Literal(self._string(what, LITERALS))
 
-    def _string(self, what: str) -> str:
+    def _string(self, what: str, hint: str) -> str:
         token = self.tokens[self.at]
         if token[:1] != "'" or token == "'":
-            self._refuse_expected(what)
+            self._refuse_expected(what, "write IS NULL" if keyword_of(token) == "NULL" else hint)
         self.at += 1
         return token[1:-1].replace("''", "'")
 
-    def _number_token(self, *, negative: bool) -> Number:
+    def _number_token(self, what: str, *, negative: bool) -> Number:
         token = self.tokens[self.at]
-        if token[:1] not in _NUMBER_STARTS or token in (END, "."):
-            self._refuse_expected("a number")
+        if token[:1] not in _NUMBER_STARTS or token == ".":
+            self._refuse_expected(what, RANK_FORM)
         if token.isdigit():
             number: Number = self._integer(token, negative)
         else:
             number = -float(token) if negative else float(token)
             if math.isinf(number):
-                self._refuse("the number is too large for a 64-bit float", hint="at most 1.79e308")
+                self._refuse_limit("the number is too large for a 64-bit float", self.at, _LARGEST)
         self.at += 1
         return number
 
@@ -524,9 +539,10 @@ class _Parser:
         digits = digits.lstrip("0") or "0"
         number = int(digits) if len(digits) <= 19 else INTEGER_MAX + 2
         if number > INTEGER_MAX + negative:
-            self._refuse(
+            self._refuse_limit(
                 "the number does not fit into a 64-bit integer",
-                hint="write it as a float, with a point or an exponent, if that is meant",
+                self.at,
+                "write it as a float, with a point or an exponent, if that is meant",
             )
         return -number if negative else number
 
@@ -534,14 +550,22 @@ class _Parser:
 
     def _number_operand(self, node: Node, start: int, where: str) -> ValueNode:
         if not is_value(node):
-            self._refuse(f"{where} needs a number, and this is a condition", start)
+            self._refuse(f"{where} needs a number, and this is a condition", start, _JOIN)
         if kind_of(node) in (Kind.STRING, Kind.BOOLEAN):
-            self._refuse(f"{where} needs a number, and this is a {kind_of(node).value}", start)
+            self._refuse(
+                f"{where} needs a number, and this is a {kind_of(node).value}",
+                start,
+                "numbers stand without quotes; TRUE, FALSE and texts are no numbers",
+            )
         return cast(ValueNode, node)
 
     def _text_operand(self, node: Node, start: int) -> ValueNode:
         if not isinstance(node, Attribute | Me | Call) or kind_of(node) is Kind.NUMBER:
-            self._refuse("only an attribute, or lower(attribute), can be tested as a string", start)
+            self._refuse(
+                "only an attribute, or lower(attribute), can be tested as a string",
+                start,
+                "write name LIKE 'text%', contains(name, 'text') or lower(name)",
+            )
         return node
 
     def _check_comparable(self, left: Node, start: int, right: Node, right_start: int) -> None:
@@ -550,7 +574,7 @@ class _Parser:
                 self._refuse(
                     "a condition cannot be compared",
                     place,
-                    hint="join conditions with AND, OR and NOT",
+                    hint=_JOIN,
                 )
         kinds = {kind_of(left), kind_of(right)} - {Kind.ANY}
         if len(kinds) > 1:
@@ -573,10 +597,6 @@ class _Parser:
         if kind_of(node) is Kind.BOOLEAN:
             self._refuse("booleans have no order", start, hint="use = or !=")
 
-    def _check_segments(self, node: Attribute) -> None:
-        if len(node.path) > NAME_SEGMENTS_MAX:
-            self._refuse_limit(f"a name may have {NAME_SEGMENTS_MAX} segments", self.at - 1)
-
     def _check_depth(self, condition: Condition, rank: Rank | None) -> None:
         if depth(condition) > DEPTH_MAX or (rank is not None and depth(rank.score) > DEPTH_MAX):
             self._refuse_deep(0)
@@ -590,23 +610,20 @@ class _Parser:
     def _count_predicate(self, start: int) -> None:
         self.predicates += 1
         if self.predicates > PREDICATES_MAX:
-            self._refuse_limit(f"a text may hold {PREDICATES_MAX} predicates", start)
+            self._refuse_limit(f"a text may hold {PREDICATES_MAX} predicates", start, _SPLIT)
 
     # -- tokens ------------------------------------------------------------------------
 
     def _skip(self, keyword: str) -> bool:
-        found = _keyword(self.tokens[self.at]) == keyword
+        found = keyword_of(self.tokens[self.at]) == keyword
         self.at += found
         return found
 
-    def _expect(self, token: str, what: str) -> None:
+    def _expect(self, token: str, what: str, hint: str) -> None:
         found = self.tokens[self.at]
-        if found != token and _keyword(found) != token:
-            self._refuse_expected(what)
+        if found != token and keyword_of(found) != token:
+            self._refuse_expected(what, hint)
         self.at += 1
-
-    def _at_keyword(self) -> bool:
-        return _keyword(self.tokens[self.at]) != ""
 
     # -- refusals ----------------------------------------------------------------------
 
@@ -614,45 +631,40 @@ class _Parser:
         start, end = span(self.text, self.at if index is None else index)
         raise TextError(what, self.text, start, end, hint)
 
-    def _refuse_limit(self, what: str, index: int) -> NoReturn:
+    def _refuse_limit(self, what: str, index: int, hint: str) -> NoReturn:
         start, end = span(self.text, index)
-        raise LimitError(what, self.text, start, end, "split it into several subscriptions")
+        raise LimitError(what, self.text, start, end, hint)
 
     def _refuse_deep(self, index: int) -> NoReturn:
-        start, end = span(self.text, index)
-        raise LimitError(
-            f"the text nests deeper than {DEPTH_MAX} levels", self.text, start, end, "flatten it"
-        )
+        self._refuse_limit(f"the text nests deeper than {DEPTH_MAX} levels", index, "flatten it")
 
-    def _refuse_expected(self, what: str, hint: str | None = None) -> NoReturn:
-        token = self.tokens[self.at]
-        hint = _SIGN_HINTS.get(token, hint)
-        if token.lower() == "me":
-            hint = "name a variable of the subscriber, for example me.x"
-        elif _keyword(token) == "NULL":
-            hint = "write IS NULL or IS NOT NULL"
-        elif _keyword(token) and "attribute" in f"{what} value":
-            hint = hint or f"{token} is a keyword; an attribute of that name stands in backticks"
-        elif token == ")" and self.tokens[self.at - 1] == "(":
-            hint = "there is nothing between the parentheses"
-        self._refuse(f"expected {what}, found {_described(token)}", hint=hint)
+    def _refuse_segments(self) -> NoReturn:
+        what = f"a name may have {NAME_SEGMENTS_MAX} segments"
+        self._refuse_limit(what, self.at, "reach less deep; a dot in a name stands in backticks")
 
-    def _refuse_rest(self) -> NoReturn:
-        """Refuse what follows a complete condition."""
+    def _refuse_expected(self, what: str, hint: str | None) -> NoReturn:
+        found = _described(self.tokens[self.at])
+        self._refuse(f"expected {what}, found {found}", hint=self._about_sign() or hint)
+
+    def _refuse_rest(self, ranked: bool) -> NoReturn:
+        """Refuse what follows a complete condition, or a complete rank."""
         token = self.tokens[self.at]
-        hint = _SIGN_HINTS.get(token)
-        if "FROM" in (token.upper(), self.tokens[self.at - 1].upper()):
-            hint = _NO_FROM
-        elif _keyword(token) in ("LIMIT", "WITHIN"):
-            hint = "a rank starts with ORDER BY"
-        elif _keyword(token) in ("WHERE", "SELECT"):
-            hint = f"{token.upper()} comes before the condition, once"
-        elif token == ")":
-            hint = "no parenthesis is open here"
-        elif hint is None and is_name(token):
-            hint = did_you_mean(token.upper(), sorted(RESERVED))
-        expected = "AND, OR or the end" if not self._at_keyword() else "the end"
-        self._refuse(f"expected {expected}, found {_described(token)}", hint=hint)
+        before = self.tokens[self.at - 1]
+        if before.upper() == "FROM":
+            self._refuse(
+                "there is no FROM", self.at - 1, "leave it out; the topic is given beside the text"
+            )
+        expected = "the end" if ranked else "AND, OR or the end"
+        hint = f"{RANK_FORM}, and nothing after it" if ranked else about_rest(before, token)
+        self._refuse_expected(expected, hint)
+
+    def _about_sign(self) -> str | None:
+        """What is odd about the next token itself, whatever was expected."""
+        at = self.at
+        before = self.tokens[at - 1] if at else END
+        after = "" if at + 1 >= len(self.tokens) else self.tokens[at + 1]
+        touching = at > 0 and span(self.text, at - 1)[1] == span(self.text, at)[0]
+        return about_sign(before, self.tokens[at], after, touching=touching)
 
 
 def _described(token: str) -> str:
@@ -661,12 +673,14 @@ def _described(token: str) -> str:
         return "the end of the text"
     if len(token) == 1 and not token.isascii() and not token.isalnum():
         return character_name(token)
-    return token if len(token) <= 32 else f"{token[:31]}…"
+    return visible(token if len(token) <= 32 else f"{token[:31]}…")
 
 
-def did_you_mean(written: str, candidates: Sequence[str]) -> str | None:
-    """A hint with the candidate that `written` resembles, if there is one."""
-    import difflib  # only for refusals: it would cost every start of the program 5 ms
-
-    close = difflib.get_close_matches(written, candidates, 1, 0.7) if len(written) <= 32 else []
-    return f"did you mean {close[0]}?" if close else None
+def _form(name: str) -> str:
+    """How a function is called, for hints."""
+    if name in TEXT_TESTS:
+        return f"{name}(attribute, 'text')"
+    if name == "distance":
+        return "distance(lat, long, lat, long)"
+    fewest = 1 if name == "lower" else NUMERIC[name][1]
+    return f"{name}({', '.join('ab'[:fewest])})"

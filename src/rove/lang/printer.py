@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rove.lang.parser import RESERVED
+from rove.lang.lexer import keyword_of
 from rove.lang.tree import (
     And,
     Arithmetic,
@@ -77,7 +77,7 @@ def literal_text(value: object) -> str:
 
 
 def _segment(segment: str) -> str:
-    if _BARE_NAME.fullmatch(segment) and segment.upper() not in RESERVED:
+    if _BARE_NAME.fullmatch(segment) and not keyword_of(segment):
         return segment
     return "`" + segment.replace("`", "``") + "`"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from rove.lang.advice import did_you_mean
 from rove.lang.description import types_of
 from rove.lang.errors import LanguageError, TextError
 from rove.lang.lexer import END, segments_of, span, tokens_of
-from rove.lang.parser import did_you_mean
 from rove.lang.printer import name_text
 from rove.lang.tree import Attribute, Subscription
 from rove.lang.values import Path
