@@ -20,7 +20,6 @@ our output has gone away. (Commands that answer a question use 1 for "no".)
 
 import argparse
 import importlib
-import json
 import os
 import sys
 import traceback
@@ -82,6 +81,8 @@ def _report(error: Exception, words: Sequence[str]) -> None:
     if "--debug" in words:
         traceback.print_exc()
     if "--json" in words:
+        import json  # not for `rove --help`
+
         as_dict = getattr(error, "as_dict", None)
         print(json.dumps(as_dict() if as_dict is not None else {"error": _describe(error)}))
     else:

@@ -16,6 +16,7 @@ from rove.cli.output import is_terminal
 _SECONDS = 45
 _SCENES_PER_S = 5.0
 _PICTURE_AT = 30
+_EXAMPLE = "NO2 > 40 AND x BETWEEN t AND t + 5"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +67,7 @@ def _play(seconds: int) -> None:
             live.update(drawn(scene), refresh=True)
             time.sleep(1 / _SCENES_PER_S)
     console.print(summary(scene))
-    console.print('\nTry: [bold]rove check "NO2 > 40 AND x BETWEEN t AND t + 5"[/]', highlight=False)
+    console.print(f'\nTry: [bold]rove check "{_EXAMPLE}"[/]', highlight=False)
 
 
 def _tell(seconds: int) -> None:

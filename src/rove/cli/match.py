@@ -8,12 +8,11 @@ stderr and left out, the others are done all the same, and the exit code is then
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, BinaryIO, ContextManager
+from typing import IO, BinaryIO
 
 import msgspec
 
@@ -100,11 +99,11 @@ class _Job:
 
     def _take(self, line: bytes, number: int) -> list[Notification]:
         options = self.arguments
-        record = read_publication(
-            line, number, time_key=options.time_key, id_key=options.id_key
-        )
+        record = read_publication(line, number, time_key=options.time_key, id_key=options.id_key)
         at = record.at if record.at is not None else max(self.replay.now, 0.0)
         if isinstance(record, StateRecord):
+            for name, changes in record.changes.items():
+                self.replay.check_state(name, changes)
             found = self.replay.advance(at)
             for name, changes in record.changes.items():
                 self.replay.set_state(name, changes)
@@ -134,7 +133,7 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
-def _opened(file: str) -> ContextManager[BinaryIO]:
+def _opened(file: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb")
 
 
@@ -155,7 +154,7 @@ def _watched(lines: BinaryIO, file: str) -> Iterable[bytes]:
     """The lines, with a progress bar if a person is watching and the size is known."""
     if file == STDIN or not is_terminal(sys.stderr):
         return lines
-    return _with_progress(lines, os.stat(file).st_size)
+    return _with_progress(lines, Path(file).stat().st_size)
 
 
 def _with_progress(lines: BinaryIO, size: int) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from io import StringIO
 from typing import Final
 
 import msgspec
@@ -254,17 +255,8 @@ def summary(scene: Scene) -> RenderableType:
 
 def as_svg(scene: Scene, *, dark: bool) -> str:
     """The scene as a picture for the README; nothing in it is loaded from elsewhere."""
-    console = Console(width=WIDTH, record=True, file=_Nowhere(), force_terminal=True)
+    console = Console(width=WIDTH, record=True, file=StringIO(), force_terminal=True)
     console.print(drawn(scene))
     theme = SVG_EXPORT_THEME if dark else DEFAULT_TERMINAL_THEME
     picture = console.export_svg(title="rove demo", theme=theme, unique_id="rove")
     return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
-
-
-class _Nowhere:
-    """A file that swallows what is written: only the record is wanted."""
-
-    def write(self, _: str) -> int:
-        return 0
-
-    def flush(self) -> None: ...

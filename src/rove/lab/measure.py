@@ -67,6 +67,7 @@ def _print_table(measures: list[Measure]) -> None:
     for m in measures:
         ratio = "" if m.ratio is None else f"{m.ratio:.2f}×"
         goal = "" if m.goal is None else f"{'✔' if m.reached else '✘'} {m.goal}"
-        table.add_row(m.name, f"{m.value:,.4g}" if m.value < 1000 else f"{m.value:,.0f}", m.unit, ratio, m.against or "", goal)
+        value = f"{m.value:,.4g}" if m.value < 1000 else f"{m.value:,.0f}"
+        table.add_row(m.name, value, m.unit, ratio, m.against or "", goal)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)

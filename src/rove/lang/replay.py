@@ -64,11 +64,15 @@ class Replay:
         window = RankedWindow(subscription, accepted_at) if subscription.rank else None
         self._subscribers[name] = _Subscriber(subscription, accepted_at, dict(me or {}), window)
 
-    def set_state(self, name: str, changes: Mapping[str, object]) -> None:
-        """Set variables of one subscriber; None removes a variable."""
+    def check_state(self, name: str, changes: Mapping[str, object]) -> None:
+        """Refuse what `set_state` would refuse, and change nothing."""
         if name not in self._subscribers:
             raise LanguageError(f"there is no subscription {name!r}")
         admit(changes)
+
+    def set_state(self, name: str, changes: Mapping[str, object]) -> None:
+        """Set variables of one subscriber; None removes a variable."""
+        self.check_state(name, changes)
         me = self._subscribers[name].me
         me.update(changes)
         for variable in [variable for variable, value in me.items() if value is None]:

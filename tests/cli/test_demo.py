@@ -1,0 +1,86 @@
+"""`rove demo`: told in a pipe, played on a terminal, drawn for the README."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rove.cli import main
+
+
+def test_a_pipe_gets_every_notification_and_the_summary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo", "--seconds", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "200 publications in 5 s" in out
+    told = [line for line in out.splitlines() if " s  home" in line]
+    received = next(line.split()[2] for line in out.splitlines() if line.startswith("home"))
+    assert len(told) == int(received) > 0
+
+
+def test_it_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--seconds", "3"]) == 0
+    first = capsys.readouterr().out
+    assert main(["demo", "--seconds", "3"]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_a_picture_is_written(tmp_path: Path) -> None:
+    assert main(["demo", "--svg", str(tmp_path / "demo.svg")]) == 0
+    assert (tmp_path / "demo.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("written", ["0", "-1", "soon"])
+def test_a_nonsensical_length_is_refused(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--seconds", written]) == 2
+    assert "--seconds" in capsys.readouterr().err
+
+
+def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
+    """`rove demo` with a terminal of its own, and the end from which to read what it shows."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rove", "demo", *words],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(terminal)
+    return process, controller
+
+
+def read_until(controller: int, wanted: bytes, timeout_s: float = 30.0) -> bytes:
+    shown = b""
+    end = time.monotonic() + timeout_s
+    while wanted not in shown and time.monotonic() < end:
+        try:
+            shown += os.read(controller, 65536)
+        except OSError:  # the process has closed the terminal
+            break
+    return shown
+
+
+def test_a_terminal_gets_a_moving_picture_and_the_summary() -> None:
+    process, controller = start_on_terminal("--seconds", "2")
+    shown = read_until(controller, b"rove check").decode()
+    assert process.wait(timeout=30) == 0
+    os.close(controller)
+    assert "who gets what" in shown
+    assert "80 publications" in shown
+
+
+def test_ctrl_c_ends_it_without_a_traceback() -> None:
+    process, controller = start_on_terminal("--seconds", "600")
+    read_until(controller, b"who gets what")
+    process.send_signal(signal.SIGINT)
+    rest = read_until(controller, b"\0never\0", timeout_s=5.0)
+    assert process.wait(timeout=30) == 130
+    os.close(controller)
+    assert b"Traceback" not in rest

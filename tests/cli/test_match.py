@@ -1,0 +1,173 @@
+"""`rove match`: files in, notifications out; bad lines named, good ones kept."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rove.cli import main
+
+SUBSCRIPTIONS = [
+    "NO2 > 40",
+    {"id": "area", "filter": "x BETWEEN -3 + t AND 3 + t AND y BETWEEN -2 + t AND 2 + t"},
+    {"id": "me", "filter": "SELECT x WHERE x > me.x", "me": {"x": 5}},
+    {"id": "best", "filter": "ORDER BY x DESC LIMIT 1 WITHIN 3 SECONDS"},
+    {"id": "late", "filter": "x = 4", "at": 2},
+]
+PUBLICATIONS = [
+    {"id": "apple", "x": 4, "y": 3},
+    {"id": "pear", "at": 1, "x": 4, "y": 3},
+    {"at": 1.5, "$me": {"me": {"x": 3}}},
+    {"at": 2, "x": 4, "y": 3, "NO2": 41.5},
+    {"at": 2.5, "id": "less", "x": 3, "y": 30},
+]
+
+
+def write(folder: Path, name: str, records: list[Any]) -> str:
+    file = folder / name
+    lines = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in records]
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    return str(file)
+
+
+def match(tmp_path: Path, subscriptions: list[Any], publications: list[Any], *more: str) -> int:
+    return main(
+        [
+            "match",
+            "--subscriptions",
+            write(tmp_path, "subscriptions.jsonl", subscriptions),
+            "--publications",
+            write(tmp_path, "publications.jsonl", publications),
+            *more,
+        ]
+    )
+
+
+def delivered(out: str) -> list[tuple[float, str, str]]:
+    found = [json.loads(line) for line in out.splitlines()]
+    return [(one["at"], one["subscription"], one["publication"]) for one in found]
+
+
+def test_every_kind_of_subscription_over_a_stream(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert match(tmp_path, SUBSCRIPTIONS, PUBLICATIONS, "--until", "6") == 0
+    captured = capfd.readouterr()
+    assert delivered(captured.out) == [
+        (0, "best", "apple"),
+        (1, "area", "pear"),
+        (1, "best", "pear"),
+        (2, "1", "4"),
+        (2, "area", "4"),
+        (2, "me", "4"),
+        (2, "best", "4"),
+        (2, "late", "4"),
+        (5, "best", "less"),
+    ]
+    assert "5 subscriptions, 4 publications, 9 notifications, 0 lines left out" in captured.err
+
+
+def test_notifications_carry_what_was_selected_and_the_score(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert match(tmp_path, SUBSCRIPTIONS, PUBLICATIONS, "--until", "6") == 0
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert next(one for one in found if one["subscription"] == "me")["attributes"] == {"x": 4}
+    assert found[0]["score"] == 4
+    assert "promoted" not in found[0]
+    assert found[-1]["promoted"] is True
+
+
+def test_bad_lines_are_named_and_lose_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    subscriptions = ["x >", *SUBSCRIPTIONS, {"filtr": "x > 1"}, 17, {"id": "me", "filter": "x = 1"}]
+    publications = [
+        b"nonsense",
+        *PUBLICATIONS,
+        [1],
+        {"at": "noon", "x": 1},
+        {"at": 1, "x": 1},
+        b'{"x": 1e999}',
+        {"$me": {"nobody": {"x": 1}}},
+        {"$me": 3},
+        b"\xff\xfe",
+    ]
+    assert match(tmp_path, subscriptions, publications, "--until", "6") == 2
+    captured = capfd.readouterr()
+    assert len(delivered(captured.out)) == 9
+    for complaint in (
+        "subscriptions.jsonl, line 1, left out: column 4",
+        "unknown field `filtr`",
+        "already a subscription 'me'",
+        "publications.jsonl, line 1, left out: not JSON",
+        "not a publication",
+        "the time is a number of seconds",
+        "time cannot go from 2.5 s to 1 s",
+        "no subscription 'nobody'",
+        "$me must name subscriptions",
+        "12 lines left out",
+    ):
+        assert complaint in captured.err
+
+
+def test_a_refused_change_of_state_does_not_swallow_promotions(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refused = {"at": 3.5, "$me": {"nobody": {"x": 1}}}
+    stream = [{"x": 2}, {"at": 1, "x": 1}, refused, {"at": 3.5, "y": 1}]
+    assert match(tmp_path, ["ORDER BY x DESC LIMIT 1 WITHIN 3 SECONDS"], stream) == 2
+    assert delivered(capfd.readouterr().out) == [(0, "1", "1"), (3, "1", "2")]
+
+
+def test_only_the_first_complaints_are_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert match(tmp_path, ["TRUE"], [b"?"] * 50) == 2
+    err = capfd.readouterr().err
+    assert err.count("left out: ") == 20
+    assert "30 more lines left out" in err
+
+
+def test_output_goes_to_a_file_that_is_complete_or_absent(tmp_path: Path) -> None:
+    target = tmp_path / "out.jsonl"
+    assert match(tmp_path, ["TRUE"], [{"x": 1}, {"x": 2}], "--output", str(target)) == 0
+    assert len(target.read_text().splitlines()) == 2
+    assert not list(tmp_path.glob("*.unfinished"))
+    failing = tmp_path / "failing.jsonl"
+    assert match(tmp_path, ["TRUE"], [{}], "--until", "-5", "--output", str(failing)) == 2
+    assert not failing.exists()
+
+
+def test_names_and_times_may_have_other_keys(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stream = [{"when": 7, "name": "a"}]
+    assert match(tmp_path, ["TRUE"], stream, "--time-key", "when", "--id-key", "name") == 0
+    assert delivered(capfd.readouterr().out) == [(7, "1", "a")]
+
+
+def test_publications_may_come_through_a_pipe(tmp_path: Path) -> None:
+    file = write(tmp_path, "s.jsonl", ["x > 1"])
+    command = [
+        sys.executable,
+        "-m",
+        "rove",
+        "match",
+        "--subscriptions",
+        file,
+        "--publications",
+        "-",
+    ]
+    done = subprocess.run(
+        command, input=b'{"x": 1}\n\n{"x": 2}\n', capture_output=True, check=True, timeout=60
+    )
+    assert delivered(done.stdout.decode()) == [(0, "1", "3")]
+
+
+def test_both_from_standard_input_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["match", "--subscriptions", "-", "--publications", "-"]) == 2
+    assert "only one of the two" in capfd.readouterr().err

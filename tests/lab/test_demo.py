@@ -1,0 +1,62 @@
+"""The demonstration: deterministic, honest about what was delivered, and drawn."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from rove.lab.demo import ROWS, SUBSCRIBERS, WIDTH, as_svg, drawn, scenes, summary
+from rove.lang import matches, parse
+from rove.lang.description import kinds_of
+from rove.testing.workloads import City
+
+
+def text_of(what: object) -> str:
+    console = Console(width=WIDTH, file=StringIO(), force_terminal=False)
+    console.print(what)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_there_is_one_subscriber_of_each_kind() -> None:
+    assert [s.kind for s in SUBSCRIBERS] == ["Boolean", "evolving", "following", "ranked"]
+    assert all(kinds_of(parse(s.text)) == (s.kind,) for s in SUBSCRIBERS)
+
+
+def test_what_it_counts_is_what_the_language_says() -> None:
+    *_, last = scenes(20)
+    smog, tram = (parse(s.text) for s in SUBSCRIBERS[:2])
+    readings = list(City().readings(20))
+    assert last.published == len(readings)
+    assert last.received["smog"] == sum(matches(smog, r.attributes) for r in readings)
+    assert last.received["tram"] == sum(matches(tram, r.attributes, r.at) for r in readings)
+
+
+def test_every_notification_appears_in_one_scene() -> None:
+    all_scenes = list(scenes(10))
+    told = sum(len(scene.delivered) for scene in all_scenes)
+    assert told == sum(all_scenes[-1].received.values())
+
+
+def test_two_runs_are_the_same() -> None:
+    assert list(scenes(5)) == list(scenes(5))
+
+
+def test_a_scene_fits_its_width_and_shows_everyone() -> None:
+    *_, last = scenes(12)
+    lines = text_of(drawn(last)).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert len(lines) >= ROWS
+    assert all(any(s.name in line for line in lines) for s in SUBSCRIBERS)
+
+
+def test_the_summary_has_the_texts() -> None:
+    *_, last = scenes(3)
+    assert "ORDER BY distance" in text_of(summary(last))
+
+
+def test_a_picture_loads_nothing_from_elsewhere() -> None:
+    *_, last = scenes(3)
+    for dark in (False, True):
+        picture = as_svg(last, dark=dark)
+        assert "@font-face" not in picture
+        assert "url(http" not in picture
