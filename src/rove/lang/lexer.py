@@ -111,12 +111,12 @@ def forbidden_in(text: str) -> bool:
 
 
 def _refuse_long(text: str) -> None:
-    size, unit = len(text), "characters"  # counted without a copy; bytes are never fewer
-    if size <= TEXT_BYTES_MAX and not text.isascii():
-        size, unit = len(text.encode(errors="surrogatepass")), "bytes"
+    size, at_least = len(text), "" if text.isascii() else "more than "  # without a copy
+    if size <= TEXT_BYTES_MAX and at_least:
+        size, at_least = len(text.encode(errors="surrogatepass")), ""
     if size > TEXT_BYTES_MAX:
         raise LimitError(
-            f"the text has {size:,} {unit}; at most {TEXT_BYTES_MAX:,} bytes are read",
+            f"the text has {at_least}{size:,} bytes; at most {TEXT_BYTES_MAX:,} are read",
             text[:TEXT_BYTES_MAX],
             0,
             hint="split it into several subscriptions",

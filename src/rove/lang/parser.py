@@ -150,7 +150,7 @@ class _Parser:
         select = self._select() if keyword_of(self.tokens[self.at]) == "SELECT" else None
         where = self._skip("WHERE")
         start = self.at
-        if not where and self._condition_is_left_out(select is not None):
+        if not where and self._condition_is_left_out():
             condition: Condition = TRUE
         else:
             condition = self._condition(self._or(), start)
@@ -161,9 +161,9 @@ class _Parser:
             self._check_depth(condition, rank)
         return Subscription(condition, select, rank)
 
-    def _condition_is_left_out(self, selected: bool) -> bool:
+    def _condition_is_left_out(self) -> bool:
         token = self.tokens[self.at]
-        if token == END and not selected:
+        if token == END and self.at == 0:
             self._refuse("the text is empty", hint="write a condition; TRUE matches everything")
         return token == END or keyword_of(token) == "ORDER"
 
@@ -343,10 +343,12 @@ class _Parser:
                 )
             place = self.at
             item = self._literal("a literal in the list after IN")
-            self._check_comparable(left, start, item, place)
-            if items and kind_of(items[0]) is not kind_of(item):
+            if not items:
+                self._check_comparable(left, start, item, place)
+                kind = kind_of(item)
+            elif kind_of(item) is not kind:
                 self._refuse(
-                    f"the list holds a {kind_of(items[0]).value} and a {kind_of(item).value}",
+                    f"the list holds a {kind.value} and a {kind_of(item).value}",
                     place,
                     hint="write one IN for each type, joined by OR",
                 )
