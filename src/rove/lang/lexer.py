@@ -19,15 +19,18 @@ from typing import Final
 from rove.lang.errors import LimitError, TextError
 from rove.lang.limits import TEXT_BYTES_MAX
 
-_SEGMENT = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
+# Written so that a long string or name is one step of the engine, not one for each character.
+_STRING = r"'[^']*(?:''[^']*)*'"
+_QUOTED_NAME = r"`(?:[^`]|``)[^`]*(?:``[^`]*)*`"
+_SEGMENT = rf"(?:[^\W\d]\w*|{_QUOTED_NAME})"
 _TOKEN = re.compile(
     rf"{_SEGMENT}(?:\.{_SEGMENT})*"  # a name, dots included
     r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"  # a number
-    r"|'(?:[^']|'')*'"  # a string
+    rf"|{_STRING}"
     r"|<=|>=|!=|<>"
     r"|[^ \t\r\n]"  # any other character alone: a sign, or an error for the parser to explain
 )
-_COMMENT_OR_QUOTED = re.compile(r"'(?:[^']|'')*'|`(?:[^`]|``)+`|--[^\n]*")
+_COMMENT_OR_QUOTED = re.compile(rf"{_STRING}|{_QUOTED_NAME}|--[^\n]*")
 _FORBIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls, but for tab and line ends
     "\ud800-\udfff"  # halves of surrogate pairs
