@@ -1,12 +1,13 @@
 """`rove demo`: the language at work on a small generated city.
 
-On a terminal it is a moving picture, a few seconds long; elsewhere (a pipe, a log) it prints
-what was delivered, as fast as it can. Ctrl-C ends it.
+On a terminal that is wide enough it is a moving picture, a few seconds long; elsewhere (a pipe,
+a log, a narrow window) it prints what was delivered, as fast as it can. Ctrl-C ends it.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -41,11 +42,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the demonstration in the form that suits the reader."""
     if arguments.svg is not None:
         _write_picture(Path(arguments.svg), dark=arguments.dark)
-    elif is_terminal():
+    elif is_terminal() and _is_wide_enough():
         _play(arguments.seconds)
     else:
         _tell(arguments.seconds)
     return 0
+
+
+def _is_wide_enough() -> bool:
+    from rove.lab.demo import HEIGHT, WIDTH
+
+    columns, lines = shutil.get_terminal_size()
+    return columns >= WIDTH and lines >= HEIGHT
 
 
 def _write_picture(file: Path, *, dark: bool) -> None:

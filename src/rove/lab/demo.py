@@ -31,6 +31,7 @@ from rove.testing.workloads import City, Reading
 COLUMNS: Final = 58
 ROWS: Final = 17
 WIDTH: Final = 118
+HEIGHT: Final = ROWS + 2 + 6
 _RECENT_MAX: Final = 8
 _HOME: Final = (45.8240, 15.9870)
 _TRAM_START_LONG: Final = 15.9420
