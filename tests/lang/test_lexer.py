@@ -177,6 +177,13 @@ def test_what_cannot_be_seen_is_refused(character: str, name: str, around: str) 
     assert lexer.forbidden_in(character)
 
 
+def test_nothing_else_is_forbidden() -> None:
+    every = {chr(point) for point in range(0x11000)}
+    unseen = {c for c in every if unicodedata.category(c) in ("Cc", "Cs")} - set("\t\r\n")
+    turning = set(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
+    assert {c for c in every if lexer.forbidden_in(c)} == unseen | turning
+
+
 ALLOWED = "\t\r\n é 温 🌡️ \u200d \u200b \u00a0 \ue000 \u0301 \u2028"
 
 

@@ -129,6 +129,13 @@ def test_the_smallest_integer_is_read_though_its_digits_alone_are_not() -> None:
             parse(text)
 
 
+def test_a_long_sum_is_blamed_where_it_gets_too_long() -> None:
+    text = "a" + "+1" * 4_000 + " > 5"
+    with pytest.raises(LimitError, match="nests deeper than 32 levels") as caught:
+        parse(text)
+    assert text[: caught.value.end].count("+") == limits.DEPTH_MAX
+
+
 def test_many_nots_are_no_deep_text() -> None:
     text = " AND ".join(["NOT (a > -5)"] * limits.PREDICATES_MAX)
     assert depth(parse(text).condition) == 4

@@ -32,7 +32,7 @@ A, B, C = (Attribute((name,)) for name in "abc")
 
 
 @given(subscriptions)
-@settings(max_examples=2_000)
+@settings(max_examples=max(2_000, settings().max_examples))
 def test_every_tree_is_read_back_as_itself(tree: Subscription) -> None:
     again = parse(to_text(tree))
     assert again == tree
