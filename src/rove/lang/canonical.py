@@ -12,9 +12,17 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import cast
 
+import msgspec
+
 from rove.lang.folding import Unknown, folded
 from rove.lang.lexer import forbidden_in
-from rove.lang.limits import IN_LITERALS_MAX, PREDICATES_MAX, TEXT_BYTES_MAX
+from rove.lang.limits import (
+    DEPTH_MAX,
+    IN_LITERALS_MAX,
+    INTEGER_MAX,
+    PREDICATES_MAX,
+    TEXT_BYTES_MAX,
+)
 from rove.lang.normal import Conjunction, NormalForm, normalise
 from rove.lang.patterns import Pattern, like_text
 from rove.lang.printer import to_text
@@ -50,14 +58,14 @@ from rove.lang.tree import (
     Me,
     Not,
     Or,
-    Predicate,
     Rank,
     Subscription,
     TextTest,
     Unit,
     ValueNode,
     Window,
-    walk,
+    children,
+    depth,
 )
 from rove.lang.values import Number, plain_number, previous_number
 
@@ -66,15 +74,16 @@ _INFINITY = float("inf")
 
 def canonical(subscription: Subscription) -> Subscription:
     """The canonical tree of a subscription; `to_text` of it is the canonical text."""
-    condition = as_condition(normalise(subscription))
-    if not _fits(condition):
-        condition = subscription.condition
-    select = subscription.select
-    return Subscription(
-        condition,
+    select, rank = subscription.select, subscription.rank
+    found = Subscription(
+        as_condition(normalise(subscription)),
         tuple(dict.fromkeys(select)) if select is not None else None,
-        _canonical_rank(subscription.rank) if subscription.rank is not None else None,
+        _canonical_rank(rank) if rank is not None else None,
     )
+    if _fits(found):
+        return found
+    found = msgspec.structs.replace(found, condition=subscription.condition)
+    return found if _fits(found) else subscription
 
 
 def canonical_text(subscription: Subscription) -> str:
@@ -87,10 +96,21 @@ def as_condition(form: NormalForm) -> Condition:
     return _any(sorted(found, key=to_text))
 
 
-def _fits(condition: Condition) -> bool:
-    """True if the canonical condition is itself within the limits of a text."""
-    predicates = sum(isinstance(node, Predicate | Attribute) for node in walk(condition))
-    return predicates <= PREDICATES_MAX and len(to_text(condition).encode()) <= TEXT_BYTES_MAX
+def _fits(subscription: Subscription) -> bool:
+    """True if a canonical tree is itself within the limits of a text."""
+    condition = subscription.condition
+    return (
+        _predicates(condition) <= PREDICATES_MAX
+        and depth(condition) <= DEPTH_MAX
+        and len(to_text(subscription).encode()) <= TEXT_BYTES_MAX
+    )
+
+
+def _predicates(condition: Condition) -> int:
+    """How many predicates the parser counts, bare booleans among them."""
+    if isinstance(condition, And | Or | Not):
+        return sum(_predicates(cast(Condition, inner)) for inner in children(condition))
+    return 1
 
 
 def _canonical_rank(rank: Rank) -> Rank:
@@ -106,9 +126,11 @@ def _canonical_window(window: Window) -> Window:
     if window.publications is not None:
         return window
     for unit, seconds in reversed(SECONDS_OF.items()):
-        amount = window.seconds * 1000 if unit == "MILLISECONDS" else window.seconds / seconds
-        if amount.is_integer() and Window(int(amount), cast(Unit, unit)).seconds == window.seconds:
-            return Window(int(amount), cast(Unit, unit))
+        milliseconds = unit == "MILLISECONDS"
+        amount = round(window.seconds * 1000) if milliseconds else int(window.seconds // seconds)
+        whole = Window(amount, cast(Unit, unit))
+        if amount <= INTEGER_MAX and whole.seconds == window.seconds:
+            return whole
     return Window(window.seconds, "SECONDS")
 
 
@@ -176,10 +198,15 @@ def _numbers(subject: ValueNode, spans: Spans) -> Condition:
 
 def _strings(subject: ValueNode, allowed: ValueSet) -> Condition:
     conditions = [] if allowed.strings == ALL_STRINGS else [_spans(subject, allowed.strings)]
-    patterns = sorted(allowed.fitting, key=like_text)
+    patterns = sorted(allowed.fitting, key=_spelling)
     conditions += [_pattern(subject, pattern) for pattern in patterns]
-    conditions += [Not(_pattern(subject, p)) for p in sorted(allowed.missing, key=like_text)]
+    conditions += [Not(_pattern(subject, p)) for p in sorted(allowed.missing, key=_spelling)]
     return _all([_plain_not(c) for c in conditions] or [Comparison(">=", subject, Literal(""))])
+
+
+def _spelling(pattern: Pattern) -> tuple[str, str]:
+    written, escape = like_text(pattern)
+    return written, escape or ""
 
 
 def _plain_not(condition: Condition) -> Condition:

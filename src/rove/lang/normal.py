@@ -13,8 +13,10 @@ Indexes, `covers`, `intersects` and the canonical text are all built on this.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,7 +24,7 @@ from rove.lang.errors import LimitError
 from rove.lang.folding import Unknown, folded
 from rove.lang.limits import CONJUNCTIONS_MAX, CONJUNCTIONS_WHILE_NORMALISING_MAX
 from rove.lang.oracle import NO_STATE, Publication, State, compare, value_of
-from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
+from rove.lang.patterns import Effort, Pattern, contains, ends_with, like_pattern, starts_with
 from rove.lang.printer import to_text
 from rove.lang.sets import (
     ALL_STRINGS,
@@ -104,6 +106,7 @@ class NormalForm(msgspec.Struct, frozen=True):
 
 
 _ALWAYS = Conjunction()
+_NAMES = (Attribute, Me)
 
 
 def normalise(subscription: Subscription) -> NormalForm:
@@ -113,10 +116,11 @@ def normalise(subscription: Subscription) -> NormalForm:
         found = _disjunction(condition, False)
     except _TooMany:
         _refuse(condition, CONJUNCTIONS_WHILE_NORMALISING_MAX)
+    effort = Effort()
     if len(found) == 1:
-        found = _pruned(found)
+        found = _pruned(found, effort)
     elif found:
-        found = _absorbed(_merged(_pruned(found)))
+        found = _absorbed(_merged(_pruned(found, effort)), effort)
     if len(found) > CONJUNCTIONS_MAX:
         _refuse(condition, len(found))
     return NormalForm(tuple(found))
@@ -364,49 +368,88 @@ def _strings(allowed: ValueSet, negated: bool) -> ValueSet:
 # -- simplifying ------------------------------------------------------------------------
 
 
+_Marked: TypeAlias = tuple[int, Conjunction]
+"""A conjunction and the sum of the hashes of its sets: less that of one set, it is the mark of
+the rest, by which conjunctions that differ in that set only find each other."""
+
+
 def _merged(found: list[Conjunction]) -> list[Conjunction]:
     """Conjunctions that differ in one subject only become one, until none are left."""
-    while len(found) > 1:
-        before = len(found)
-        for subject in {subject: None for c in found for subject in c.sets}:
-            found = _merged_on(subject, found)
-        if len(found) == before:
-            break
-    return found
+    if len(found) < 2:
+        return found
+    marked = _distinct((sum(map(hash, c.sets.items())), c) for c in found)
+    before = 0
+    while len(marked) != before:
+        before = len(marked)
+        for subject in _varying(marked):
+            marked = _distinct(_merged_on(subject, marked))
+    return [conjunction for _, conjunction in marked]
 
 
-def _merged_on(subject: ValueNode, found: list[Conjunction]) -> list[Conjunction]:
-    kept: list[Conjunction] = []
+def _distinct(marked: Iterable[_Marked]) -> list[_Marked]:
+    """Each conjunction once."""
+    found: dict[object, list[_Marked]] = {}
+    for mark, conjunction in marked:
+        alike = found.setdefault((mark, conjunction.atoms), [])
+        if all(conjunction.sets != other.sets for _, other in alike):
+            alike.append((mark, conjunction))
+    return [one for alike in found.values() for one in alike]
+
+
+def _varying(marked: list[_Marked]) -> list[ValueNode]:
+    """The subjects that some conjunctions allow this, others that."""
+    first: dict[ValueNode, ValueSet] = {}
+    found: dict[ValueNode, None] = {}
+    for _, conjunction in marked:
+        for subject, allowed in conjunction.sets.items():
+            if first.setdefault(subject, allowed) != allowed:
+                found[subject] = None
+    return list(found)
+
+
+def _merged_on(subject: ValueNode, marked: list[_Marked]) -> list[_Marked]:
+    kept: list[_Marked] = []
     alike: dict[object, list[int]] = {}
-    for conjunction in found:
-        if subject not in conjunction.sets:
-            kept.append(conjunction)
+    for mark, conjunction in marked:
+        allowed = conjunction.sets.get(subject)
+        if allowed is None:
+            kept.append((mark, conjunction))
             continue
-        rest = {s: allowed for s, allowed in conjunction.sets.items() if s != subject}
-        places = alike.setdefault((frozenset(rest.items()), conjunction.atoms), [])
+        rest = mark - hash((subject, allowed))
+        places = alike.setdefault((rest, conjunction.atoms), [])
         for place in places:
-            joined = union(kept[place].sets[subject], conjunction.sets[subject])
+            joined = _joined(kept[place][1], conjunction, subject)
             if joined is not None:
-                kept[place] = Conjunction({**rest, subject: joined}, conjunction.atoms)
+                kept[place] = (rest + hash((subject, joined.sets[subject])), joined)
                 break
         else:
             places.append(len(kept))
-            kept.append(conjunction)
-    return [_without_everything(c, subject) for c in kept]
+            kept.append((mark, conjunction))
+    return [_without_everything(mark, conjunction, subject) for mark, conjunction in kept]
 
 
-def _without_everything(conjunction: Conjunction, subject: ValueNode) -> Conjunction:
+def _joined(a: Conjunction, b: Conjunction, subject: ValueNode) -> Conjunction | None:
+    """Both as one; None where they differ in more than what they allow `subject` to be."""
+    allowed = union(a.sets[subject], b.sets[subject])
+    if allowed is None:
+        return None
+    sets = {**a.sets, subject: allowed}
+    return Conjunction(sets, a.atoms) if sets == {**b.sets, subject: allowed} else None
+
+
+def _without_everything(mark: int, conjunction: Conjunction, subject: ValueNode) -> _Marked:
     if conjunction.sets.get(subject) != EVERYTHING:
-        return conjunction
+        return mark, conjunction
     rest = {s: allowed for s, allowed in conjunction.sets.items() if s != subject}
-    return Conjunction(rest, conjunction.atoms)
+    return mark - hash((subject, EVERYTHING)), Conjunction(rest, conjunction.atoms)
 
 
-def _pruned(found: list[Conjunction]) -> list[Conjunction]:
+def _pruned(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
     """Without the conjunctions that patterns or nesting leave empty."""
     kept: list[Conjunction] = []
     for conjunction in found:
-        if any(allowed.patterned and is_empty(allowed) for allowed in conjunction.sets.values()):
+        sets = conjunction.sets.values()
+        if any(allowed.patterned and is_empty(allowed, effort) for allowed in sets):
             continue
         unnested = _unnested(conjunction)
         if unnested is not None:
@@ -416,7 +459,7 @@ def _pruned(found: list[Conjunction]) -> list[Conjunction]:
 
 def _unnested(conjunction: Conjunction) -> Conjunction | None:
     """Settle attributes that lie inside one another, and leave out what the others imply."""
-    if not any(type(s) is Attribute and len(s.path) > 1 for s in conjunction.sets):
+    if not any(isinstance(s, _NAMES) and len(s.path) > 1 for s in conjunction.sets):
         return conjunction
     sets = settle_nesting(conjunction.sets)
     if sets is None:
@@ -463,20 +506,28 @@ def _nested_pairs(subjects: Iterable[ValueNode]) -> list[tuple[ValueNode, ValueN
     ]
 
 
-def _absorbed(found: list[Conjunction]) -> list[Conjunction]:
+def _absorbed(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
     """Without the conjunctions that another one includes."""
     kept: list[Conjunction] = []
-    for conjunction in found:
-        if any(includes(other, conjunction) for other in kept):
+    for conjunction in _rarest_first(found):
+        if any(includes(other, conjunction, effort) for other in kept):
             continue
-        kept = [other for other in kept if not includes(conjunction, other)]
+        kept = [other for other in kept if not includes(conjunction, other, effort)]
         kept.append(conjunction)
     return kept
 
 
-def includes(a: Conjunction, b: Conjunction) -> bool:
+def _rarest_first(found: list[Conjunction]) -> list[Conjunction]:
+    """The same conjunctions, each with its rarest sets in front: two are soon told apart."""
+    count = Counter(item for conjunction in found for item in conjunction.sets.items())
+    return [
+        Conjunction(dict(sorted(c.sets.items(), key=count.__getitem__)), c.atoms) for c in found
+    ]
+
+
+def includes(a: Conjunction, b: Conjunction, effort: Effort) -> bool:
     """True only if certainly everything that `b` matches, `a` matches; read off part by part."""
     return a.atoms <= b.atoms and all(
-        subject in b.sets and is_subset(b.sets[subject], allowed)
+        subject in b.sets and is_subset(b.sets[subject], allowed, effort)
         for subject, allowed in a.sets.items()
     )

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from itertools import chain
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -146,8 +147,29 @@ def like_text(pattern: Pattern) -> tuple[str, str | None]:
 # -- finding a string -------------------------------------------------------------------
 
 
+STEPS_MAX: Final = 20 * AUTOMATON_STATES_MAX
+"""Steps (one automaton, one character) of one search, or of all those for one normal form.
+
+Few states may have many steps between them: a single LIKE over 1,500 different characters
+has 1,500 states and millions of steps."""
+
+
 class TooHard(Exception):
     """The search was given up; neither a string nor the absence of one was found."""
+
+
+class Effort:
+    """How many steps one search may still take, or several searches together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int | None = None) -> None:
+        self.left = STEPS_MAX if steps is None else steps
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise TooHard
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -162,10 +184,16 @@ _State: TypeAlias = tuple[int, int, tuple[int, ...]]
 _DECIDED = -1
 
 
-def find_string(ends: Ends, fitting: Sequence[Pattern], missing: Sequence[Pattern]) -> str | None:
+def find_string(
+    ends: Ends,
+    fitting: Sequence[Pattern],
+    missing: Sequence[Pattern],
+    effort: Effort | None = None,
+) -> str | None:
     """A shortest string within `ends` that fits all of `fitting` and none of `missing`.
 
-    None if there is none; TooHard if the automata have too many states together to tell.
+    None if there is none; TooHard if the automata have too many states together to tell, or
+    if telling takes more than `effort`.
     """
     automata = [_automaton(p) for p in (*fitting, *missing)]
     start: _State = (
@@ -175,6 +203,7 @@ def find_string(ends: Ends, fitting: Sequence[Pattern], missing: Sequence[Patter
     )
     if ends.high == "":
         return None
+    effort = effort or Effort()
     alphabet = _alphabet(ends, (*fitting, *missing))
     seen = {start}
     waiting: deque[tuple[_State, str]] = deque([(start, "")])
@@ -182,6 +211,7 @@ def find_string(ends: Ends, fitting: Sequence[Pattern], missing: Sequence[Patter
         state, text = waiting.popleft()
         if _accepts(state, ends, automata, len(fitting)):
             return text
+        effort.spend(len(alphabet) * len(automata))
         for character in alphabet:
             following = _follow(state, character, ends, automata, len(fitting))
             if following is not None and following not in seen:
@@ -226,22 +256,21 @@ def _follow(
 
 def _alphabet(ends: Ends, patterns: Sequence[Pattern]) -> list[str]:
     """One character for each way in which characters can differ here, readable ones first."""
-    named = set(ends.low + (ends.high or ""))
-    named.update(item for pattern in patterns for item in pattern.items if item is not None)
-    ordered = sorted(named)
-    others = [_between(a, b) for a, b in zip(["", *ordered], [*ordered, ""], strict=True)]
+    edges = sorted(set(ends.low + (ends.high or "")))
+    named = {item for pattern in patterns for item in pattern.items if item is not None}
+    named.update(edges)
+    pairs = zip(["", *edges], [*edges, ""], strict=True)
+    others = [_between(low, high, named) for low, high in pairs]
     found = named.union(c for c in others if c is not None)
     return sorted(found, key=lambda c: (not c.isalnum(), not c.isprintable(), c))
 
 
-def _between(low: str, high: str) -> str | None:
-    """A character strictly between two, a letter where possible; '' stands for no bound."""
+def _between(low: str, high: str, named: set[str]) -> str | None:
+    """A character strictly between two that nobody named; '' stands for no bound."""
     first = ord(low) + 1 if low else 0
     last = ord(high) - 1 if high else 0x10FFFF
     for wished in ("a", "m", "z", "A", "0", " ", "é", "中"):
-        if first <= ord(wished) <= last:
+        if first <= ord(wished) <= last and wished not in named:
             return wished
-    surrogates = range(0xD800, 0xE000)
-    first = 0xE000 if first in surrogates else first
-    last = 0xD7FF if last in surrogates else last
-    return chr(first) if first <= last else None
+    points = chain(range(first, min(last, 0xD7FF) + 1), range(max(first, 0xE000), last + 1))
+    return next((chr(point) for point in points if chr(point) not in named), None)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from rove.lang.patterns import Ends, Pattern, TooHard, find_string
+from rove.lang.patterns import Effort, Ends, Pattern, TooHard, find_string
 from rove.lang.values import CARRIED, next_number, previous_number
 
 
@@ -151,7 +151,7 @@ def settled(a: ValueSet) -> ValueSet:
     return a
 
 
-def example(a: ValueSet) -> object:
+def example(a: ValueSet, effort: Effort | None = None) -> object:
     """Some value of `a`, a readable one; LookupError if it is empty, TooHard if nobody knows.
 
     None stands for a missing attribute, CARRIED for an object or array.
@@ -159,7 +159,8 @@ def example(a: ValueSet) -> object:
     for low, high in a.numbers:
         return _readable_number(low, high)
     for low, high in a.strings:
-        text = find_string(Ends(low, None if high is TOP else high), [*a.fitting], [*a.missing])
+        ends = Ends(low, None if high is TOP else high)
+        text = find_string(ends, [*a.fitting], [*a.missing], effort)
         if text is not None:
             return text
     for fact, value in ((IS_TRUE, True), (IS_FALSE, False), (IS_NULL, None), (IS_CARRIED, CARRIED)):
@@ -168,14 +169,14 @@ def example(a: ValueSet) -> object:
     raise LookupError("the set is empty")
 
 
-def is_empty(a: ValueSet) -> bool:
-    """True only if certainly no value belongs to `a`."""
+def is_empty(a: ValueSet, effort: Effort | None = None) -> bool:
+    """True only if certainly no value belongs to `a`, and that took no more than `effort`."""
     if a.numbers or a.facts:
         return False
     if not a.patterned:
         return not a.strings
     try:
-        example(a)
+        example(a, effort)
     except LookupError:
         return True
     except TooHard:
@@ -183,9 +184,9 @@ def is_empty(a: ValueSet) -> bool:
     return False
 
 
-def is_subset(a: ValueSet, b: ValueSet) -> bool:
+def is_subset(a: ValueSet, b: ValueSet, effort: Effort | None = None) -> bool:
     """True only if certainly every value of `a` belongs to `b`."""
-    return all(is_empty(intersection(a, rest)) for rest in complement(b))
+    return a == b or all(is_empty(intersection(a, rest), effort) for rest in complement(b))
 
 
 def is_point(low: Bound, high: Bound) -> bool:

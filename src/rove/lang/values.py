@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -67,28 +67,43 @@ def is_number(value: object) -> bool:
 
 def admit(publication: Mapping[str, object]) -> None:
     """Refuse what no runtime may ever see: NaN, infinities, broken Unicode; at any depth."""
-    for path, value in _leaves(publication, ()):
+    for trail, value in _leaves(publication):
         if isinstance(value, float) and not math.isfinite(value):
             raise PublicationError(
-                f"attribute {'.'.join(path)} is {value}", "numbers must be finite; leave it out"
+                f"attribute {_name(trail)} is {value}", "numbers must be finite; leave it out"
             )
         if isinstance(value, str) and not _is_unicode(value):
             raise PublicationError(
-                f"attribute {'.'.join(path)} holds half a surrogate pair", "send valid Unicode"
+                f"attribute {_name(trail)} holds half a surrogate pair", "send valid Unicode"
             )
 
 
-def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
-    """Every value below `value` with its path; iterative, since payloads nest at will."""
-    waiting: list[tuple[Path, object]] = [(path, value)]
+_Trail: TypeAlias = tuple[object, object] | None
+"""The way to a value, from its end: (the trail so far, the last name), None at the start."""
+
+
+def _leaves(value: object) -> Iterator[tuple[_Trail, object]]:
+    """Every name and value below `value` with its trail; iterative, since payloads nest at will."""
+    waiting: list[tuple[_Trail, object]] = [(None, value)]
     while waiting:
-        path, value = waiting.pop()
+        trail, value = waiting.pop()
         if isinstance(value, Mapping):
-            waiting.extend(((*path, str(key)), inner) for key, inner in value.items())
+            for name, inner in value.items():
+                yield (trail, name), name
+                waiting.append(((trail, name), inner))
         elif isinstance(value, list | tuple):
-            waiting.extend(((*path, str(index)), inner) for index, inner in enumerate(value))
+            waiting.extend(((trail, index), inner) for index, inner in enumerate(value))
         else:
-            yield path, value
+            yield trail, value
+
+
+def _name(trail: _Trail) -> str:
+    """The dotted name of a trail, such that any terminal can show it."""
+    names: list[str] = []
+    while trail is not None:
+        names.append(str(trail[1]))
+        trail = cast(_Trail, trail[0])
+    return ".".join(reversed(names)).encode(errors="backslashreplace").decode()
 
 
 def _is_unicode(text: str) -> bool:

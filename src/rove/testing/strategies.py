@@ -39,6 +39,7 @@ from rove.lang.tree import (
     Unit,
     ValueNode,
     Window,
+    parts,
 )
 from rove.lang.values import next_number, previous_number
 
@@ -215,3 +216,46 @@ subscriptions = st.builds(
     st.none() | ranks,
 )
 """Everything the language can say."""
+
+
+# -- encounters ---------------------------------------------------------------------------
+
+
+def _constants(subscription: Subscription) -> list[Any]:
+    """What a subscription compares with, the direct neighbours of that, and something else."""
+    found: list[Any] = [None, True, False, 0, "a", [1], 2**63]
+    for node in parts(subscription):
+        match node:
+            case Literal(value=value):
+                found.append(value)
+            case In(items=items):
+                found += [item.value for item in items]
+            case Like(pattern=pattern):
+                found += [pattern, pattern.replace("%", "").replace("_", "a")]
+            case TextTest(text=text):
+                found += [f"{text}b", f"b{text}"]
+    for value in list(found):
+        if type(value) is str:
+            found.append(value + "\0")
+        elif type(value) in (int, float) and abs(value) < 2**63:
+            found += [next_number(value), previous_number(value)]
+    return found
+
+
+@st.composite
+def encounters(
+    draw: st.DrawFn, wanted: st.SearchStrategy[Subscription] = subscriptions
+) -> tuple[Subscription, dict[str, Any], float, dict[str, Any]]:
+    """A subscription, and a publication, a `t` and a state that stand on its bounds."""
+    subscription = draw(wanted)
+    constants = st.sampled_from(_constants(subscription))
+    publication: dict[str, Any] = {}
+    me: dict[str, Any] = {}
+    named = {node for node in parts(subscription) if isinstance(node, Attribute | Me)}
+    for name in sorted(named, key=repr):
+        inside = publication if isinstance(name, Attribute) else me
+        for segment in name.path[:-1]:
+            inside = inside.setdefault(segment, {})
+            inside = inside if isinstance(inside, dict) else {}
+        inside.setdefault(name.path[-1], draw(constants))
+    return subscription, publication, draw(times), me
