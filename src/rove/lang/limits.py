@@ -37,7 +37,7 @@ INTEGER_MAX: Final = 2**63 - 1
 """Integers are 64 bits wide, in texts, in publications and in arithmetic."""
 
 NAME_SEGMENTS_MAX: Final = DEPTH_MAX
-"""Dots in an attribute's name: how deep it may reach into nested objects."""
+"""Segments of a name, between its dots: how deep it may reach into nested objects."""
 
 PROOF_STEPS_MAX: Final = 1_000
 """Boxes that `covers` and `intersects` examine before they answer "don't know"."""
