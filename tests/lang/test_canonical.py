@@ -184,7 +184,7 @@ def test_select_and_rank(text: str, expected: str) -> None:
 # --- read, meant, kept ----------------------------------------------------------------------
 
 
-@settings(max_examples=max(1_500, settings().max_examples))
+@settings(max_examples=max(1_000, settings().max_examples))
 @given(strategies.encounters())
 @example((parse("NOT startswith(a, '~') AND a > 'a'"), {"a": "\x7f"}, 0.0, {}))
 def test_the_canonical_text_is_read_and_means_the_same(encounter: Encounter) -> None:

@@ -681,7 +681,7 @@ def test_a_second_opinion_agrees_on_the_bounds(encounter: Any) -> None:
     assert_agreement(*encounter)
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@settings(max_examples=max(500, settings().max_examples))
 @given(strategies.subscriptions, strategies.publications, strategies.times, strategies.states)
 def test_a_second_opinion_agrees_on_anything(
     subscription: tree.Subscription, publication: Any, t: float, me: Any
@@ -692,7 +692,7 @@ def test_a_second_opinion_agrees_on_anything(
 predicates = strategies.static_predicates | strategies.moving_predicates
 
 
-@settings(max_examples=max(1_500, settings().max_examples))
+@settings(max_examples=max(1_000, settings().max_examples))
 @given(strategies.encounters(st.builds(tree.Subscription, predicates)))
 def test_a_second_opinion_agrees_on_single_predicates(encounter: Any) -> None:
     assert_agreement(*encounter)

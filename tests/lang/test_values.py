@@ -73,7 +73,7 @@ def test_the_neighbours_at_every_seam(number: Number, following: Number) -> None
     assert previous_number(-number) == -following
 
 
-@settings(max_examples=max(2_000, settings().max_examples))
+@settings(max_examples=max(1_000, settings().max_examples))
 @given(numbers)
 @example(INTEGER_MAX)
 @example(INTEGER_MIN)
@@ -95,7 +95,7 @@ def candidates(number: Number) -> set[Number]:
     return {c for c in found if c > number}
 
 
-@settings(max_examples=max(2_000, settings().max_examples))
+@settings(max_examples=max(1_000, settings().max_examples))
 @given(numbers)
 def test_nothing_lies_between_a_number_and_the_next(number: Number) -> None:
     following = next_number(number)
@@ -103,7 +103,7 @@ def test_nothing_lies_between_a_number_and_the_next(number: Number) -> None:
     assert following in candidates(number)
 
 
-@settings(max_examples=max(2_000, settings().max_examples))
+@settings(max_examples=max(1_000, settings().max_examples))
 @given(numbers, numbers)
 def test_a_greater_number_is_not_below_the_next(one: Number, other: Number) -> None:
     low, high = sorted((one, other))

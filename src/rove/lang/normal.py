@@ -464,15 +464,13 @@ def _unnested(conjunction: Conjunction) -> Conjunction | None:
     sets = settle_nesting(conjunction.sets)
     if sets is None:
         return None
-    kept = {
-        subject: allowed
-        for subject, allowed in sets.items()
-        if not any(
-            (subject == outer and allowed == OBJECT and not sets[inner].facts & IS_NULL)
-            or (subject == inner and allowed == NULL and not sets[outer].facts & IS_CARRIED)
-            for outer, inner in _nested_pairs(sets)
-        )
-    }
+    implied: set[ValueNode] = set()
+    for outer, inner in _nested_pairs(sets):
+        if sets[outer] == OBJECT and not sets[inner].facts & IS_NULL:
+            implied.add(outer)
+        if sets[inner] == NULL and not sets[outer].facts & IS_CARRIED:
+            implied.add(inner)
+    kept = {subject: allowed for subject, allowed in sets.items() if subject not in implied}
     return Conjunction(kept, conjunction.atoms)
 
 
@@ -492,17 +490,14 @@ def settle_nesting(sets: Mapping[ValueNode, ValueSet]) -> dict[ValueNode, ValueS
     return found
 
 
-def _nested_pairs(subjects: Iterable[ValueNode]) -> list[tuple[ValueNode, ValueNode]]:
+def _nested_pairs(sets: Mapping[ValueNode, ValueSet]) -> list[tuple[ValueNode, ValueNode]]:
     """Every (outer, inner) among the subjects, the innermost pairs first."""
-    named = [subject for subject in subjects if isinstance(subject, Attribute | Me)]
-    inside = sorted((s for s in named if len(s.path) > 1), key=lambda s: -len(s.path))
+    nested = [s for s in sets if isinstance(s, _NAMES) and len(s.path) > 1]
     return [
         (outer, inner)
-        for inner in inside
-        for outer in named
-        if type(outer) is type(inner)
-        and len(outer.path) < len(inner.path)
-        and outer.path == inner.path[: len(outer.path)]
+        for inner in sorted(nested, key=lambda s: -len(s.path))
+        for length in range(1, len(inner.path))
+        if (outer := type(inner)(inner.path[:length])) in sets
     ]
 
 
@@ -518,11 +513,14 @@ def _absorbed(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
 
 
 def _rarest_first(found: list[Conjunction]) -> list[Conjunction]:
-    """The same conjunctions, each with its rarest sets in front: two are soon told apart."""
-    count = Counter(item for conjunction in found for item in conjunction.sets.items())
-    return [
-        Conjunction(dict(sorted(c.sets.items(), key=count.__getitem__)), c.atoms) for c in found
-    ]
+    """The same conjunctions, each with its rarest subjects in front: two are soon told apart."""
+    count = Counter(subject for conjunction in found for subject in conjunction.sets)
+    alike = Counter(item for conjunction in found for item in conjunction.sets.items())
+
+    def rarity(item: tuple[ValueNode, ValueSet]) -> tuple[int, int]:
+        return count[item[0]], alike[item]
+
+    return [Conjunction(dict(sorted(c.sets.items(), key=rarity)), c.atoms) for c in found]
 
 
 def includes(a: Conjunction, b: Conjunction, effort: Effort) -> bool:

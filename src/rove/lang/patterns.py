@@ -195,6 +195,8 @@ def find_string(
     None if there is none; TooHard if the automata have too many states together to tell, or
     if telling takes more than `effort`.
     """
+    effort = effort or Effort()
+    effort.spend(1)
     automata = [_automaton(p) for p in (*fitting, *missing)]
     start: _State = (
         0 if ends.low else _DECIDED,
@@ -203,7 +205,6 @@ def find_string(
     )
     if ends.high == "":
         return None
-    effort = effort or Effort()
     alphabet = _alphabet(ends, (*fitting, *missing))
     seen = {start}
     waiting: deque[tuple[_State, str]] = deque([(start, "")])

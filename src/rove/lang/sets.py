@@ -116,17 +116,16 @@ def intersection(a: ValueSet, b: ValueSet) -> ValueSet:
 
 
 def union(a: ValueSet, b: ValueSet) -> ValueSet | None:
-    """The values in either; None where their patterns differ and one set cannot say it."""
-    if (a.fitting, a.missing) != (b.fitting, b.missing) and a.strings and b.strings:
+    """The values in either; None where their patterns differ.
+
+    Where only one of them has strings, one set could hold both. But numbers that may join this
+    set of strings or that, whichever comes first, would make a normal form depend on the order
+    in which it was written.
+    """
+    if (a.fitting, a.missing) != (b.fitting, b.missing):
         return None
-    patterns = a if a.strings else b
-    return ValueSet(
-        _join(a.numbers, b.numbers),
-        _join(a.strings, b.strings),
-        patterns.fitting if patterns.strings else frozenset(),
-        patterns.missing if patterns.strings else frozenset(),
-        a.facts | b.facts,
-    )
+    numbers, strings = _join(a.numbers, b.numbers), _join(a.strings, b.strings)
+    return ValueSet(numbers, strings, a.fitting, a.missing, a.facts | b.facts)
 
 
 def complement(a: ValueSet) -> list[ValueSet]:
@@ -186,7 +185,11 @@ def is_empty(a: ValueSet, effort: Effort | None = None) -> bool:
 
 def is_subset(a: ValueSet, b: ValueSet, effort: Effort | None = None) -> bool:
     """True only if certainly every value of `a` belongs to `b`."""
-    return a == b or all(is_empty(intersection(a, rest), effort) for rest in complement(b))
+    if a == b:
+        return True
+    if not (a.patterned or b.patterned):
+        return intersection(a, b) == a
+    return all(is_empty(intersection(a, rest), effort) for rest in complement(b))
 
 
 def is_point(low: Bound, high: Bound) -> bool:
