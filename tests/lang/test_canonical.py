@@ -34,7 +34,8 @@ GROUPS = {
     "a BETWEEN 1 AND 3": ["a >= 1 AND a <= 3", "a BETWEEN 0 AND 3 AND a BETWEEN 1 AND 4"],
     "a > 1 AND a < 3": ["a < 3 AND a > 1", "NOT (a <= 1 OR a >= 3)"],
     "a < 1 OR a > 3": ["a NOT BETWEEN 1 AND 3", "NOT a BETWEEN 1 AND 3", "a > 3 OR a < 1"],
-    "a < 0 OR a >= 0": ["a NOT BETWEEN 3 AND 1", "a < 5 OR a >= 5", "a != 1 OR a = 1"],
+    "a < 0 OR a >= 0": ["a NOT BETWEEN 3 AND 1", "a < 5 OR a >= 5", "a >= -1.7976931348623157e308"],
+    "a >= -1e+305": ["NOT a < -1e305", "-1e305 <= a"],
     "a = 0": ["a = -0.0", "a = 0.0", "a = -(0)"],
     "a = 0.5": ["a = 1 / 2", "a = .5", "a = 5e-1"],
     "a <= 9007199254740992": ["a < 9007199254740993", "a <= 9007199254740992.0"],
@@ -46,6 +47,11 @@ GROUPS = {
     "NOT startswith(a, 'ab')": ["a NOT LIKE 'ab%'", "a < 'ab' OR a >= 'ac'"],
     "startswith(a, '~')": ["a LIKE '~%'"],
     "NOT startswith(a, '~')": ["a NOT LIKE '~%'"],
+    "a > '~' AND NOT startswith(a, '~')": ["a >= '~' AND a NOT LIKE '~%'"],
+    "a < '~' OR startswith(a, '~')": ["startswith(a, '~') OR a <= '~'"],
+    "a > 'x' AND (a < '~' OR startswith(a, '~'))": [
+        "a > 'x' AND NOT (a > '~' AND a NOT LIKE '~%')"
+    ],
     "endswith(a, 'ab')": ["a LIKE '%ab'", "a LIKE '%%ab'"],
     "contains(a, 'ab')": ["a LIKE '%ab%'"],
     "contains(a, '%')": ["a LIKE '%!%%' ESCAPE '!'", "a LIKE '%x%%' ESCAPE 'x'"],

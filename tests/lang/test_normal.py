@@ -99,6 +99,20 @@ def test_merging_and_nesting_keep_the_meaning_for_every_kind_of_value(
             assert holds(found, {"a": value}, 0.0, me) == expected, value
 
 
+def test_sets_with_the_same_hash_are_not_taken_for_each_other() -> None:
+    one = 2**53 + 5
+    other = one + 2**61 - 1  # Python's hash of an integer is its remainder by 2^61 - 1
+    (first,), (second,) = (form(f"b = {number}").conjunctions for number in (one, other))
+    assert hash(first.sets[Attribute(("b",))]) == hash(second.sets[Attribute(("b",))])
+    found = form(f"a = 1 AND b = {one} OR a = 2 AND b = {other}")
+    asked = [(a, b) for a in (1, 2) for b in (one, other) if holds(found, {"a": a, "b": b})]
+    assert asked == [(1, one), (2, other)]
+    assert (
+        written(f"a = 1 AND b = {one} OR a = 1 AND b = {other}")
+        == f"a = 1 AND b IN ({one}, {other})"
+    )
+
+
 # --- its shape ------------------------------------------------------------------------------------
 
 
