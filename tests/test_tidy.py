@@ -33,7 +33,10 @@ ENTRY_POINTS = {"rove", "rove.__main__", "rove.cli", "rove.lang", "rove.testing"
 # Test files that belong to no single module. Keep it short: each needs a reason.
 CROSS_CUTTING_TESTS = {
     "tests/test_tidy.py",  # the house rules
+    "tests/lang/test_algebra_and_oracle.py",  # judges algebra, cases, bounds and sets together
+    "tests/lang/test_paper_examples.py",  # the examples that everybody knows, end to end
     "tests/lang/test_hostile.py",  # no text harms: lexer, parser, printer and errors together
+    "tests/test_readme.py",  # what strangers read first
 }
 
 # What the last column of the tables forbids, in modules.

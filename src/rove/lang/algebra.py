@@ -30,6 +30,7 @@ import msgspec
 
 from rove.lang.canonical import canonical
 from rove.lang.cases import Case, Seeker, Undecided, Witness, narrowed
+from rove.lang.errors import LanguageError
 from rove.lang.folding import Unknown, folded
 from rove.lang.limits import PROOF_STEPS_MAX
 from rove.lang.normal import Conjunction, meet, normalise
@@ -86,9 +87,10 @@ def covers(
     rank_decides = a.rank is not None and not _alike(a, b)
     a, b = _owned(a, "a"), _owned(b, "a" if same_subscriber else "b")
     seeker = Seeker(lambda w: _delivered(b, w) and not _delivered(a, w), PROOF_STEPS_MAX)
-    wanted = _wanted(b)
+    wanted, taken = _wanted(b), _wanted(a)
+    everything = _everything(during)
     try:
-        cases = [c for one in wanted for c in _left_over(during, one, _wanted(a), seeker)]
+        cases = [c for one in wanted for c in _left_over(everything.within(one), taken, seeker)]
         witness = seeker.find(cases)
     except Undecided:
         return Answer(Verdict.UNKNOWN)
@@ -98,13 +100,10 @@ def covers(
 
 
 def _left_over(
-    during: tuple[float, float],
-    wanted: Conjunction,
-    taken: tuple[Conjunction, ...],
-    seeker: Seeker,
+    wanted: Case | None, taken: tuple[Conjunction, ...], seeker: Seeker
 ) -> Iterator[Case]:
     """The parts of `wanted` that none of `taken` matches, as far as can be seen at once."""
-    waiting = [(_everything(during).within(wanted), 0)]
+    waiting = [(wanted, 0)]
     while waiting:
         seeker.step()
         case, index = waiting.pop()
@@ -123,6 +122,8 @@ def _left_over(
 
 def _everything(during: tuple[float, float]) -> Case:
     start_s, end_s = during
+    if not 0 <= start_s <= end_s:
+        raise LanguageError(f"t cannot go from {start_s:g} s to {end_s:g} s", "it starts at 0")
     return Case({Time(): ValueSet(((float(start_s), next_number(float(end_s))),))})
 
 

@@ -22,13 +22,15 @@ from typing import TypeAlias
 import msgspec
 
 from rove.lang.functions import EARTH_RADIUS_M, NUMERIC
-from rove.lang.tree import Arithmetic, Attribute, Call, Literal, Me, Negation, Time, ValueNode, walk
+from rove.lang.tree import Arithmetic, Attribute, Call, Literal, Me, Negation, Time, ValueNode
 
 _MAX = sys.float_info.max
 _EXACT_MAX = 2.0**53
 _INTEGER_END = 2.0**63
 _HALF_EQUATOR_M = math.pi * EARTH_RADIUS_M * (1 + 1e-12)
 _ROUNDING = 2.0**-52
+_PAIRS_MAX = 64
+"""Pairs of parts compared for one question; least(…) within least(…) would breed them."""
 
 Variable: TypeAlias = Attribute | Me | Time
 Ranges: TypeAlias = Mapping[ValueNode, tuple[float, float]]
@@ -42,8 +44,14 @@ class Enclosure(msgspec.Struct, frozen=True):
     high: float
     sure: bool = True
 
+    @property
+    def never(self) -> bool:
+        """True if it surely has no value at all, as the root of a negative number."""
+        return self.low > self.high
+
 
 ANYTHING = Enclosure(-_MAX, _MAX, sure=False)
+NEVER = Enclosure(_MAX, -_MAX, sure=False)
 
 
 def enclose(node: ValueNode, ranges: Ranges) -> Enclosure:
@@ -58,27 +66,32 @@ def enclose(node: ValueNode, ranges: Ranges) -> Enclosure:
             return Enclosure(_down(low), _up(high), sure=node in ranges)
         case Negation(operand=operand):
             inner = enclose(operand, ranges)
-            return _safe(-inner.high, -inner.low, inner.sure)
-        case Arithmetic(operator=operator, left=left, right=right):
-            return _arithmetic(operator, enclose(left, ranges), enclose(right, ranges))
+            return NEVER if inner.never else _safe(-inner.high, -inner.low, inner.sure)
+        case Arithmetic(left=left, right=right):
+            return _arithmetic(node, enclose(left, ranges), enclose(right, ranges))
         case Call(name=name, arguments=arguments):
             return _call(name, [enclose(argument, ranges) for argument in arguments])
 
 
-def _arithmetic(operator: str, a: Enclosure, b: Enclosure) -> Enclosure:
+def _arithmetic(node: Arithmetic, a: Enclosure, b: Enclosure) -> Enclosure:
+    if a.never or b.never or (node.operator == "/" and b.low == b.high == 0):
+        return NEVER
     sure = a.sure and b.sure
-    if operator == "+":
-        return _safe(a.low + b.low, a.high + b.high, sure)
-    if operator == "-":
-        return _safe(a.low - b.high, a.high - b.low, sure)
-    if operator == "*":
-        return _corners(lambda x, y: x * y, [a, b], sure)
+    overflow = math.inf if _is_float(node) else _INTEGER_END
+    if node.operator == "+":
+        return _safe(a.low + b.low, a.high + b.high, sure, overflow)
+    if node.operator == "-":
+        return _safe(a.low - b.high, a.high - b.low, sure, overflow)
+    if node.operator == "*":
+        return _corners(lambda x, y: x * y, [a, b], sure, overflow)
     if b.low <= 0 <= b.high:
         return ANYTHING
-    return _corners(lambda x, y: x / y, [a, b], sure)
+    return _corners(lambda x, y: x / y, [a, b], sure, overflow)
 
 
 def _call(name: str, arguments: list[Enclosure]) -> Enclosure:
+    if any(a.never for a in arguments):
+        return NEVER
     sure = all(a.sure for a in arguments)
     first = arguments[0]
     if name == "abs":
@@ -91,8 +104,11 @@ def _call(name: str, arguments: list[Enclosure]) -> Enclosure:
         whole: Callable[[float], int] = math.floor if name == "floor" else math.ceil
         return Enclosure(float(whole(first.low)), float(whole(first.high)), sure)
     if name == "sqrt":
-        low, high = max(0.0, first.low), max(0.0, first.high)
-        return Enclosure(math.sqrt(low), math.sqrt(high), sure and first.low >= 0)
+        if first.high < 0:
+            return NEVER
+        return Enclosure(
+            math.sqrt(max(0.0, first.low)), math.sqrt(first.high), sure and first.low >= 0
+        )
     if name == "pow":
         return _power(*arguments, sure=sure)
     if name == "lower":
@@ -113,29 +129,38 @@ def _power(base: Enclosure, exponent: Enclosure, *, sure: bool) -> Enclosure:
     if base.low < 0 or (base.low == 0 and exponent.low < 0):
         return ANYTHING
     try:
-        found = _corners(math.pow, [base, exponent], sure)
+        found = _corners(math.pow, [base, exponent], sure, math.inf)
     except OverflowError:
         return Enclosure(0.0, _MAX, sure=False)
     # pow of the C library may be off by a unit in the last place, and not monotone there.
-    return _safe(found.low * (1 - 4 * _ROUNDING), found.high * (1 + 4 * _ROUNDING), found.sure)
+    low, high = found.low * (1 - 4 * _ROUNDING), found.high * (1 + 4 * _ROUNDING)
+    return _safe(low, high, found.sure, math.inf)
 
 
 def _corners(
-    function: Callable[[float, float], float], sides: list[Enclosure], sure: bool
+    function: Callable[[float, float], float],
+    sides: list[Enclosure],
+    sure: bool,
+    overflow: float,
 ) -> Enclosure:
     """The extremes of a function that is monotone in each argument: they lie in corners."""
     values = [function(*corner) for corner in product(*((s.low, s.high) for s in sides))]
     values = [0.0 if math.isnan(value) else value for value in values]
-    return _safe(min(values), max(values), sure)
+    return _safe(min(values), max(values), sure, overflow)
 
 
-def _safe(low: float, high: float, sure: bool) -> Enclosure:
+def _safe(low: float, high: float, sure: bool, overflow: float = _INTEGER_END) -> Enclosure:
     """An enclosure that allows for integers: rounded beyond 2^53, overflowing at 2^63."""
-    low, high = max(low, -_MAX), min(high, _MAX)
+    sure = sure and -overflow < low <= high < overflow
+    low, high = _finite(low), _finite(high)
     if max(abs(low), abs(high)) >= _EXACT_MAX:
-        sure = sure and max(abs(low), abs(high)) < _INTEGER_END
         low, high = low - abs(low) * 2 * _ROUNDING, high + abs(high) * 2 * _ROUNDING
-    return Enclosure(max(low, -_MAX), min(high, _MAX), sure)
+    return Enclosure(_finite(low), _finite(high), sure)
+
+
+def _finite(end: float) -> float:
+    """An end of an interval, no further out than numbers go: what overflows has no value."""
+    return min(max(end, -_MAX), _MAX)
 
 
 def _down(value: int | float) -> float:
@@ -153,14 +178,49 @@ def _up(value: int | float) -> float:
 
 def surely_at_most(a: ValueNode, b: ValueNode, ranges: Ranges) -> bool:
     """True only if a <= b for certain, wherever both have a value."""
-    if a == b or surely_less(a, b, ranges, or_equal=True):
-        return True
-    return _is_float(a) and _is_float(b) and _by_structure(a, b, ranges)
+    return _at_most(a, b, ranges, {})
+
+
+_Compared: TypeAlias = dict[tuple[int, int], bool]
+"""The pairs of parts, by identity, that one question has led to, and what came out."""
+
+
+def _at_most(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) -> bool:
+    pair = id(a), id(b)
+    if pair not in compared:
+        if len(compared) >= _PAIRS_MAX:
+            return False
+        compared[pair] = False
+        compared[pair] = (
+            a == b
+            or surely_less(a, b, ranges, or_equal=True)
+            or _by_structure(a, b, ranges, compared)
+            or _by_choice(a, b, ranges, compared)
+        )
+    return compared[pair]
+
+
+def _rounds(node: Arithmetic, ranges: Ranges) -> bool:
+    """True if the operation is that of floats, or so small that it makes no difference."""
+    parts = [enclose(part, ranges) for part in (node, node.left, node.right)]
+    is_small = all(-_EXACT_MAX < part.low <= part.high < _EXACT_MAX for part in parts)
+    return is_small or _is_float(node)
 
 
 def _is_float(node: ValueNode) -> bool:
-    """True if no attribute or state variable, which may be an integer, has a part in `node`."""
-    return not any(isinstance(part, Attribute | Me) for part in walk(node))
+    """True if the value is a float wherever there is one, and never an integer."""
+    match node:
+        case Literal(value=value):
+            return isinstance(value, float)
+        case Attribute() | Me():
+            return False
+        case Negation(operand=operand):
+            return _is_float(operand)
+        case Arithmetic(operator="+" | "-" | "*", left=left, right=right):
+            return _is_float(left) or _is_float(right)
+        case Call(name="abs" | "least" | "greatest" | "floor" | "ceil", arguments=arguments):
+            return all(map(_is_float, arguments))
+    return True
 
 
 def surely_less(a: ValueNode, b: ValueNode, ranges: Ranges, *, or_equal: bool = False) -> bool:
@@ -171,36 +231,42 @@ def surely_less(a: ValueNode, b: ValueNode, ranges: Ranges, *, or_equal: bool = 
     return _by_difference(a, b, ranges)
 
 
-def _by_structure(a: ValueNode, b: ValueNode, ranges: Ranges) -> bool:
+def _by_structure(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) -> bool:
     """The same operation on ordered floats keeps the order, rounding included.
 
     With integers it need not: beyond 2^53, x + 3 is exact where x + 3.5 is rounded down.
     """
-    if isinstance(a, Arithmetic) and isinstance(b, Arithmetic) and a.operator == b.operator:
-        if a.operator == "+":
-            return surely_at_most(a.left, b.left, ranges) and surely_at_most(
-                a.right, b.right, ranges
-            )
-        if a.operator == "-":
-            return surely_at_most(a.left, b.left, ranges) and surely_at_most(
-                b.right, a.right, ranges
-            )
-        if a.operator == "*" and a.left == b.left and isinstance(a.left, Literal):
-            return enclose(a.left, ranges).low >= 0 and surely_at_most(a.right, b.right, ranges)
     if isinstance(a, Call) and isinstance(b, Call) and a.name == b.name:
         alike = a.name in ("least", "greatest") and len(a.arguments) == len(b.arguments)
         return alike and all(
-            surely_at_most(x, y, ranges) for x, y in zip(a.arguments, b.arguments, strict=True)
+            _at_most(x, y, ranges, compared) for x, y in zip(a.arguments, b.arguments, strict=True)
         )
-    return _by_choice(a, b, ranges)
+    if not (isinstance(a, Arithmetic) and isinstance(b, Arithmetic)):
+        return False
+    if a.operator == b.operator and _rounds(a, ranges) and _rounds(b, ranges):
+        if a.operator == "+":
+            return _at_most(a.left, b.left, ranges, compared) and _at_most(
+                a.right, b.right, ranges, compared
+            )
+        if a.operator == "-":
+            return _at_most(a.left, b.left, ranges, compared) and _at_most(
+                b.right, a.right, ranges, compared
+            )
+        if a.operator == "*" and a.left == b.left and isinstance(a.left, Literal):
+            return enclose(a.left, ranges).low >= 0 and _at_most(a.right, b.right, ranges, compared)
+    return False
 
 
-def _by_choice(a: ValueNode, b: ValueNode, ranges: Ranges) -> bool:
-    """least(…) is at most each argument, greatest(…) at least each."""
+def _by_choice(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) -> bool:
+    """least(…) is at most each argument and at least what all are; greatest(…) likewise."""
+    if isinstance(b, Call) and b.name == "least":
+        return all(_at_most(a, y, ranges, compared) for y in b.arguments)
+    if isinstance(a, Call) and a.name == "greatest":
+        return all(_at_most(x, b, ranges, compared) for x in a.arguments)
     if isinstance(a, Call) and a.name == "least":
-        return any(surely_at_most(x, b, ranges) for x in a.arguments)
+        return any(_at_most(x, b, ranges, compared) for x in a.arguments)
     if isinstance(b, Call) and b.name == "greatest":
-        return any(surely_at_most(a, y, ranges) for y in b.arguments)
+        return any(_at_most(a, y, ranges, compared) for y in b.arguments)
     return False
 
 
@@ -238,8 +304,8 @@ def _linear(node: ValueNode, ranges: Ranges) -> _Linear | None:
             return _Linear({node: Fraction(1)}, Fraction(), Fraction())
         case Negation(operand=operand):
             return _scaled(_linear(operand, ranges), Fraction(-1))
-        case Arithmetic(operator="+" | "-" as operator, left=left, right=right):
-            return _added(node, operator, _linear(left, ranges), _linear(right, ranges), ranges)
+        case Arithmetic(operator="+" | "-", left=left, right=right):
+            return _added(node, _linear(left, ranges), _linear(right, ranges), ranges)
         case Arithmetic(operator="*", left=Literal(value=int() | float() as factor), right=right):
             scaled = _scaled(_linear(right, ranges), Fraction(factor))
             return _rounded(node, scaled, ranges)
@@ -247,9 +313,9 @@ def _linear(node: ValueNode, ranges: Ranges) -> _Linear | None:
 
 
 def _added(
-    node: ValueNode, operator: str, left: _Linear | None, right: _Linear | None, ranges: Ranges
+    node: Arithmetic, left: _Linear | None, right: _Linear | None, ranges: Ranges
 ) -> _Linear | None:
-    right = _scaled(right, Fraction(-1 if operator == "-" else 1))
+    right = _scaled(right, Fraction(-1 if node.operator == "-" else 1))
     if left is None or right is None:
         return None
     factors = dict(left.factors)
@@ -266,10 +332,15 @@ def _scaled(linear: _Linear | None, factor: Fraction) -> _Linear | None:
     return _Linear(factors, linear.constant * factor, linear.error * abs(factor))
 
 
-def _rounded(node: ValueNode, linear: _Linear | None, ranges: Ranges) -> _Linear | None:
-    """`linear` with the rounding of one more operation, whose result is the value of `node`."""
+def _rounded(node: Arithmetic, linear: _Linear | None, ranges: Ranges) -> _Linear | None:
+    """`linear` with the rounding of one more operation, whose result is the value of `node`.
+
+    Operands count as well as the result. An integer that meets a float is rounded first, so
+    that x - 1e16 can be 0.0 for an x that is not 10^16; and 0.1 * 5e-324 is lost altogether.
+    """
     if linear is None:
         return None
-    around = enclose(node, ranges)
-    size = Fraction(max(abs(around.low), abs(around.high)))
-    return _Linear(linear.factors, linear.constant, linear.error + size * Fraction(_ROUNDING))
+    around = [enclose(part, ranges) for part in (node, node.left, node.right)]
+    size = max(max(abs(each.low), abs(each.high)) for each in around)
+    error = 3 * Fraction(size) * Fraction(_ROUNDING)
+    return _Linear(linear.factors, linear.constant, linear.error + error)

@@ -5,7 +5,8 @@ has a set of values for each variable and for each computed subject, atoms that 
 and requirements that must not be. `narrowed` draws conclusions until nothing new follows, and
 notices contradictions; `Seeker` tries candidates and halves ranges in between.
 
-Cost: one step is some 50 µs for a handful of variables; the number of steps is limited.
+Cost: a step, which is a case narrowed or a candidate tried, takes 50 µs to 1 ms; the number of
+steps is limited.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from typing import Final, TypeAlias, cast
 import msgspec
 
 from rove.lang.bounds import Enclosure, Ranges, enclose, surely_at_most, surely_less
+from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.normal import Conjunction, negated_comparator, settle_nesting
 from rove.lang.patterns import TooHard
+from rove.lang.printer import to_text
 from rove.lang.sets import (
-    COMPARABLE,
+    ALL_NUMBERS,
+    ALL_STRINGS,
+    BOOLEANS,
     EMPTY,
     EVERYTHING,
     LOWEST,
@@ -33,6 +38,7 @@ from rove.lang.sets import (
     example,
     intersection,
     is_empty,
+    is_point,
     is_subset,
     spans_of,
 )
@@ -85,7 +91,7 @@ class Case(msgspec.Struct, frozen=True):
     """`sets` and `atoms` must hold, `fails` must not be TRUE (FALSE or UNKNOWN will do)."""
 
     sets: Sets
-    atoms: frozenset[Comparison] = frozenset()
+    atoms: tuple[Comparison, ...] = ()
     fails: tuple[Requirement, ...] = ()
 
     def with_set(self, subject: ValueNode, allowed: ValueSet) -> Case | None:
@@ -97,20 +103,28 @@ class Case(msgspec.Struct, frozen=True):
         return Case({**self.sets, subject: allowed}, self.atoms, self.fails)
 
     def with_atom(self, atom: Comparison) -> Case:
-        return Case(self.sets, self.atoms | {atom}, self.fails)
+        return self if atom in self.atoms else Case(self.sets, (*self.atoms, atom), self.fails)
 
     def failing(self, requirement: Requirement) -> Case:
         return Case(self.sets, self.atoms, (*self.fails, requirement))
 
     def within(self, conjunction: Conjunction) -> Case | None:
         """The part of this case that matches `conjunction`."""
-        case: Case | None = Case(self.sets, self.atoms | conjunction.atoms, self.fails)
+        case = self
+        for atom in _in_order(conjunction.atoms):
+            case = case.with_atom(atom)
         for subject, allowed in conjunction.sets.items():
-            case = case.with_set(subject, allowed) if case is not None else None
+            restricted = case.with_set(subject, allowed)
+            if restricted is None:
+                return None
+            case = restricted
         return case
 
     def outside(self, conjunction: Conjunction) -> Iterator[Case]:
-        """Parts, none overlapping another, that together do not match `conjunction`."""
+        """Parts that together are what does not match `conjunction`.
+
+        None overlaps another, unless one attribute must fit several patterns.
+        """
         case: Case | None = self
         for subject, allowed in conjunction.sets.items():
             if case is None:
@@ -121,10 +135,15 @@ class Case(msgspec.Struct, frozen=True):
             else:
                 yield case.failing((subject, allowed))
             case = case.with_set(subject, allowed)
-        for atom in conjunction.atoms:
+        for atom in _in_order(conjunction.atoms):
             if case is not None:
                 yield case.failing(atom)
                 case = case.with_atom(atom)
+
+
+def _in_order(atoms: Iterable[Comparison]) -> list[Comparison]:
+    """By text, since a set has another order in every process, and answers must not differ."""
+    return sorted(atoms, key=to_text)
 
 
 # -- drawing conclusions ----------------------------------------------------------------
@@ -174,10 +193,22 @@ def _types_asked(case: Case) -> Iterator[tuple[ValueNode, ValueSet]]:
     for atom in case.atoms:
         for side, other in ((atom.left, atom.right), (atom.right, atom.left)):
             if isinstance(side, _VARIABLES):
-                kinds = {Kind.NUMBER: NUMBERS, Kind.STRING: STRINGS}
-                yield side, kinds.get(kind_of(other), COMPARABLE)
+                yield side, _comparable_with(other, case.sets, atom.comparator)
             else:
                 yield from _types_inside(side)
+
+
+def _comparable_with(other: ValueNode, sets: Sets, comparator: Comparator) -> ValueSet:
+    """The values that can be compared with `other`: those of the types that it can have."""
+    if not isinstance(other, _VARIABLES):
+        return STRINGS if kind_of(other) is Kind.STRING else NUMBERS
+    allowed = sets.get(other, EVERYTHING)
+    are_booleans = comparator in ("=", "!=") and allowed.facts & BOOLEANS.facts
+    return ValueSet(
+        ALL_NUMBERS if allowed.numbers else (),
+        ALL_STRINGS if allowed.strings else (),
+        facts=BOOLEANS.facts if are_booleans else 0,
+    )
 
 
 def _types_inside(node: ValueNode) -> Iterator[tuple[ValueNode, ValueSet]]:
@@ -221,15 +252,35 @@ def _failed_membership(case: Case, requirement: Membership, ranges: Ranges) -> C
         return None
     if enclose(subject, ranges).sure:
         return case.with_set(subject, ValueSet(complement(allowed)[0].numbers))
+    lowered = _lowered(subject, case.sets)
+    if lowered is not None:
+        kept = (text for text in lowered if text not in allowed)
+        return case.with_set(subject, ValueSet(strings=spans_of(kept)))
     return case.failing(requirement)
+
+
+def _lowered(subject: ValueNode, sets: Sets) -> list[str] | None:
+    """What lower(a) can be, if `a` is surely one of a few strings."""
+    if not (isinstance(subject, Call) and subject.name == "lower"):
+        return None
+    inner = sets.get(subject.arguments[0], EVERYTHING)
+    if inner.numbers or inner.facts or not all(is_point(*span) for span in inner.strings):
+        return None
+    return [low.lower() for low, _ in inner.strings if low in inner]
 
 
 def _bounded(case: Case) -> Case | None:
     """Every range narrowed by every atom; None where an enclosure excludes what must hold."""
     found: Case | None = case
+    ranges = ranges_of(case.sets)
     for subject in _computed_subjects(case):
-        around = enclose(subject, ranges_of(case.sets))
-        if found is not None and found.sets[subject].numbers:
+        around = enclose(subject, ranges)
+        lowered = _lowered(subject, case.sets)
+        if found is None or around.never:
+            return None
+        if lowered is not None:
+            found = found.with_set(subject, ValueSet(strings=spans_of(lowered)))
+        elif found.sets[subject].numbers:
             span = (around.low, next_number(around.high))
             found = found.with_set(subject, ValueSet((span,)))
     for atom in case.atoms:
@@ -245,6 +296,8 @@ def _bounded_by(case: Case, atom: Comparison) -> Case | None:
         return equal and equal.with_set(atom.right, equal.sets[atom.left])
     ranges = ranges_of(case.sets)
     left, right = enclose(atom.left, ranges), enclose(atom.right, ranges)
+    if left.never or right.never:
+        return None
     if _are_numbers(atom, ranges) and not _possible(atom.comparator, left, right):
         return None
     found: Case | None = case
@@ -298,7 +351,7 @@ def _side(comparator: str, other: Enclosure) -> ValueSet:
 
 
 def _contradictory(case: Case) -> bool:
-    """True if a lower bound of some value lies above an upper bound of the same value."""
+    """True if a lower bound of some value lies above an upper bound of it, or `a < a` is asked."""
     ranges = ranges_of(case.sets)
     lowers = [atom for atom in case.atoms if atom.comparator in (">", ">=", "=")]
     uppers = [atom for atom in case.atoms if atom.comparator in ("<", "<=", "=")]
@@ -312,7 +365,12 @@ def _contradictory(case: Case) -> bool:
             ):
                 return True
     different = {(a.left, a.right) for a in case.atoms if a.comparator == "!="}
-    return any((a.left, a.right) in different for a in case.atoms if a.comparator == "=")
+    return any(
+        (atom.left, atom.right) in different
+        if atom.comparator == "="
+        else atom.left == atom.right and atom.comparator in ("!=", "<", ">")
+        for atom in case.atoms
+    )
 
 
 # -- searching --------------------------------------------------------------------------
@@ -368,6 +426,7 @@ class Seeker:
 
     def _checked(self, case: Case | None, choose: Choice) -> Witness | None:
         """The candidate that `choose` makes of `case`, if it is one in truth."""
+        self.step()
         try:
             witness = _candidate(case, choose) if case is not None else None
         except (LookupError, TooHard):
@@ -398,7 +457,13 @@ def _middle(allowed: ValueSet, _: Hints) -> object:
     return middle if middle in allowed else example(allowed)
 
 
-_CHOICES: Final[tuple[Choice, ...]] = (_simplest, _middle, _lowest, _highest)
+def _overflowing(allowed: ValueSet, _: Hints) -> object:
+    """An end of the integers, where x + 1 or -x has no value."""
+    ends = (INTEGER_MAX, INTEGER_MIN)
+    return next((end for end in ends if end in allowed), None) or example(allowed)
+
+
+_CHOICES: Final[tuple[Choice, ...]] = (_simplest, _middle, _lowest, _highest, _overflowing)
 
 
 def _at_time(case: Case, choose: Choice) -> Case | None:
@@ -505,22 +570,24 @@ def _hints(case: Case) -> dict[ValueNode, Hints]:
 
 
 def _examples(case: Case, subject: ValueNode) -> Hints:
-    """A value that `subject` must or may have, as far as sets tell."""
+    """A value that lower(…) must or may have, as far as sets tell, in lower and upper case."""
     wanted = [case.sets.get(subject, STRINGS)]
     for requirement in case.fails:
         if isinstance(requirement, tuple) and requirement[0] == subject:
             wanted = [intersection(w, r) for w in wanted for r in complement(requirement[1])]
-    return [example(one) for one in wanted if not is_empty(one)]
+    found = [example(one) for one in wanted if not is_empty(one)]
+    return [*found, *(text.upper() for text in found if isinstance(text, str))]
 
 
 def _halves(case: Case) -> list[Case]:
-    """Two cases that together are `case`, or none if halving would not help."""
+    """Cases that together are `case`, one for each type or half; none if that would not help."""
     involved = _involved(case)
     for variable in involved:
         allowed = case.sets.get(variable, EVERYTHING)
-        if allowed.numbers and (allowed.strings or allowed.facts):
-            rest = ValueSet((), allowed.strings, allowed.fitting, allowed.missing, allowed.facts)
-            kinds = (ValueSet(allowed.numbers), rest)
+        texts = ValueSet((), allowed.strings, allowed.fitting, allowed.missing)
+        kinds = [ValueSet(allowed.numbers), texts, ValueSet(facts=allowed.facts)]
+        kinds = [kind for kind in kinds if kind.numbers or kind.strings or kind.facts]
+        if len(kinds) > 1:
             return [Case({**case.sets, variable: k}, case.atoms, case.fails) for k in kinds]
     ranges = ranges_of(case.sets)
     widths = {v: _scale(ranges[v][1]) - _scale(ranges[v][0]) for v in involved if v in ranges}

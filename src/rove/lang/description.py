@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rove.lang.canonical import canonical_text
+from rove.lang.canonical import as_condition, canonical_text
 from rove.lang.normal import Conjunction, NormalForm, normalise
 from rove.lang.printer import to_text
 from rove.lang.sets import ValueSet, is_point
@@ -42,7 +42,7 @@ from rove.lang.tree import (
 
 
 class IndexedPart(msgspec.Struct, frozen=True):
-    """One part of a conjunction, and how an index finds it (None: checked afterwards)."""
+    """One part of a conjunction, and how an index finds it; if none can, how it is checked."""
 
     part: str
     how: str
@@ -161,16 +161,10 @@ def _index_of(conjunction: Conjunction) -> Iterator[IndexedPart]:
         else:
             how, indexed = "computed for each candidate", False
         one = NormalForm((Conjunction({subject: allowed}),))
-        yield IndexedPart(_text(one), how, indexed)
-    for atom in conjunction.atoms:
+        yield IndexedPart(to_text(as_condition(one)), how, indexed)
+    for atom in sorted(conjunction.atoms, key=to_text):
         how, indexed = _how_bounded(atom)
         yield IndexedPart(to_text(atom), how, indexed)
-
-
-def _text(form: NormalForm) -> str:
-    from rove.lang.canonical import as_condition
-
-    return to_text(as_condition(form))
 
 
 def _how_found(allowed: ValueSet) -> tuple[str, bool]:

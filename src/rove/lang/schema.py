@@ -30,7 +30,9 @@ def check_schema(subscription: Subscription, schema: Schema, text: str) -> None:
     for attribute, kinds in {**chosen, **types_of(subscription)}.items():
         name = ".".join(attribute.path)
         if name not in schema:
-            hint = did_you_mean(name, tuple(schema)) or f"there are {', '.join(schema)}"
+            hint = did_you_mean(name, tuple(schema)) or (
+                f"there are {', '.join(schema)}" if schema else "the schema has no attributes"
+            )
             raise _refusal(
                 f"there is no attribute {name_text(attribute.path)}", text, attribute, hint
             )

@@ -8,11 +8,11 @@ from rove.lang.tree import Subscription
 
 
 def selected(subscription: Subscription, publication: Mapping[str, object]) -> Mapping[str, object]:
-    """The chosen attributes that are there, nested as they were; all without a SELECT."""
+    """The chosen attributes that are there, as chosen and nested; all without a SELECT."""
     if subscription.select is None:
         return publication
     chosen: dict[str, object] = {}
-    for attribute in sorted(subscription.select, key=lambda attribute: len(attribute.path)):
+    for attribute in subscription.select:
         _copy(publication, chosen, attribute.path)
     return chosen
 
@@ -26,7 +26,7 @@ def _copy(source: Mapping[str, object], target: dict[str, object], path: tuple[s
         target[name] = found
     elif isinstance(found, Mapping):
         inner = target.setdefault(name, {})
-        # What is no copy of ours was chosen as a whole already, by a shorter name.
+        # What is no copy of ours was chosen as a whole before, by a shorter name.
         if isinstance(inner, dict) and inner is not found:
             _copy(found, inner, tuple(rest))
             if not inner:
