@@ -7,10 +7,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rove.lang import normal, patterns
+from rove.lang import normal
 from rove.lang.canonical import as_condition
 from rove.lang.errors import LimitError
-from rove.lang.limits import CONJUNCTIONS_MAX, CONJUNCTIONS_WHILE_NORMALISING_MAX, PREDICATES_MAX
+from rove.lang.limits import (
+    AUTOMATON_STEPS_MAX,
+    CONJUNCTIONS_MAX,
+    CONJUNCTIONS_WHILE_NORMALISING_MAX,
+    PREDICATES_MAX,
+)
 from rove.lang.normal import Conjunction, NormalForm, holds, meet, negated_comparator, normalise
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
@@ -422,7 +427,7 @@ def test_patterns_cost_no_more_together_than_one_search_may(
     )
     assert len(form(text).conjunctions) == 64
     assert len(efforts) == 1
-    assert sum(spent) <= patterns.STEPS_MAX
+    assert sum(spent) <= AUTOMATON_STEPS_MAX
 
 
 @pytest.mark.parametrize("join", [And, Or])

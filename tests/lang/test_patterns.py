@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rove.lang import patterns
+from rove.lang.limits import AUTOMATON_STEPS_MAX
 from rove.lang.patterns import (
     Effort,
     Ends,
@@ -387,7 +388,7 @@ def test_too_many_states_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_steps_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "STEPS_MAX", 100)
+    monkeypatch.setattr(patterns, "AUTOMATON_STEPS_MAX", 100)
     with pytest.raises(TooHard):
         find_string(ANYWHERE, HARD, [])
     assert find_string(ANYWHERE, [contains("a")], []) == "a"
@@ -405,4 +406,4 @@ def test_a_search_over_many_characters_stays_within_its_steps(steps: list[str]) 
     many = "".join(map(chr, range(0x100, 0x700)))
     with pytest.raises(TooHard):
         find_string(ANYWHERE, [ends_with(many)], [])
-    assert len(steps) <= patterns.STEPS_MAX
+    assert len(steps) <= AUTOMATON_STEPS_MAX

@@ -71,7 +71,7 @@ PLAIN = [
     "a / (b * c) > 5",
     "a * b / c > 5",
     "-a > 5",
-    "-(-a) > 5",
+    "- -a > 5",
     "-(a + b) > 5",
     "-a * b > 5",
     "-(a * b) > 5",
@@ -224,3 +224,16 @@ def test_a_condition_that_says_nothing_is_left_out_only_where_something_else_is_
     assert to_text(Subscription(TRUE, (A,))) == "SELECT a"
     assert to_text(Subscription(TRUE, None, rank)) == "ORDER BY a LIMIT 1 WITHIN 1 DAY"
     assert to_text(Subscription(Comparison("=", TRUE, TRUE), (A,))) == "SELECT a WHERE TRUE = TRUE"
+
+
+def test_many_signs_in_a_row_can_be_read_back() -> None:
+    tree = parse("- " * 20 + "a > 1")
+    assert parse(to_text(tree)) == tree
+    assert to_text(parse("- -a > -(-5)")) == "- -a > -(-5)"
+
+
+def test_a_list_close_to_the_limit_of_a_text_can_be_read_back() -> None:
+    lists = " OR ".join(f"`a, {i}` IN ({','.join(['1'] * 1_000)})" for i in range(4))
+    tree = parse(lists)
+    assert parse(to_text(tree)) == tree
+    assert "`a, 3`" in to_text(tree)

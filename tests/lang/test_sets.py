@@ -257,7 +257,7 @@ def test_patterns_can_leave_a_set_empty() -> None:
 
 def test_what_nobody_knows_is_neither_empty_nor_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
     impossible = frozenset([like_pattern("_", None), like_pattern("__", None)])
-    monkeypatch.setattr(patterns, "STEPS_MAX", 1)
+    monkeypatch.setattr(patterns, "AUTOMATON_STEPS_MAX", 1)
     assert not is_empty(ValueSet(strings=ALL_STRINGS, fitting=impossible))
     assert not is_subset(
         ValueSet(strings=ALL_STRINGS, fitting=frozenset([ends_with("ab")])),

@@ -44,3 +44,8 @@ PROOF_STEPS_MAX: Final = 1_000
 
 AUTOMATON_STATES_MAX: Final = 5_000
 """States that the search for a string between several patterns may visit."""
+
+AUTOMATON_STEPS_MAX: Final = 20 * AUTOMATON_STATES_MAX
+"""Steps (one pattern, one character) of such a search, or of all those for one normal form.
+Few states may have many steps between them: a single LIKE over 1,500 different characters
+has 1,500 states and millions of steps."""

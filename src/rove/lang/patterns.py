@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from rove.lang.limits import AUTOMATON_STATES_MAX
+from rove.lang.limits import AUTOMATON_STATES_MAX, AUTOMATON_STEPS_MAX
 
 _ESCAPE = "\\"
 
@@ -147,13 +147,6 @@ def like_text(pattern: Pattern) -> tuple[str, str | None]:
 # -- finding a string -------------------------------------------------------------------
 
 
-STEPS_MAX: Final = 20 * AUTOMATON_STATES_MAX
-"""Steps (one automaton, one character) of one search, or of all those for one normal form.
-
-Few states may have many steps between them: a single LIKE over 1,500 different characters
-has 1,500 states and millions of steps."""
-
-
 class TooHard(Exception):
     """The search was given up; neither a string nor the absence of one was found."""
 
@@ -164,7 +157,7 @@ class Effort:
     __slots__ = ("left",)
 
     def __init__(self, steps: int | None = None) -> None:
-        self.left = STEPS_MAX if steps is None else steps
+        self.left = AUTOMATON_STEPS_MAX if steps is None else steps
 
     def spend(self, steps: int) -> None:
         self.left -= steps

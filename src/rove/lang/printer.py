@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from rove.lang.lexer import keyword_of
+from rove.lang.limits import TEXT_BYTES_MAX
 from rove.lang.tree import (
     And,
     Arithmetic,
@@ -33,6 +34,7 @@ from rove.lang.tree import (
 from rove.lang.values import Path
 
 _BARE_NAME = re.compile(r"[^\W\d]\w*")
+_QUOTED_OR_COMMA = re.compile(r"('[^']*'|`[^`]*`)|, ")
 
 # How tightly a node binds; an operand that binds less tightly than its place asks for
 # stands in parentheses.
@@ -42,9 +44,18 @@ _BINDING |= dict.fromkeys((Comparison, Between, In, Like, IsNull), _PREDICATE)
 
 
 def to_text(what: Subscription | Node) -> str:
-    """The text of a subscription, of a condition or of a value."""
-    if not isinstance(what, Subscription):
-        return _written(what)
+    """The text of a subscription, of a condition or of a value.
+
+    A text that would be longer than a text may be is written without spaces behind commas, so
+    that a list that came in close to the limit can be read back.
+    """
+    text = _subscription(what) if isinstance(what, Subscription) else _written(what)
+    if len(text) > TEXT_BYTES_MAX:
+        return _QUOTED_OR_COMMA.sub(lambda found: found.group(1) or ",", text)
+    return text
+
+
+def _subscription(what: Subscription) -> str:
     words: list[str] = []
     if what.select is not None:
         words.append("SELECT " + ", ".join(_written(item) for item in what.select))
@@ -132,7 +143,9 @@ def _written(node: Node) -> str:
 
 
 def _negation(operand: Node) -> str:
-    # `-5` is the literal minus five and `--` starts a comment: both need parentheses here.
+    # `-5` is the literal minus five, so a literal needs parentheses; `--` starts a comment.
+    if isinstance(operand, Negation):
+        return f"- {_written(operand)}"
     bare = isinstance(operand, Attribute | Me | Time | Call)
     return f"-{_written(operand)}" if bare else f"-({_written(operand)})"
 
