@@ -57,7 +57,7 @@ def value(text: str) -> ValueNode:
         ("lower(b)", "lower(b)"),
         ("me.x + a", "a + me.x"),
         ("-(a + 2 * 3)", "-(a + 6)"),
-        ("-(-a)", "-(-a)"),
+        ("-(-a)", "- -a"),
     ],
 )
 def test_the_canonical_shape_of_a_value(text: str, expected: str) -> None:

@@ -40,7 +40,7 @@ NAME_SEGMENTS_MAX: Final = DEPTH_MAX
 """Segments of a name, between its dots: how deep it may reach into nested objects."""
 
 PROOF_STEPS_MAX: Final = 1_000
-"""Boxes that `covers` and `intersects` examine before they answer "don't know"."""
+"""Cases examined and publications tried before `covers` or `intersects` is "don't know"."""
 
 AUTOMATON_STATES_MAX: Final = 5_000
 """States that the search for a string between several patterns may visit."""

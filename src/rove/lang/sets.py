@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from rove.lang.patterns import Effort, Ends, Pattern, TooHard, find_string
+from rove.lang.patterns import Effort, Ends, Pattern, TooHard, find_string, like_text
 from rove.lang.values import CARRIED, next_number, previous_number
 
 
@@ -137,9 +137,15 @@ def complement(a: ValueSet) -> list[ValueSet]:
     )
     found = [outside] if outside != EMPTY else []
     if a.strings:
-        found += [settled(ValueSet(strings=a.strings, missing=frozenset([p]))) for p in a.fitting]
-        found += [settled(ValueSet(strings=a.strings, fitting=frozenset([p]))) for p in a.missing]
+        fits, misses = _in_order(a.fitting), _in_order(a.missing)
+        found += [settled(ValueSet(strings=a.strings, missing=frozenset([p]))) for p in fits]
+        found += [settled(ValueSet(strings=a.strings, fitting=frozenset([p]))) for p in misses]
     return found
+
+
+def _in_order(patterns: frozenset[Pattern]) -> list[Pattern]:
+    """By spelling: a set has another order in every process, and witnesses must not differ."""
+    return sorted(patterns, key=lambda pattern: like_text(pattern)[0])
 
 
 def settled(a: ValueSet) -> ValueSet:
