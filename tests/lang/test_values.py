@@ -15,6 +15,7 @@ from rove.lang.values import (
     CARRIED,
     Number,
     admit,
+    change_state,
     comparable,
     is_number,
     look_up,
@@ -301,3 +302,16 @@ def test_exactly_the_sound_payloads_are_admitted(publication: dict[str, object])
     else:
         with pytest.raises(PublicationError):
             admit(publication)
+
+
+def test_a_change_of_state_sets_replaces_and_removes() -> None:
+    me: dict[str, object] = {"x": 1, "y": 2}
+    change_state(me, {"x": 3, "y": None, "z": 4, "w": None})
+    assert me == {"x": 3, "z": 4}
+
+
+def test_an_unfit_change_changes_nothing() -> None:
+    me: dict[str, object] = {"x": 1}
+    with pytest.raises(PublicationError):
+        change_state(me, {"x": 2, "y": float("nan")})
+    assert me == {"x": 1}

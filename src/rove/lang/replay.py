@@ -18,7 +18,7 @@ from rove.lang.parser import parse
 from rove.lang.ranking import Delivery, RankedWindow
 from rove.lang.selection import selected
 from rove.lang.tree import Subscription
-from rove.lang.values import admit
+from rove.lang.values import admit, change_state
 
 
 class Notification(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,10 +73,7 @@ class Replay:
     def set_state(self, name: str, changes: Mapping[str, object]) -> None:
         """Set variables of one subscriber; None removes a variable."""
         self.check_state(name, changes)
-        me = self._subscribers[name].me
-        me.update(changes)
-        for variable in [variable for variable, value in me.items() if value is None]:
-            del me[variable]
+        change_state(self._subscribers[name].me, changes)
 
     def publish(
         self, name: str, publication: Mapping[str, object], at: float

@@ -59,6 +59,16 @@ def comparable(found: object) -> object:
     return CARRIED
 
 
+def change_state(me: dict[str, object], changes: Mapping[str, object]) -> None:
+    """Set variables of a subscriber; None removes one. All are refused if one is unfit."""
+    admit(changes)
+    for name, value in changes.items():
+        if value is None:
+            me.pop(name, None)
+        else:
+            me[name] = value
+
+
 def is_number(value: object) -> bool:
     """True for integers and floats; a boolean is no number here, although Python says so."""
     kind = type(value)
