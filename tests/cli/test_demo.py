@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,8 @@ def test_a_nonsensical_length_is_refused(written: str, capsys: pytest.CaptureFix
     assert "--seconds" in capsys.readouterr().err
 
 
-def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
+@contextmanager
+def on_terminal(*words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """`rove demo` with a terminal of its own, and the end from which to read what it shows."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
@@ -51,9 +54,16 @@ def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
         stdout=terminal,
         stderr=terminal,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
+        # A test run in the background ignores Ctrl-C, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     os.close(terminal)
-    return process, controller
+    try:
+        yield process, controller
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
 
 
 def read_until(controller: int, wanted: bytes, timeout_s: float = 30.0) -> bytes:
@@ -68,19 +78,17 @@ def read_until(controller: int, wanted: bytes, timeout_s: float = 30.0) -> bytes
 
 
 def test_a_terminal_gets_a_moving_picture_and_the_summary() -> None:
-    process, controller = start_on_terminal("--seconds", "2")
-    shown = read_until(controller, b"rove check").decode()
-    assert process.wait(timeout=30) == 0
-    os.close(controller)
+    with on_terminal("--seconds", "2") as (process, controller):
+        shown = read_until(controller, b"rove check").decode()
+        assert process.wait(timeout=30) == 0
     assert "who gets what" in shown
     assert "80 publications" in shown
 
 
 def test_ctrl_c_ends_it_without_a_traceback() -> None:
-    process, controller = start_on_terminal("--seconds", "600")
-    read_until(controller, b"who gets what")
-    process.send_signal(signal.SIGINT)
-    rest = read_until(controller, b"\0never\0", timeout_s=5.0)
-    assert process.wait(timeout=30) == 130
-    os.close(controller)
+    with on_terminal("--seconds", "600") as (process, controller):
+        read_until(controller, b"who gets what")
+        process.send_signal(signal.SIGINT)
+        rest = read_until(controller, b"\0never\0", timeout_s=5.0)
+        assert process.wait(timeout=30) == 130
     assert b"Traceback" not in rest
