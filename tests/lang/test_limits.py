@@ -160,8 +160,8 @@ def test_conjunctions_of_the_normal_form() -> None:
 
 
 def test_conjunctions_on_the_way_to_the_normal_form() -> None:
-    side = 16
-    assert side * side == limits.CONJUNCTIONS_WHILE_NORMALISING_MAX
-    assert normal_size(f"({pairs(side)}) AND ({pairs(side)})") == side
+    left, right = 16, 8
+    assert left * right == limits.CONJUNCTIONS_WHILE_NORMALISING_MAX
+    assert normal_size(f"({pairs(left)}) AND ({pairs(right)})") == right
     with pytest.raises(LimitError, match="conjunctions"):
-        normal_size(f"({pairs(side)}) AND ({pairs(side + 1)})")
+        normal_size(f"({pairs(left)}) AND ({pairs(right + 1)})")

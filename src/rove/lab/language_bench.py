@@ -33,6 +33,9 @@ HOSTILE: dict[str, str] = {
     "huge-exponent": "a > 1e999999999",
     "8KiB-IN": "a IN (" + ",".join(["1"] * 4_000) + ")",
     "normal-form-blows-up": " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(128)),
+    "normal-form-blows-up-late": " AND ".join(
+        [f"c{i}={i}" for i in range(200)] + [f"(a{i}=1 OR b{i}=1)" for i in range(8)]
+    ),
     "controls": "a > 1 AND b = '\x00\x1b[2J'",
     "direction-override": "a = '\u202eadmin'",
     "zero-width": "a\u200b > 1",

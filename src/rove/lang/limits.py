@@ -26,7 +26,7 @@ IN_LITERALS_MAX: Final = 1024
 CONJUNCTIONS_MAX: Final = 64
 """Conjunctions in the normal form; what a matcher stores for one subscription."""
 
-CONJUNCTIONS_WHILE_NORMALISING_MAX: Final = 4 * CONJUNCTIONS_MAX
+CONJUNCTIONS_WHILE_NORMALISING_MAX: Final = 2 * CONJUNCTIONS_MAX
 """How far an intermediate product may grow before merging brings it down again."""
 
 RANK_K_MAX: Final = 10_000

@@ -116,11 +116,7 @@ def normalise(subscription: Subscription) -> NormalForm:
         found = _disjunction(condition, False)
     except _TooMany:
         _refuse(condition, CONJUNCTIONS_WHILE_NORMALISING_MAX)
-    effort = Effort()
-    if len(found) == 1:
-        found = _pruned(found, effort)
-    elif found:
-        found = _absorbed(_merged(_pruned(found, effort)), effort)
+    found = _simplified(found)
     if len(found) > CONJUNCTIONS_MAX:
         _refuse(condition, len(found))
     return NormalForm(tuple(found))
@@ -203,7 +199,10 @@ def _disjunction(node: Condition, negated: bool) -> list[Conjunction]:
 
 
 def _all_of(operands: Iterable[Condition], negated: bool) -> list[Conjunction]:
-    """The product: simple operands first into one conjunction, then the disjunctions."""
+    """The product of the disjunctions, and of it with what all other operands say together.
+
+    In this order, since merging is cheaper while the conjunctions are short.
+    """
     sets: dict[ValueNode, ValueSet] = {}
     atoms: set[Comparison] = set()
     products: list[list[Conjunction]] = []
@@ -217,7 +216,13 @@ def _all_of(operands: Iterable[Condition], negated: bool) -> list[Conjunction]:
         atoms |= found[0].atoms
         if not _restrict(sets, found[0]):
             return []
-    return reduce(_product, products, [Conjunction(sets, frozenset(atoms))])
+    simple = Conjunction(sets, frozenset(atoms))
+    if not products:
+        return [simple]
+    pairs = [meet(simple, conjunction) for conjunction in reduce(_product, products)]
+    found = [both for both in pairs if both is not None]
+    varying = {subject for product in products for c in product for subject in c.sets}
+    return found if varying.isdisjoint(sets) else _merged(found)
 
 
 def _any_of(operands: Iterable[Condition], negated: bool) -> list[Conjunction]:
@@ -366,6 +371,28 @@ def _strings(allowed: ValueSet, negated: bool) -> ValueSet:
 
 
 # -- simplifying ------------------------------------------------------------------------
+
+
+def _simplified(found: list[Conjunction]) -> list[Conjunction]:
+    """The same with as few conjunctions as part-by-part comparison finds.
+
+    What all of them have in common is left aside meanwhile: it tells none from another.
+    """
+    effort = Effort()
+    found = _pruned(found, effort)
+    if len(found) < 2:
+        return found
+    common = {
+        subject: allowed
+        for subject, allowed in found[0].sets.items()
+        if all(conjunction.sets.get(subject) is allowed for conjunction in found)
+    }
+    rests = [
+        Conjunction({s: allowed for s, allowed in c.sets.items() if s not in common}, c.atoms)
+        for c in found
+    ]
+    rests = _absorbed(_merged(rests), effort)
+    return [Conjunction({**common, **rest.sets}, rest.atoms) for rest in rests]
 
 
 _Marked: TypeAlias = tuple[int, Conjunction]
@@ -525,7 +552,6 @@ def _rarest_first(found: list[Conjunction]) -> list[Conjunction]:
 
 def includes(a: Conjunction, b: Conjunction, effort: Effort) -> bool:
     """True only if certainly everything that `b` matches, `a` matches; read off part by part."""
-    return a.atoms <= b.atoms and all(
-        subject in b.sets and is_subset(b.sets[subject], allowed, effort)
-        for subject, allowed in a.sets.items()
-    )
+    if not (a.atoms <= b.atoms and a.sets.keys() <= b.sets.keys()):
+        return False
+    return all(is_subset(b.sets[subject], allowed, effort) for subject, allowed in a.sets.items())
