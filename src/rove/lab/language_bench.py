@@ -133,7 +133,7 @@ def _limited(name: str, elapsed_ms: float, limit_ms: float) -> Measure:
 
 
 def _per_second(work: Callable[[], object], count: int = _TEXTS) -> float:
-    return count / seconds_for(work)
+    return count / seconds_for(work, rounds=9)
 
 
 def _sqlglot() -> Callable[[str], object] | None:
