@@ -20,7 +20,12 @@ import msgspec
 
 from rove.lang.bounds import Enclosure, Ranges, enclose, surely_at_most, surely_less
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
-from rove.lang.normal import Conjunction, negated_comparator, settle_nesting
+from rove.lang.normal import (
+    Conjunction,
+    mirrored_comparator,
+    negated_comparator,
+    settle_nesting,
+)
 from rove.lang.patterns import TooHard
 from rove.lang.printer import to_text
 from rove.lang.sets import (
@@ -304,9 +309,7 @@ def _bounded_by(case: Case, atom: Comparison) -> Case | None:
     if atom.left in ranges and _is_numeric(atom.right, ranges):
         found = case.with_set(atom.left, _side(atom.comparator, right))
     if found is not None and atom.right in ranges and _is_numeric(atom.left, ranges):
-        mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-        comparator = mirrored.get(atom.comparator, atom.comparator)
-        found = found.with_set(atom.right, _side(comparator, left))
+        found = found.with_set(atom.right, _side(mirrored_comparator(atom.comparator), left))
     return found
 
 

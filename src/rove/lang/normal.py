@@ -24,7 +24,7 @@ from rove.lang.errors import LimitError
 from rove.lang.folding import Unknown, folded
 from rove.lang.limits import CONJUNCTIONS_MAX, CONJUNCTIONS_WHILE_NORMALISING_MAX
 from rove.lang.oracle import NO_STATE, Publication, State, compare, value_of
-from rove.lang.patterns import Effort, Pattern, contains, ends_with, like_pattern, starts_with
+from rove.lang.patterns import TEXT_TESTS, Effort, Pattern, like_pattern
 from rove.lang.printer import to_text
 from rove.lang.sets import (
     ALL_STRINGS,
@@ -89,7 +89,6 @@ _MIRRORED: dict[Comparator, Comparator] = {
     "<=": ">=",
     ">=": "<=",
 }
-_TEXT_PATTERNS = {"startswith": starts_with, "endswith": ends_with, "contains": contains}
 
 
 class Conjunction(msgspec.Struct, frozen=True):
@@ -147,7 +146,13 @@ def holds(form: NormalForm, publication: Publication, t: float = 0.0, me: State 
 
 
 def negated_comparator(comparator: Comparator) -> Comparator:
+    """What holds where `comparator` does not, if both sides have a value."""
     return _NEGATED[comparator]
+
+
+def mirrored_comparator(comparator: Comparator) -> Comparator:
+    """The same comparison with its sides exchanged."""
+    return _MIRRORED[comparator]
 
 
 # -- from the tree ----------------------------------------------------------------------
@@ -187,7 +192,7 @@ def _disjunction(node: Condition, negated: bool) -> list[Conjunction]:
         case Like(value=value, pattern=written, escape=escape, negated=inner):
             return _on(value, _pattern_set(like_pattern(written, escape), negated is not inner))
         case TextTest(name=name, value=value, text=text):
-            return _on(value, _pattern_set(_TEXT_PATTERNS[name](text), negated))
+            return _on(value, _pattern_set(TEXT_TESTS[name](text), negated))
         case IsNull(value=value, negated=inner):
             return _on(value, PRESENT if negated is not inner else NULL)
         case Literal(value=value):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from rove.lang import functions
-from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
+from rove.lang.patterns import TEXT_TESTS, Pattern, like_pattern
 from rove.lang.tree import (
     And,
     Arithmetic,
@@ -77,7 +77,7 @@ def truth(
         case Like(value=subject, pattern=written, escape=escape, negated=negated):
             return opposite_if(negated, _fits(like_pattern(written, escape), value(subject)))
         case TextTest(name=name, value=subject, text=text):
-            return _fits(_TEXT_PATTERNS[name](text), value(subject))
+            return _fits(TEXT_TESTS[name](text), value(subject))
         case IsNull(value=subject, negated=negated):
             return _is_null(subject, publication, me) is not negated
         case _:
@@ -160,9 +160,6 @@ def compare(comparator: str, left: Any, right: Any) -> bool | None:
             return bool(left > right)
         case _:
             return bool(left >= right)
-
-
-_TEXT_PATTERNS = {"startswith": starts_with, "endswith": ends_with, "contains": contains}
 
 
 def _fits(pattern: Pattern, value: Known) -> bool | None:

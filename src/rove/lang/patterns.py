@@ -11,10 +11,10 @@ how `covers` and `intersects` decide about strings, exactly, with an example to 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -129,6 +129,14 @@ def ends_with(text: str) -> Pattern:
 
 def contains(text: str) -> Pattern:
     return Pattern(tuple(text), 1 | 1 << len(text))
+
+
+TEXT_TESTS: Final[dict[str, Callable[[str], Pattern]]] = {
+    "startswith": starts_with,
+    "endswith": ends_with,
+    "contains": contains,
+}
+"""What the tests of the language that are written as functions ask for."""
 
 
 def like_text(pattern: Pattern) -> tuple[str, str | None]:
