@@ -28,10 +28,8 @@ def test_yes_is_proved_by_a_publication(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_dont_know_means_that_they_may(capsys: pytest.CaptureFixture[str]) -> None:
-    hard = "pow(a, 3) + pow(b, 3) = pow(c, 3)"
-    within = " AND ".join(f"{name} BETWEEN 1.1 AND 1.9" for name in "abc")
-    assert main(["intersects", hard, within]) == 0
-    assert capsys.readouterr().out.startswith(("don't know: they may", "yes: "))
+    assert main(["intersects", "x + y = 3", "y + x = 3"]) == 0
+    assert capsys.readouterr().out.startswith("don't know: they may")
 
 
 def test_the_subscribers_states_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """`rove match`: files in, notifications out; bad lines named, good ones kept."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +173,24 @@ def test_publications_may_come_through_a_pipe(tmp_path: Path) -> None:
 def test_both_from_standard_input_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["match", "--subscriptions", "-", "--publications", "-"]) == 2
     assert "only one of the two" in capfd.readouterr().err
+
+
+def test_a_person_watching_sees_how_far_it_is(tmp_path: Path) -> None:
+    subscriptions = write(tmp_path, "s.jsonl", ["x > 1"])
+    publications = write(tmp_path, "p.jsonl", [{"x": 2}] * 200)
+    controller, terminal = pty.openpty()
+    words = ["match", "--subscriptions", subscriptions, "--publications", publications]
+    done = subprocess.run(
+        [sys.executable, "-m", "rove", *words],
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm-256color"},
+        check=True,
+        timeout=60,
+    )
+    os.close(terminal)
+    shown = os.read(controller, 65536).decode()
+    os.close(controller)
+    assert "matching" in shown
+    assert "200 notifications" in shown
+    assert len(done.stdout.splitlines()) == 200

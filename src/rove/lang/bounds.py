@@ -32,7 +32,6 @@ _ROUNDING = 2.0**-52
 _PAIRS_MAX = 64
 """Pairs of parts compared for one question; least(…) within least(…) would breed them."""
 
-Variable: TypeAlias = Attribute | Me | Time
 Ranges: TypeAlias = Mapping[ValueNode, tuple[float, float]]
 """For each variable that is surely a number, the least and the greatest it can be."""
 

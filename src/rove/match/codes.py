@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import numpy as np
@@ -26,7 +26,6 @@ from rove.lang.sets import IS_CARRIED, IS_FALSE, IS_NULL, IS_TRUE, LOWEST, TOP, 
 from rove.lang.values import CARRIED
 
 _NULL, _FALSE, _TRUE, _CARRIED, _FIRST_NUMBER = range(5)
-_EXACT_MAX: Final = 2**53
 _CODES_MAX: Final = 65_535
 
 Ranks = npt.NDArray[np.uint32]
@@ -35,15 +34,11 @@ Ranks = npt.NDArray[np.uint32]
 class SubjectCodes:
     """The bounds of one subject, sorted, and the ranks that they give to values."""
 
-    __slots__ = ("_first_string", "_numbers", "_rounded", "_strings", "shift", "total")
+    __slots__ = ("_first_string", "_numbers", "_strings", "shift", "total")
 
     def __init__(self, numbers: Iterable[int | float], strings: Iterable[str]) -> None:
         self._numbers: list[int | float] = sorted(set(numbers))
         self._strings: list[str] = sorted(set(strings))
-        rounded = np.array(self._numbers, np.float64)
-        exact = all(float(number) == number for number in self._numbers if type(number) is int)
-        self._rounded = rounded if exact else None
-        """The numbers as floats, where no rounding was needed."""
         self._first_string = _FIRST_NUMBER + len(self._numbers) + 1
         self.total = self._first_string + len(self._strings) + 1
         """How many ranks there are."""
@@ -62,17 +57,6 @@ class SubjectCodes:
         if value is None:
             return _NULL
         return _CARRIED if value is CARRIED else _TRUE if value is True else _FALSE
-
-    def ranks(self, values: Sequence[object]) -> Ranks:
-        """The ranks of many values; floats among them are found together."""
-        return np.fromiter((self.rank(value) for value in values), np.uint32, len(values))
-
-    def ranks_of_floats(self, values: npt.NDArray[np.float64]) -> Ranks:
-        """The ranks of a column of finite floats."""
-        if self._rounded is None:
-            return self.ranks(values.tolist())
-        found = np.searchsorted(self._rounded, values, side="right")
-        return (found + _FIRST_NUMBER).astype(np.uint32)
 
     def spans(self, allowed: ValueSet) -> list[tuple[int, int]]:
         """The ranks of a set, as (first, last) pairs in order; patterns are not looked at."""
@@ -102,17 +86,6 @@ class SubjectCodes:
             )
             for low, high in spans
         ]
-
-    def number_spans(
-        self, lows: npt.NDArray[np.float64], highs: npt.NDArray[np.float64]
-    ) -> tuple[Ranks, Ranks]:
-        """First and last ranks of many spans of numbers at once; infinities are open ends."""
-        assert self._rounded is not None, "bounds that are floats"
-        first = np.searchsorted(self._rounded, lows, side="right") + _FIRST_NUMBER
-        last = np.searchsorted(self._rounded, highs, side="right") + _FIRST_NUMBER - 1
-        first[lows <= LOWEST] = _FIRST_NUMBER
-        last[highs == math.inf] = _FIRST_NUMBER + len(self._numbers)
-        return first.astype(np.uint32), last.astype(np.uint32)
 
 
 def bounds_of(allowed: ValueSet) -> tuple[list[int | float], list[str]]:
