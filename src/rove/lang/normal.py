@@ -145,6 +145,18 @@ def holds(form: NormalForm, publication: Publication, t: float = 0.0, me: State 
     )
 
 
+def restricted_conjunction(subject: ValueNode, allowed: ValueSet) -> Conjunction | None:
+    """`subject` has one of the allowed values; None if it never has."""
+    found = _on(subject, allowed)
+    return found[0] if found else None
+
+
+def compared_conjunction(comparison: Comparison) -> Conjunction | None:
+    """One comparison as a conjunction; None if it never holds."""
+    found = _comparison(comparison, False)
+    return found[0] if found else None
+
+
 def negated_comparator(comparator: Comparator) -> Comparator:
     """What holds where `comparator` does not, if both sides have a value."""
     return _NEGATED[comparator]

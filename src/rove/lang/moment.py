@@ -1,0 +1,86 @@
+"""A conjunction at one moment: `t` and `me.` replaced by what they are, the rest as it was.
+
+What evolves or follows becomes fixed for as long as its `t` or its state stays: an area that
+travels is a plain box at t = 3, and an index for plain boxes can hold it. Nothing is rounded
+that the evaluator would not round, since constants are folded by the evaluator itself.
+"""
+
+from __future__ import annotations
+
+from rove.lang.folding import Unknown, folded
+from rove.lang.normal import Conjunction, compared_conjunction, meet, restricted_conjunction
+from rove.lang.oracle import State
+from rove.lang.sets import ValueSet
+from rove.lang.tree import (
+    Comparison,
+    Literal,
+    Me,
+    Node,
+    Time,
+    ValueNode,
+    rebuilt,
+    walk,
+)
+from rove.lang.values import CARRIED, Value, look_up
+
+
+def at_moment(
+    conjunction: Conjunction, t: float | None = None, me: State | None = None
+) -> Conjunction | None:
+    """`conjunction` with `t` and `me.` known (None leaves one open); None if it cannot hold."""
+    found: Conjunction | None = Conjunction()
+    for subject, allowed in conjunction.sets.items():
+        part = _restricted(subject, allowed, t, me)
+        found = meet(found, part) if found is not None and part is not None else None
+    for atom in conjunction.atoms:
+        part = _compared(atom, t, me)
+        found = meet(found, part) if found is not None and part is not None else None
+    return found
+
+
+def is_fixed(conjunction: Conjunction) -> bool:
+    """True if neither `t` nor `me.` occurs: it means the same at every moment."""
+    return not any(
+        type(part) in (Time, Me)
+        for node in (*conjunction.sets, *conjunction.atoms)
+        for part in walk(node)
+    )
+
+
+def _restricted(
+    subject: ValueNode, allowed: ValueSet, t: float | None, me: State | None
+) -> Conjunction | None:
+    if type(subject) is Me and me is not None:
+        return Conjunction() if look_up(me, subject.path) in allowed else None
+    try:
+        known = _known(subject, t, me)
+    except Unknown:
+        return None
+    return restricted_conjunction(known, allowed)
+
+
+def _compared(atom: Comparison, t: float | None, me: State | None) -> Conjunction | None:
+    try:
+        known = Comparison(atom.comparator, _known(atom.left, t, me), _known(atom.right, t, me))
+    except Unknown:
+        return None
+    return compared_conjunction(known)
+
+
+def _known(node: ValueNode, t: float | None, me: State | None) -> ValueNode:
+    def change(part: Node) -> Node:
+        if type(part) is Time and t is not None:
+            return Literal(float(t))
+        if type(part) is Me and me is not None:
+            return Literal(_value(me, part))
+        return part
+
+    return folded(rebuilt(node, change))
+
+
+def _value(me: State, variable: Me) -> Value:
+    found = look_up(me, variable.path)
+    if found is None or found is CARRIED:
+        raise Unknown
+    assert isinstance(found, int | float | str | bool)
+    return found
