@@ -4,13 +4,16 @@ This is the automaton of Aho and Corasick. A text is read once, and whatever it 
 characters moves on by one edge, after following on average at most one link to a shorter match.
 Nodes stand in the order of a breadth-first walk, so that the children of a node are neighbours,
 sorted: an edge is found by a binary search over them (of nearly always one), and needs neither a
-hash table nor a row per character. A node is 16 bytes.
+hash table nor a row per character. A node is 16 bytes. Only the first nodes, the shallow ones that
+every text passes all the time, have a row with the answer for each character of the alphabet.
 
 A terminal is a node where keys end. Terminals that end at one place of the text are linked, and
 each is visited once for a text: what was seen needs no second look, nor does the rest of its
 chain. So the work is bounded by the length of the text and by the keys that it holds.
 
-Measured with `python -m rove.lab.texts_bench`: see there.
+Considered and not taken: a row for every node (100,000 patterns would fill gigabytes), edges in a
+hash table (half the speed, twice the memory), hashes of all parts of the text (fast, but not for
+every text).
 """
 
 from __future__ import annotations
@@ -28,7 +31,14 @@ shorter match that ends alike, and the first terminal of its chain (or -1)."""
 FIRST, END, NEXT = range(3)
 """Columns of a terminal: its keys, from FIRST up to END, and the next terminal of the chain."""
 
+ALPHABET, ROWS, NODES, TERMINALS, PROGRAMS, PROGRAM_STARTS, TABLE_END = range(7)
+"""A table opens with the places where its parts begin, in this order."""
+LATIN = 256
+"""The alphabet opens with the letter of each of the first 256 characters, or -1."""
+
 _UNSEEN, _LAST = -2, -1
+_ROW_LETTERS_MIN = 2_048
+"""What rows may take at least; more where there are many nodes, two letters for each."""
 
 _i4, _i8 = types.int32, types.int64
 _row = types.Array(_i4, 1, "C")
@@ -98,7 +108,7 @@ def sort_rows(values: Any, starts: Any, order: Any) -> None:
 
 
 @njit(types.UniTuple(_i8, 2)(_fixed_row, _fixed_row, _table, _table), cache=True, nogil=True)
-def grow(values: Any, starts: Any, nodes: Any, terminals: Any) -> tuple[int, int]:
+def grow(letters: Any, starts: Any, nodes: Any, terminals: Any) -> tuple[int, int]:
     """Build the trie of sorted keys, level by level; returns the numbers of nodes and terminals.
 
     LINK holds the parent until `link` replaces it. One node more than there are closes the list.
@@ -119,9 +129,9 @@ def grow(values: Any, starts: Any, nodes: Any, terminals: Any) -> tuple[int, int
             terminal_count += 1
         nodes[node, CHILDREN] = count
         while key < end:
-            label = values[starts[key] + depth]
+            label = letters[starts[key] + depth]
             firsts[count], depths[count] = key, depth + 1
-            while key < end and values[starts[key] + depth] == label:
+            while key < end and letters[starts[key] + depth] == label:
                 key += 1
             ends[count] = key
             nodes[count, LABEL] = label
@@ -133,14 +143,14 @@ def grow(values: Any, starts: Any, nodes: Any, terminals: Any) -> tuple[int, int
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _child(nodes: Any, node: int, label: int) -> int:
-    """The child that `label` leads to, or -1."""
+def _child(nodes: Any, node: int, letter: int) -> int:
+    """The child that `letter` leads to, or -1."""
     low, high = nodes[node, CHILDREN], nodes[node + 1, CHILDREN]
     while low < high:
         middle = (low + high) >> 1
-        if nodes[middle, LABEL] < label:
+        if nodes[middle, LABEL] < letter:
             low = middle + 1
-        elif nodes[middle, LABEL] > label:
+        elif nodes[middle, LABEL] > letter:
             high = middle
         else:
             return middle
@@ -148,32 +158,56 @@ def _child(nodes: Any, node: int, label: int) -> int:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _step(nodes: Any, node: int, label: int) -> int:
-    """The longest match after one more character; 0, the root, is the empty one."""
-    following = _child(nodes, node, label)
-    while following < 0 and node != 0:
+def _step(nodes: Any, rows: Any, node: int, letter: int) -> int:
+    """The longest match after one more letter; 0, the root, is the empty one."""
+    while node >= rows.shape[0]:
+        following = _child(nodes, node, letter)
+        if following >= 0:
+            return following
         node = nodes[node, LINK]
-        following = _child(nodes, node, label)
-    return max(following, 0)
+    return rows[node, letter]
 
 
-@njit(types.void(_table, _table, _i8), cache=True, nogil=True)
-def link(nodes: Any, terminals: Any, count: int) -> None:
-    """Link every node and every terminal to the next shorter one that ends alike."""
-    nodes[0, LINK] = 0
-    if nodes[0, TERMINAL] >= 0:
-        terminals[nodes[0, TERMINAL], NEXT] = -1
-    for node in range(1, count):
-        parent = nodes[node, LINK]
-        shorter = 0
-        if parent != 0:
-            shorter = _step(nodes, nodes[parent, LINK], nodes[node, LABEL])
+@njit(types.void(_table, _table, _table, _i8), cache=True, nogil=True)
+def link(nodes: Any, terminals: Any, rows: Any, count: int) -> None:
+    """Link every node and every terminal to the next shorter one that ends alike.
+
+    As many nodes as there are `rows` get a row; it is that of the shorter match, but for children.
+    """
+    for node in range(count):
+        parent, shorter = nodes[node, LINK], 0
+        if node > 0 and parent > 0:
+            shorter = _step(nodes, rows, nodes[parent, LINK], nodes[node, LABEL])
         nodes[node, LINK] = shorter
-        chain = nodes[shorter, TERMINAL]
+        if node < rows.shape[0]:
+            if node > 0:
+                rows[node] = rows[shorter]
+            else:
+                rows[node] = 0
+            for child in range(nodes[node, CHILDREN], nodes[node + 1, CHILDREN]):
+                rows[node, nodes[child, LABEL]] = child
+        chain = nodes[shorter, TERMINAL] if node > 0 else -1
         if nodes[node, TERMINAL] >= 0:
             terminals[nodes[node, TERMINAL], NEXT] = chain
         else:
             nodes[node, TERMINAL] = chain
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _letter(alphabet: Any, character: int) -> int:
+    """The number of a character among those that keys have, or -1."""
+    if character < LATIN:
+        return alphabet[character]
+    low, high = LATIN, alphabet.size
+    while low < high:
+        middle = (low + high) >> 1
+        if alphabet[middle] < character:
+            low = middle + 1
+        elif alphabet[middle] > character:
+            high = middle
+        else:
+            return middle - LATIN
+    return -1
 
 
 @njit(cache=True, nogil=True)
@@ -203,45 +237,40 @@ def _fits(program: Any, first: int, end: int, text: Any) -> bool:
 
 
 @njit(
-    types.UniTuple(_i8, 2)(
-        _fixed_table, _fixed_table, _row, _row, _fixed_row, _fixed_row, _fixed_row, _row, _i8
-    ),
+    types.UniTuple(_i8, 2)(_fixed_row, _row, _row, _fixed_row, _row, _i8),
     cache=True,
     nogil=True,
 )
-def walk(
-    nodes: Any,
-    terminals: Any,
-    seen: Any,
-    numbers: Any,
-    program: Any,
-    program_starts: Any,
-    text: Any,
-    found: Any,
-    count: int,
-) -> tuple[int, int]:
+def walk(table: Any, seen: Any, numbers: Any, text: Any, found: Any, count: int) -> tuple[int, int]:
     """Write the numbers of the patterns that fit behind the first `count` of `found`.
 
     A pattern with a long program is written as ~number: the caller has to look at it. Returns
     how many there are in `found` now, and how many of these are such. `seen` links what was
     visited, and is all unseen again afterwards.
     """
+    alphabet = table[table[ALPHABET] : table[ROWS]]
+    rows = table[table[ROWS] : table[NODES]].reshape((-1, alphabet.size - LATIN))
+    nodes = table[table[NODES] : table[TERMINALS]].reshape((-1, 4))
+    terminals = table[table[TERMINALS] : table[PROGRAMS]].reshape((-1, 3))
+    programs = table[table[PROGRAMS] : table[PROGRAM_STARTS]]
+    starts = table[table[PROGRAM_STARTS] : table[TABLE_END]]
     node, visited, doubtful = 0, _LAST, 0
     for i in range(text.size):
-        node = _step(nodes, node, text[i])
+        letter = _letter(alphabet, text[i])
+        node = _step(nodes, rows, node, letter) if letter >= 0 else 0
         terminal = nodes[node, TERMINAL]
         while terminal >= 0 and seen[terminal] == _UNSEEN:
             seen[terminal] = visited
             visited = terminal
             for key in range(terminals[terminal, FIRST], terminals[terminal, END]):
-                number, first, end = numbers[key], program_starts[key], program_starts[key + 1]
+                number, first, end = numbers[key], starts[key], starts[key + 1]
                 if number < 0:
                     continue
                 if end - first > PROGRAM_MAX:
                     found[count] = ~number
                     count += 1
                     doubtful += 1
-                elif first == end or _fits(program, first, end, text):
+                elif first == end or _fits(programs, first, end, text):
                     found[count] = number
                     count += 1
             terminal = terminals[terminal, NEXT]
@@ -252,6 +281,38 @@ def walk(
     return count, doubtful
 
 
-def unseen(terminals: int) -> Any:
+def packed(keys: Any, key_starts: Any, programs: Any, program_starts: Any) -> Any:
+    """The table of an automaton over sorted keys."""
+    characters = np.unique(keys)
+    letters = np.searchsorted(characters, keys).astype(np.int32)
+    letters.flags.writeable = False
+    nodes = np.empty((len(keys) + 2, 4), np.int32)
+    terminals = np.empty((len(key_starts) - 1, 3), np.int32)
+    node_count, terminal_count = grow(letters, key_starts, nodes, terminals)
+    row_count = max(_ROW_LETTERS_MIN, 2 * node_count) // max(1, len(characters))
+    rows = np.empty((min(max(1, row_count), node_count), len(characters)), np.int32)
+    link(nodes, terminals, rows, node_count)
+    latin = np.full(LATIN, -1, np.int32)
+    in_latin = characters[characters < LATIN]
+    latin[in_latin] = np.arange(len(in_latin))
+    parts = [
+        np.concatenate([latin, characters]),
+        rows.ravel(),
+        nodes[: node_count + 1].ravel(),
+        terminals[:terminal_count].ravel(),
+        programs,
+        program_starts,
+    ]
+    places = np.cumsum([TABLE_END + 1, *map(len, parts)])
+    return np.concatenate([places.astype(np.int32), *parts])
+
+
+def programs_of(table: Any) -> tuple[Any, Any]:
+    """The programs that a table was packed with, and where each starts."""
+    _, _, _, _, programs, starts, end = table[: TABLE_END + 1]
+    return table[programs:starts], table[starts:end]
+
+
+def unseen(table: Any) -> Any:
     """What `walk` wants as `seen`."""
-    return np.full(terminals, _UNSEEN, np.int32)
+    return np.full((table[PROGRAMS] - table[TERMINALS]) // 3, _UNSEEN, np.int32)

@@ -24,6 +24,7 @@ import sys
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,6 +53,7 @@ SHARED_MAX: Final = 16
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 
+_KERNELS: Final = "rove.match.text_kernels"
 _FREE, _BY_LENGTH = -1, 0
 """Holders that are none: of a number that is not in use, of a pattern without a key."""
 
@@ -62,6 +64,8 @@ class PatternSet:
     def __init__(self, compiled: bool = True) -> None:
         self.compiled = compiled
         """May be set to True later, as soon as the kernels are there."""
+        if compiled:
+            import_module(_KERNELS)  # not in the midst of the first merge
         self._patterns: list[Pattern | None] = []
         self._uses: list[int] = []
         self._numbers: dict[Pattern, int] = {}
@@ -76,6 +80,8 @@ class PatternSet:
         self._waiting: dict[int, _Waiting] = {}
         self._automata: dict[int, _Automaton] = {}
         self._busy: set[int] = set()
+        self._nothing_due = False
+        """Nothing was worth merging, and since then nothing has become so."""
         self._open = self._opened()
 
     def __len__(self) -> int:
@@ -125,6 +131,7 @@ class PatternSet:
             self._waiting[holder].remove(number)
         else:
             self._automata[holder].remove(int(self._places[number]))
+            self._nothing_due = False
         run = self._runs.pop(number, None)
         if run is not None:
             self._sharing[run] -= 1
@@ -157,6 +164,7 @@ class PatternSet:
 
     def _opened(self) -> int:
         """A new dictionary for patterns to wait in."""
+        self._nothing_due = False
         self._holders_made += 1
         self._waiting[self._holders_made] = _Waiting()
         return self._holders_made
@@ -165,7 +173,11 @@ class PatternSet:
 
     def merge_due(self) -> Merge | None:
         """What is worth merging now, if anything and if that is not already being done."""
-        return self._mergeable(None) if self.compiled else None
+        if not self.compiled or self._nothing_due:
+            return None
+        merge = self._mergeable(None)
+        self._nothing_due = merge is None
+        return merge
 
     def _mergeable(self, characters_max: int | None) -> Merge | None:
         """The smallest holders, as far as the next is not much larger than those before it."""
@@ -206,6 +218,7 @@ class PatternSet:
         kept = np.isin(self._holders[automaton.numbers], list(merge.parts))
         automaton.keep_only(kept)
         self._busy.difference_update(merge.parts)
+        self._nothing_due = False
         for id in merge.parts:
             self._waiting.pop(id, None)
             self._automata.pop(id, None)
@@ -229,14 +242,21 @@ class PatternSet:
             for automaton in self._automata.values():
                 count, long = automaton.walk(marked, self._found, count)
                 doubtful += long
-        found = self._found[:count]
         if doubtful:
-            unsure = found[found < 0].tolist()
-            others += [~number for number in unsure if self._pattern(~number).matches(text)]
-            found = found[found >= 0]
-        if not others:
-            return found.copy()
-        return np.concatenate([found, np.array(others, np.int32)])
+            count = self._settle(count, text)
+        if others:
+            self._found[count : count + len(others)] = others
+        return self._found[: count + len(others)].copy()
+
+    def _settle(self, count: int, text: str) -> int:
+        """Leave out what does not fit after all; returns how many are left of `count`."""
+        kept = [
+            ~number if number < 0 else number
+            for number in self._found[:count].tolist()
+            if number >= 0 or self._pattern(~number).matches(text)
+        ]
+        self._found[: len(kept)] = kept
+        return len(kept)
 
     @property
     def nbytes(self) -> int:
@@ -296,7 +316,7 @@ class PatternSet:
 
     def _load_automata(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         i = 0
-        while f"automaton.{i}.nodes" in arrays:
+        while f"automaton.{i}.table" in arrays:
             names = _Automaton.SAVED
             automaton = _Automaton(*(arrays[f"automaton.{i}.{name}"] for name in names))
             self._holders_made += 1
@@ -340,58 +360,32 @@ class _Contents(NamedTuple):
 class _Automaton:
     """An automaton over sorted keys, which never changes but for marks of removed patterns."""
 
-    SAVED: Final = (
-        "nodes",
-        "terminals",
-        "keys",
-        "key_starts",
-        "programs",
-        "program_starts",
-        "numbers",
-    )
+    SAVED: Final = ("table", "keys", "key_starts", "numbers")
 
-    def __init__(
-        self,
-        nodes: Ints,
-        terminals: Ints,
-        keys: Ints,
-        key_starts: Ints,
-        programs: Ints,
-        program_starts: Ints,
-        numbers: Ints,
-    ) -> None:
+    def __init__(self, table: Ints, keys: Ints, key_starts: Ints, numbers: Ints) -> None:
         from rove.match import text_kernels
 
         self._walk = text_kernels.walk
-        self._nodes, self._terminals = _fixed(nodes), _fixed(terminals)
+        self._table = _fixed(table)
         self._keys = _Rows(_fixed(keys), _fixed(key_starts))
-        self._programs = _Rows(_fixed(programs), _fixed(program_starts))
+        self._programs = _Rows(*text_kernels.programs_of(self._table))
+        self._seen = text_kernels.unseen(self._table)
         self.numbers = np.array(numbers, np.int32)
         """By row; -1 marks a removed pattern."""
-        self._seen = text_kernels.unseen(len(terminals))
         self.alive = int(np.count_nonzero(self.numbers >= 0))
 
     @classmethod
     def built(cls, contents: _Contents) -> _Automaton:
         """The automaton of all patterns that were not removed."""
-        from rove.match.text_kernels import grow, link, sort_rows
+        from rove.match.text_kernels import packed, sort_rows
 
         kept = np.flatnonzero(contents.numbers >= 0).astype(np.int32)
         keys = contents.keys.taken(kept)
         order = np.empty(len(kept), np.int32)
         sort_rows(*keys.fixed(), order)
         keys, programs = keys.taken(order), contents.programs.taken(kept[order])
-        nodes = np.empty((len(keys.values) + 2, 4), np.int32)
-        terminals = np.empty((len(kept), 3), np.int32)
-        node_count, terminal_count = grow(*keys.fixed(), nodes, terminals)
-        link(nodes, terminals, node_count)
-        return cls(
-            nodes[: node_count + 1].copy(),
-            terminals[:terminal_count].copy(),
-            *keys,
-            *programs,
-            contents.numbers[kept[order]],
-        )
+        table = packed(*keys.fixed(), *programs)
+        return cls(table, *keys, contents.numbers[kept[order]])
 
     @property
     def total(self) -> int:
@@ -418,9 +412,8 @@ class _Automaton:
     def walk(self, marked: Ints, found: Ints, count: int) -> tuple[int, int]:
         """See `rove.match.text_kernels.walk`."""
         following: tuple[int, int] = self._walk(
-            self._nodes, self._terminals, self._seen, self.numbers, *self._programs, marked, found,
-            count,
-        )  # fmt: skip
+            self._table, self._seen, self.numbers, marked, found, count
+        )
         return following
 
     def snapshot(self) -> Callable[[], _Contents]:
@@ -428,8 +421,7 @@ class _Automaton:
         return lambda: contents
 
     def state(self) -> dict[str, Ints]:
-        arrays = (self._nodes, self._terminals, *self._keys, *self._programs, self.numbers)
-        return dict(zip(self.SAVED, arrays, strict=True))
+        return dict(zip(self.SAVED, (self._table, *self._keys, self.numbers), strict=True))
 
 
 class _Waiting:
