@@ -1,0 +1,266 @@
+"""CLEES, cached lazy-evaluation evolving subscriptions: evaluated when published, then reused.
+
+    add ──▶ fixed part ────▶ static index ◀── publications: who is a candidate?
+      └───▶ evolving part ──▶ storage ──evaluated for candidates──▶ cache ◀── and who matches?
+                                                    └──▶ ordered list: which version expires next
+
+As with LEES, a static index of the fixed parts finds the candidates of a publication. The
+version that is made of a candidate goes into a cache, which is a static index too, and decides
+about later publications until it is older than the subscription's threshold. The list of
+versions is ordered by expiry, so that expiring looks at nothing else. A candidate whose
+attributes the publication lacks is not evaluated: it cannot match.
+
+Cheaper than PES where little is published, since nothing is evaluated that nobody asks for;
+cheaper than LEES where several publications meet a version, or where the bounds are costly. A
+version costs its evaluation, and an insertion into and a removal from the cache.
+
+**Declared staleness.** A version made at a moment M answers up to and including M + threshold,
+and its answers are exact for M. One that is not in the cache is made for the publication's own
+time. A change of `me.` discards the version.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import NamedTuple, Self, TypeAlias
+
+import msgspec
+
+from rove.lang.normal import Conjunction
+from rove.lang.oracle import Publication, State
+from rove.lang.values import Path
+from rove.match.designs import (
+    Answers,
+    Counters,
+    DesignState,
+    Evolving,
+    NewIndex,
+    Pairs,
+    Versions,
+    by_publication,
+    checked_seconds,
+    covers,
+    in_order_of_time,
+    refuse_second,
+)
+
+Needs: TypeAlias = frozenset[frozenset[Path]]
+"""The attributes of each alternative; a publication that lacks some of each cannot match."""
+
+
+class _Family(NamedTuple):
+    """What candidates have in common that are looked at together."""
+
+    needs: Needs
+    uses_time: bool
+
+
+class _Cached(msgspec.Struct):
+    """One subscription in the storage, and its version, if it has one."""
+
+    evolving: Evolving
+    threshold_s: float
+    family: _Family
+    is_fixed: bool
+    is_always_candidate: bool
+    moment: float | None = None
+    expires_at: float = math.inf
+    is_cached: bool = False
+    """False also while there is a version that cannot hold: the cache need not know it."""
+
+
+class _Always(msgspec.Struct):
+    """The candidates for everything of one family."""
+
+    waiting: set[int]
+    """Those without a version."""
+    versions: Versions
+
+
+class Clees:
+    """Lazily evaluated subscriptions with a cache, over two static indexes."""
+
+    def __init__(self, new_index: NewIndex) -> None:
+        self.counters = Counters()
+        self._index = new_index()
+        self._cache = new_index()
+        self._storage: dict[int, _Cached] = {}
+        self._expiries: list[tuple[float, int]] = []
+        """(when it expires, id) of every version that ever does, in this order."""
+        self._always: dict[_Family, _Always] = {}
+
+    def __len__(self) -> int:
+        return len(self._storage)
+
+    def add(
+        self,
+        id: int,
+        conjunctions: Sequence[Conjunction],
+        accepted_at: float,
+        me: State,
+        option: float | None = None,
+    ) -> None:
+        """Add a subscription whose versions are used for `option` seconds."""
+        refuse_second(id, self._storage)
+        threshold_s = checked_seconds("clees", option)
+        evolving = Evolving.of(id, conjunctions, accepted_at, me, option)
+        needs = frozenset(split.attributes for split in evolving.splits)
+        family = _Family(needs, evolving.uses_time)
+        is_always = evolving.is_always_candidate
+        one = _Cached(evolving, threshold_s, family, evolving.is_fixed, is_always)
+        self._storage[id] = one
+        if is_always:
+            always = self._always.setdefault(family, _Always(set(), Versions()))
+            always.waiting.add(id)
+        elif evolving.splits:
+            self._index.add(id, [split.fixed for split in evolving.splits])
+
+    def remove(self, id: int) -> None:
+        """Remove a subscription; KeyError if there is none of that id."""
+        one = self._storage[id]
+        self._discard_early(one)
+        del self._storage[id]
+        if one.is_always_candidate:
+            always = self._always[one.family]
+            always.waiting.remove(id)
+            if not always.waiting and not always.versions.count:
+                del self._always[one.family]
+        elif one.evolving.splits:
+            self._index.remove(id)
+
+    def set_state(self, id: int, me: State) -> None:
+        """The subscriber's variables are now these; the next publication makes a new version."""
+        one = self._storage[id]
+        one.evolving.me = dict(me)
+        self._discard_early(one)
+
+    def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Pairs:
+        """Who is interested in each of `publications`, after making the versions it lacks."""
+        answers = Answers(publications)
+        candidates = by_publication(self._index.match(publications), len(publications))
+        run: list[int] = []  # publications that the cache meets together, as it does not change
+        for position in in_order_of_time(at):
+            publication, now = publications[position], at[position]
+            if self._has_expired(now):
+                answers.ask(self._cache, run)
+                self.advance(now)
+            answers.give(position, self._fixed_among(candidates[position], now))
+            missing = self._missing(publication, now, candidates[position])
+            if missing:
+                answers.ask(self._cache, run)
+            for one in missing:
+                self._make_version(one, now)
+            run.append(position)
+        answers.ask(self._cache, run)
+        return answers.pairs()
+
+    def advance(self, now: float) -> None:
+        """Discard the versions that have expired."""
+        count = bisect_left(self._expiries, (now,))
+        expired, self._expiries = self._expiries[:count], self._expiries[count:]
+        for _, id in expired:
+            self._discard(self._storage[id])
+
+    def next_change_at(self) -> float:
+        """Never: versions expire by themselves when somebody asks."""
+        return math.inf
+
+    def evaluated_at(self, id: int) -> float | None:
+        """The moment of the version in the cache; None if there is none."""
+        return self._storage[id].moment
+
+    def state(self) -> DesignState:
+        """Everything that `from_state` needs to go on."""
+        kept = tuple(one.evolving.kept(one.moment) for one in self._storage.values())
+        return DesignState(kept, msgspec.structs.replace(self.counters))
+
+    @classmethod
+    def from_state(cls, state: DesignState, new_index: NewIndex) -> Self:
+        """The design that `state` was taken from, with the same versions in its cache."""
+        found = cls(new_index)
+        for kept in state.subscriptions:
+            found.add(kept.id, kept.conjunctions, kept.accepted_at, kept.me, kept.option)
+            if kept.evaluated_at is not None:
+                found._make_version(found._storage[kept.id], kept.evaluated_at)
+        found.counters = msgspec.structs.replace(state.counters)
+        return found
+
+    # -- candidates ----------------------------------------------------------------------
+
+    def _fixed_among(self, candidates: list[int], now: float) -> list[int]:
+        """The candidates that match because nothing of them evolves."""
+        known = [self._storage[id] for id in candidates]
+        return [
+            one.evolving.id for one in known if one.is_fixed and one.evolving.accepted_at <= now
+        ]
+
+    def _missing(
+        self, publication: Publication, now: float, candidates: list[int]
+    ) -> list[_Cached]:
+        """The candidates without a version; those with one are counted as found."""
+        missing: list[_Cached] = []
+        for family, always in self._always.items():
+            if _may_meet(publication, family.needs):
+                # By id, for then most of them come at the end of the ordered list.
+                missing += [self._storage[id] for id in sorted(always.waiting)]
+                self._count_hits(family, always.versions.count, always.versions.made_before(now))
+        for id in candidates:
+            one = self._storage[id]
+            if one.is_fixed or not _may_meet(publication, one.family.needs):
+                continue
+            if one.moment is None:
+                missing.append(one)
+            else:
+                self._count_hits(one.family, 1, int(one.moment != now))
+        return [one for one in missing if one.evolving.accepted_at <= now]
+
+    def _count_hits(self, family: _Family, hits: int, earlier: int) -> None:
+        self.counters.cache_hits += hits
+        if family.uses_time:
+            self.counters.stale_answers_possible += earlier
+
+    # -- versions ------------------------------------------------------------------------
+
+    def _has_expired(self, now: float) -> bool:
+        return bool(self._expiries) and self._expiries[0][0] < now
+
+    def _make_version(self, one: _Cached, moment: float) -> None:
+        id, version = one.evolving.id, one.evolving.at(moment)
+        one.moment, one.is_cached = moment, bool(version)
+        if version:
+            self._cache.add(id, version)
+        if one.evolving.uses_time:
+            one.expires_at = moment + one.threshold_s
+            insort(self._expiries, (one.expires_at, id))
+        if one.is_always_candidate:
+            always = self._always[one.family]
+            always.waiting.remove(id)
+            always.versions.made(moment)
+        self.counters.evaluations += 1
+        self.counters.cache_misses += 1
+
+    def _discard_early(self, one: _Cached) -> None:
+        """Forget the version, if there is one, and that it would expire."""
+        if one.moment is None:
+            return
+        if one.evolving.uses_time:
+            del self._expiries[bisect_left(self._expiries, (one.expires_at, one.evolving.id))]
+        self._discard(one)
+
+    def _discard(self, one: _Cached) -> None:
+        assert one.moment is not None, "only a version can be discarded"
+        id = one.evolving.id
+        if one.is_cached:
+            self._cache.remove(id)
+        if one.is_always_candidate:
+            always = self._always[one.family]
+            always.waiting.add(id)
+            always.versions.dropped(one.moment)
+        one.moment, one.is_cached = None, False
+
+
+def _may_meet(publication: Publication, needs: Needs) -> bool:
+    """True if a publication has all attributes of one alternative."""
+    return any(covers(publication, paths) for paths in needs)
