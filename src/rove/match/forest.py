@@ -4,9 +4,9 @@ A publication that a subscription does not match, none below it can match, so ma
 only where the parent matched. And the roots are all that another broker has to know: whatever
 anybody here wants, some root wants too.
 
-That second use is why the forest is here. As an index it is beaten even by a full scan unless
-nearly everything is covered by something else: an insertion compares with every root, a
-publication is evaluated against every root, and of ordinary subscriptions most are roots.
+That second use is why the forest is here. As an index it was 20 to 70 times slower than a full
+scan in NumPy at 10,000 subscriptions (`rove.lab.forest_bench`), with only a fiftieth of them as
+roots: it asks one by one what the scan compares by the thousand.
 
 What covers what is decided by `rove.lang.algebra`, and only a sure yes counts. Its answers hold
 for every state of either subscriber, so `me.` is no obstacle; they hold for both at the same
