@@ -344,9 +344,7 @@ def test_the_split_tells_what_changes_from_what_does_not() -> None:
     parts = split(conjunction)
     (fixed,) = conjunctions_of("a = 1 AND b < c")
     assert parts.fixed == fixed
-    assert [bound.right for bound in parts.bounds] == [
-        atom.right for atom in sorted(conjunctions_of("x > t AND y > me.y")[0].atoms, key=repr)
-    ]
+    assert frozenset(parts.bounds) == conjunctions_of("x > t AND y > me.y")[0].atoms
     assert parts.rest == conjunctions_of("z + t > 5")[0]
     assert parts.attributes == {("x",), ("y",), ("z",)}
     assert split(fixed).evolving == ALWAYS

@@ -30,7 +30,7 @@ from rove.lang.errors import LanguageError, TextError
 from rove.lang.moment import at_moment
 from rove.lang.normal import Conjunction, NormalForm, comparison_set, holds, meet
 from rove.lang.oracle import Publication, State, value_of
-from rove.lang.sets import EMPTY, intersection
+from rove.lang.sets import EMPTY, ValueSet, intersection
 from rove.lang.tree import Attribute, Comparison, Me, Node, Time, ValueNode, walk
 from rove.lang.values import Known, Path, look_up
 
@@ -264,6 +264,8 @@ class Split(msgspec.Struct, frozen=True):
     """Of `evolving`, everything else."""
     attributes: frozenset[Path]
     """Without a value for each of these the evolving part cannot hold."""
+    uses_time: bool
+    """False if nothing but `me.` moves it."""
 
     def at(self, t: float, me: State) -> Conjunction | None:
         """The plain conjunction that this is at a moment; None if it cannot hold then."""
@@ -284,32 +286,50 @@ class Split(msgspec.Struct, frozen=True):
         return None if rest is None else meet(found, rest)
 
 
+class _Seen:
+    """What occurs in a node; one walk tells all, since walking is what splitting costs."""
+
+    def __init__(self, node: Node) -> None:
+        self.has_time = self.has_state = False
+        self.attributes: list[Path] = []
+        for part in walk(node):
+            kind = type(part)
+            if kind is Time:
+                self.has_time = True
+            elif kind is Me:
+                self.has_state = True
+            elif isinstance(part, Attribute):
+                self.attributes.append(part.path)
+
+    @property
+    def is_evolving(self) -> bool:
+        return self.has_time or self.has_state
+
+
 def split(conjunction: Conjunction) -> Split:
     """`conjunction` in two; both parts together mean what it means."""
-    fixed_sets = {s: a for s, a in conjunction.sets.items() if not is_evolving(s)}
-    evolving_sets = {s: a for s, a in conjunction.sets.items() if s not in fixed_sets}
-    evolving_atoms = frozenset(
-        atom for atom in conjunction.atoms if is_evolving(atom.left) or is_evolving(atom.right)
-    )
-    bounds = frozenset(atom for atom in evolving_atoms if _is_bound(atom))
-    named = [part for node in (*evolving_sets, *evolving_atoms) for part in walk(node)]
+    seen: list[_Seen] = []
+    bounds: set[Comparison] = set()
+    others: set[Comparison] = set()
+    evolving_sets: dict[ValueNode, ValueSet] = {}
+    for subject, allowed in conjunction.sets.items():
+        here = _Seen(subject)
+        if here.is_evolving:
+            evolving_sets[subject] = allowed
+            seen.append(here)
+    for atom in conjunction.atoms:
+        left, right = _Seen(atom.left), _Seen(atom.right)
+        if left.is_evolving or right.is_evolving:
+            (others if left.is_evolving or right.attributes else bounds).add(atom)
+            seen += (left, right)
+    fixed_sets = {s: a for s, a in conjunction.sets.items() if s not in evolving_sets}
     return Split(
-        Conjunction(fixed_sets, conjunction.atoms - evolving_atoms),
-        Conjunction(evolving_sets, evolving_atoms),
-        tuple(sorted(bounds, key=repr)),
-        Conjunction(evolving_sets, evolving_atoms - bounds),
-        frozenset(part.path for part in named if type(part) is Attribute),
-    )
-
-
-def is_evolving(node: Node) -> bool:
-    """True if `t` or `me.` occurs in it."""
-    return any(type(part) is Time or type(part) is Me for part in walk(node))
-
-
-def _is_bound(atom: Comparison) -> bool:
-    return not is_evolving(atom.left) and not any(
-        type(part) is Attribute for part in walk(atom.right)
+        fixed=Conjunction(fixed_sets, conjunction.atoms - bounds - others),
+        evolving=Conjunction(evolving_sets, frozenset(bounds | others)),
+        bounds=tuple(bounds),
+        rest=Conjunction(evolving_sets, frozenset(others)),
+        attributes=frozenset(path for each in seen for path in each.attributes),
+        uses_time=any(each.has_time for each in seen),
     )
 
 
@@ -349,8 +369,7 @@ class Evolving(msgspec.Struct):
         """Split a subscription."""
         conjunctions = tuple(conjunctions)
         splits = tuple(map(split, conjunctions))
-        nodes = [n for one in splits for n in (*one.evolving.sets, *one.evolving.atoms)]
-        uses_time = any(type(part) is Time for node in nodes for part in walk(node))
+        uses_time = any(one.uses_time for one in splits)
         return cls(id, conjunctions, accepted_at, dict(me), option, splits, uses_time)
 
     @property

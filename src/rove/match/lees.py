@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rove.lang import functions
 from rove.lang.normal import Conjunction
 from rove.lang.oracle import Publication, State, value_of
 from rove.lang.tree import (
@@ -38,9 +39,8 @@ from rove.lang.tree import (
     Negation,
     Time,
     ValueNode,
-    walk,
 )
-from rove.lang.values import Number, Path, is_number, look_up
+from rove.lang.values import Known, Number, Path, is_number, look_up
 from rove.match.designs import (
     ALWAYS,
     Answers,
@@ -63,7 +63,7 @@ BENT_SIZE_MAX: Final = 2.0**24
 two and a sum are then the same in integers and in floats."""
 TOGETHER_MIN: Final = 16
 """Fewer subscriptions than this are sooner computed one by one."""
-_BLOCK: Final = 32_768
+_BLOCK: Final = 32768
 """Rows that are computed at a time: their intermediate results stay in the cache."""
 
 
@@ -135,78 +135,72 @@ def line_of(node: ValueNode, me: State) -> Line | None:
 
     A value without `t` is a line of slope 0.
     """
-    line = _line(node, me)
-    if line is None:
-        return None
-    if (
-        line.done == 1
-    ):  # nothing follows the sum: as an offset it needs two numbers instead of seven
-        line = _changed(line, shift=0.0, offset=line.shift)
-    size_max = BENT_SIZE_MAX if line.is_bent else SIZE_MAX
-    fits = all(abs(number) <= size_max for number in line.numbers if math.isfinite(number))
-    return line if fits else None
-
-
-def _line(node: ValueNode, me: State) -> Line | None:
-    if type(node) is Time:
-        return Line()
-    if not any(type(part) is Time for part in walk(node)):
-        number = _constant(node, me)
+    found = _line(node, me)
+    if not isinstance(found, Line):
+        number = _exact(found)
         return None if number is None else Line(slope=0.0, offset=number, done=3)
+    if found.done == 1:  # nothing follows the sum: as an offset it needs two numbers, not seven
+        found = _changed(found, shift=0.0, offset=found.shift)
+    size_max = BENT_SIZE_MAX if found.is_bent else SIZE_MAX
+    fits = all(abs(number) <= size_max for number in found.numbers if math.isfinite(number))
+    return found if fits else None
+
+
+def _line(node: ValueNode, me: State) -> Line | Known:
+    """A line, or the value of a node without `t`; None where it is neither."""
     match node:
+        case Time():
+            return Line()
         case Negation(operand=operand):
-            line = _line(operand, me)
-            return None if line is None else line.negated()
+            found = _line(operand, me)
+            return found.negated() if isinstance(found, Line) else functions.negate(found)
         case Arithmetic(operator=operator, left=left, right=right):
-            return _combined(operator, left, right, me)
-        case Call(name="least" | "greatest" as name, arguments=arguments):
-            return _held(name, arguments, me)
-    return None
+            return _combined(operator, _line(left, me), _line(right, me))
+        case Call(name=name, arguments=arguments):
+            return _called(name, [_line(argument, me) for argument in arguments])
+        case _:
+            return value_of(node, {}, 0.0, me)
 
 
-def _constant(node: ValueNode, me: State) -> float | None:
-    """The value of a node without `t`, if it is a number that a float holds exactly."""
-    value = value_of(node, {}, 0.0, me)
+def _exact(value: Known) -> float | None:
+    """A value, if it is a number that a float holds exactly and the arrays may hold."""
     if not is_number(value):
         return None
     number = cast(Number, value)
     return float(number) if abs(number) <= SIZE_MAX and float(number) == number else None
 
 
-def _combined(operator: str, left: ValueNode, right: ValueNode, me: State) -> Line | None:
-    """A sum, difference or product of a line and a constant."""
-    moving, still = (left, right) if _has_time(left) else (right, left)
-    if _has_time(still) or operator == "/":
-        return None
-    line, number = _line(moving, me), _constant(still, me)
-    if line is None or number is None:
+def _combined(operator: str, left: Line | Known, right: Line | Known) -> Line | Known:
+    """A sum, difference or product of a line and a constant, or of two constants."""
+    if not isinstance(left, Line):
+        if not isinstance(right, Line):
+            return functions.arithmetic(operator, left, right)
+        negated = right.negated() if operator == "-" else right
+        return None if negated is None else _moved(operator.replace("-", "+"), negated, left)
+    return None if isinstance(right, Line) else _moved(operator, left, right)
+
+
+def _moved(operator: str, line: Line, constant: Known) -> Line | None:
+    """`line operator constant`; for a sum and a product the order does not matter."""
+    number = _exact(constant)
+    if number is None or operator == "/":
         return None
     if operator == "*":
         return line.times(number)
-    if operator == "+":
-        return line.plus(number)
-    if moving is left:
-        return line.plus(-number)
-    negated = line.negated()
-    return None if negated is None else negated.plus(number)
+    return line.plus(number if operator == "+" else -number)
 
 
-def _held(name: str, arguments: tuple[ValueNode, ...], me: State) -> Line | None:
-    moving = [argument for argument in arguments if _has_time(argument)]
-    numbers = [_constant(argument, me) for argument in arguments if not _has_time(argument)]
-    known = [number for number in numbers if number is not None]
-    if len(moving) != 1 or len(known) < len(numbers):
-        return None
-    line = _line(moving[0], me)
-    if line is None:
+def _called(name: str, arguments: list[Line | Known]) -> Line | Known:
+    lines = [argument for argument in arguments if isinstance(argument, Line)]
+    constants = [argument for argument in arguments if not isinstance(argument, Line)]
+    if not lines:
+        return functions.call(name, constants)
+    numbers = [number for number in map(_exact, constants) if number is not None]
+    if len(lines) > 1 or len(numbers) < len(constants) or name not in ("least", "greatest"):
         return None
     if name == "least":
-        return line.held(-math.inf, min(known))
-    return line.held(max(known), math.inf)
-
-
-def _has_time(node: ValueNode) -> bool:
-    return any(type(part) is Time for part in walk(node))
+        return lines[0].held(-math.inf, min(numbers))
+    return lines[0].held(max(numbers), math.inf)
 
 
 # -- rows ---------------------------------------------------------------------------------
