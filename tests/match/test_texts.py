@@ -1,5 +1,7 @@
 """Many patterns at once say what each says alone, while patterns come, go and are merged."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from random import Random
 
@@ -316,6 +318,22 @@ def test_the_tables_grow_with_the_characters() -> None:
     merge_all(patterns)
     characters = sum(len(pattern.items) for pattern in patterns._numbers)
     assert before < patterns.nbytes < before + 60 * characters
+
+
+def test_without_kernels_nothing_of_numba_is_loaded_by_a_set() -> None:
+    program = """
+import sys
+from rove.lang.patterns import contains
+from rove.match.texts import PatternSet
+patterns = PatternSet(compiled=False)
+numbers = [patterns.add(contains(str(i))) for i in range(1_000)]
+assert patterns.merge_due() is None
+print(len(patterns.fitting("123")), "rove.match.text_kernels" in sys.modules)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == ["6", "False"]
 
 
 def test_the_answer_is_the_callers_own() -> None:

@@ -11,9 +11,9 @@ A terminal is a node where keys end. Terminals that end at one place of the text
 each is visited once for a text: what was seen needs no second look, nor does the rest of its
 chain. So the work is bounded by the length of the text and by the keys that it holds.
 
-Considered and not taken: a row for every node (100,000 patterns would fill gigabytes), edges in a
-hash table (half the speed, twice the memory), hashes of all parts of the text (fast, but not for
-every text).
+Considered and not taken: a row for every node, which is mostly empty; edges in a hash table, which
+needs as much again for its gaps; looking up every part of the text in a dictionary, which grows
+with the square of the text. Figures: `rove.match.texts`.
 """
 
 from __future__ import annotations
