@@ -1,4 +1,4 @@
-"""The kernels of text patterns alone: rows in order, rows chosen, tables that hold what they got."""
+"""The kernels of text patterns alone: rows sorted, rows chosen, tables that hold what they got."""
 
 import numpy as np
 import numpy.typing as npt

@@ -216,7 +216,10 @@ class PatternSet:
         """Take over a finished merge; patterns removed while it ran stay removed."""
         automaton = merge.automaton
         assert automaton is not None, "run the merge first"
-        kept = np.isin(self._holders[automaton.numbers], list(merge.parts))
+        holders = self._holders[automaton.numbers]
+        kept = np.zeros(len(holders), np.bool_)
+        for id in merge.parts:
+            kept |= holders == id
         automaton.keep_only(kept)
         self._busy.difference_update(merge.parts)
         self._nothing_due = False
