@@ -75,9 +75,10 @@ def _is_before(values: Any, starts: Any, heads: Any, a: int, b: int) -> bool:
 
 @njit(types.void(_fixed_row, _fixed_row, _row), cache=True, nogil=True)
 def sort_rows(values: Any, starts: Any, order: Any) -> None:
-    """Write the order of the rows into `order`: a merge sort, whose worst case is its best.
+    """Write the order of the rows into `order`, by a merge sort: no order of theirs is bad.
 
-    Comparing the first two characters, packed in one number, settles most pairs.
+    Good is one of long sorted parts, as rows from older automata come in. Comparing the first two
+    characters, packed in one number, settles most pairs.
     """
     count = starts.size - 1
     heads = np.zeros(count, np.int64)
@@ -93,11 +94,14 @@ def sort_rows(values: Any, starts: Any, order: Any) -> None:
         for low in range(0, count, 2 * width):
             middle, high = min(low + width, count), min(low + 2 * width, count)
             i, j = low, middle
+            if j < high and not _is_before(values, starts, heads, order[j], order[j - 1]):
+                j = high  # in order already
+                other[middle:high] = order[middle:high]
+                high = middle
             for at in range(low, high):
-                take_right = i == middle or (
+                if i == middle or (
                     j < high and _is_before(values, starts, heads, order[j], order[i])
-                )
-                if take_right:
+                ):
                     other[at] = order[j]
                     j += 1
                 else:
@@ -236,6 +240,13 @@ def _fits(program: Any, first: int, end: int, text: Any) -> bool:
     return at == end
 
 
+@njit(types.void(_row, _fixed_row, _row), cache=True, nogil=True)
+def spell(alphabet: Any, characters: Any, letters: Any) -> None:
+    """Write the letter of each of the characters."""
+    for i in range(characters.size):
+        letters[i] = _letter(alphabet, characters[i])
+
+
 @njit(
     types.UniTuple(_i8, 2)(_fixed_row, _row, _row, _fixed_row, _row, _i8),
     cache=True,
@@ -284,7 +295,11 @@ def walk(table: Any, seen: Any, numbers: Any, text: Any, found: Any, count: int)
 def packed(keys: Any, key_starts: Any, programs: Any, program_starts: Any) -> Any:
     """The table of an automaton over sorted keys."""
     characters = np.unique(keys)
-    letters = np.searchsorted(characters, keys).astype(np.int32)
+    in_latin = characters[characters < LATIN]
+    alphabet = np.concatenate([np.full(LATIN, -1, np.int32), characters])
+    alphabet[in_latin] = np.arange(len(in_latin))
+    letters = np.empty_like(keys)
+    spell(alphabet, keys, letters)
     letters.flags.writeable = False
     nodes = np.empty((len(keys) + 2, 4), np.int32)
     terminals = np.empty((len(key_starts) - 1, 3), np.int32)
@@ -292,11 +307,8 @@ def packed(keys: Any, key_starts: Any, programs: Any, program_starts: Any) -> An
     row_count = max(_ROW_LETTERS_MIN, 2 * node_count) // max(1, len(characters))
     rows = np.empty((min(max(1, row_count), node_count), len(characters)), np.int32)
     link(nodes, terminals, rows, node_count)
-    latin = np.full(LATIN, -1, np.int32)
-    in_latin = characters[characters < LATIN]
-    latin[in_latin] = np.arange(len(in_latin))
     parts = [
-        np.concatenate([latin, characters]),
+        alphabet,
         rows.ravel(),
         nodes[: node_count + 1].ravel(),
         terminals[:terminal_count].ravel(),
