@@ -97,6 +97,8 @@ class TestCache:
         assert ids(clees, publication, 4.0) == []
         assert clees.evaluated_at(1) is None
         assert ids(clees, publication, 5.0) == [1]
+        together = lazy(1.0, text, accepted_at=5.0).match([publication] * 3, [4.0, 5.0, 5.5])
+        assert together.publications.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("fixed", ["", "kind = 1 AND "])

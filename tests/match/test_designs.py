@@ -359,6 +359,15 @@ def test_booleans_have_no_order_when_they_come_from_a_state_either() -> None:
     assert holds(NormalForm((plain,)), {"a": False})
 
 
+@pytest.mark.parametrize(
+    "text", ["x > t AND x < 5", "x > t AND x < 10 - t", "x > t AND x > 1 / (t - 7)"]
+)
+def test_what_cannot_hold_is_no_version(text: str) -> None:
+    (conjunction,) = conjunctions_of(text)
+    assert split(conjunction).at(1.0, {}) is not None
+    assert split(conjunction).at(7.0, {}) is None
+
+
 # -- batches ----------------------------------------------------------------------------------
 
 
