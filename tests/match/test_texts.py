@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
+from rove.match import text_holders
 from rove.match import texts as texts_module
-from rove.match.texts import PROGRAM_MAX, Merge, PatternSet
+from rove.match.text_holders import PROGRAM_MAX
+from rove.match.texts import Merge, PatternSet
 
 ALPHABET = "abé𝄞\u0301"
 """Few characters, so that everything overlaps: plain, accented, beyond 16 bits, combining."""
@@ -38,7 +40,7 @@ texts = st.text(ALPHABET, max_size=12)
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few patterns wait, and little is merged at once, so that short tests reach everything."""
-    monkeypatch.setattr(texts_module, "WAITING_MAX", 3)
+    monkeypatch.setattr(text_holders, "WAITING_MAX", 3)
     monkeypatch.setattr(texts_module, "AT_ONCE_CHARACTERS_MAX", 40)
     monkeypatch.setattr(texts_module, "SHARED_MAX", 2)
 
@@ -246,7 +248,7 @@ def test_only_a_few_automata_are_left_after_merging(monkeypatch: pytest.MonkeyPa
     merge_all(patterns)
     sizes = sorted(automaton.alive for automaton in patterns._automata.values())
     assert 1 <= len(sizes) <= 4
-    assert sum(sizes) > len(patterns) - texts_module.WAITING_MAX
+    assert sum(sizes) > len(patterns) - text_holders.WAITING_MAX
 
 
 def test_removed_patterns_leave_no_trace_behind() -> None:

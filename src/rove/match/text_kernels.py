@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.texts import ANY, GAP, PROGRAM_MAX
+from rove.match.text_holders import ANY, GAP, PROGRAM_MAX
 
 LABEL, CHILDREN, LINK, TERMINAL = range(4)
 """Columns of a node: the character that leads to it, its first child, the node of the longest
