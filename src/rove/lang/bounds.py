@@ -269,6 +269,22 @@ def _by_choice(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) 
     return False
 
 
+def line_in_time(node: ValueNode, t_max: float) -> tuple[float, float, float] | None:
+    """(base, slope, error): for t from 0 to `t_max` the value is base + slope * t, give or take.
+
+    None where it is no line. The error covers rounding here and wherever the line is computed.
+    """
+    line = _linear(node, {Time(): (0.0, t_max)})
+    if line is None or any(type(variable) is not Time for variable in line.factors):
+        return None
+    slope = line.factors.get(Time(), Fraction())
+    size = abs(line.constant) + abs(slope) * Fraction(t_max)
+    error = 2 * line.error + 8 * size * Fraction(_ROUNDING)
+    if size + error > Fraction(_MAX) / 4:
+        return None
+    return float(line.constant), float(slope), float(error)
+
+
 class _Linear(msgspec.Struct, frozen=True):
     """constant + Σ factor · variable, exactly, and how far rounding may take floats from it."""
 

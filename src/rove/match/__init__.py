@@ -1,12 +1,22 @@
-"""Who gets what: exact matching of many subscriptions, over flat arrays.
+"""Decides who gets what: indexes and kernels over flat arrays.
 
-    Matcher ── adds, removes, replaces, changes of state ──▶ fresh rows ──merged──▶ segments
-       └────── publications, a batch at a time ──▶ codes ──▶ kernels ──▶ (publication, id) arrays
-
-Time is an argument, nothing here reads a clock, a file or a socket. Importing this room costs
-what Numba costs, about 0.6 s with its cache filled: commands import it when they need it.
+`Matcher` is the door. It needs Numba's kernels to be quick; `warm_up` loads them, or compiles
+them once where no cache has them, and may do so in the background.
 """
 
-from rove.match.matcher import Matcher, Matches, Merge
+from rove.match.designs import Counters, Evolve, parse_evolve
+from rove.match.engine import warm_up
+from rove.match.index import Merge
+from rove.match.matcher import Matcher, Matches
+from rove.match.skyband import RankedDelivery
 
-__all__ = ["Matcher", "Matches", "Merge"]
+__all__ = [
+    "Counters",
+    "Evolve",
+    "Matcher",
+    "Matches",
+    "Merge",
+    "RankedDelivery",
+    "parse_evolve",
+    "warm_up",
+]

@@ -1,102 +1,76 @@
-"""The matcher: subscriptions come and go, batches of publications come in, pairs come out.
+"""The matcher: subscriptions come and go, batches of publications come in, matches come out.
 
-Rows (the conjunctions of subscriptions) live in *segments*, which never change but for bits
-that mark removed rows. New rows wait in a small list and are checked one by one; when there
-are enough of them they become a segment, and when there are several segments of like size
-they become one, as in a log-structured store. So an insertion costs a few merges of its row
-over its lifetime, and a publication looks into a handful of trees.
+The one door to this room. It runs in a broker, in matcher processes, at the edge and in Spark's
+workers, so it does no I/O, takes the time as an argument and never stops for a rebuild (see
+`rove.match.index` for how merges are done elsewhere). Behind it:
 
-Merging one million rows takes seconds, so it is never done on the way: `merge_due` says what
-is worth merging, `Merge.run` does it (anywhere, also in another thread), `install` takes the
-result over, together with whatever was removed meanwhile.
-
-What a segment cannot decide (arithmetic over attributes, `t`, `me.`) is decided for the rows
-that it leaves over, by the normal form's own meaning.
+- an exact index for fixed, evolving and following subscriptions (`rove.match.index`),
+- the three published designs for evolving ones, for those who choose them (`designs`),
+- ranked subscriptions: their conditions in an index of their own, their windows in `ranked`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rove.lang.errors import LanguageError
-from rove.lang.normal import Conjunction, NormalForm, holds, normalise
+from rove.lang.normal import Conjunction, normalise
 from rove.lang.oracle import Publication
-from rove.lang.tree import Subscription
-from rove.lang.values import change_state
-from rove.match.segment import Segment, is_shared
+from rove.lang.tree import TRUE, Subscription
+from rove.lang.values import admit, change_state
+from rove.match.batch import Batch
+from rove.match.clees import Clees
+from rove.match.designs import Counters, Design, Evolve, Pairs
+from rove.match.index import Index, Merge
+from rove.match.lees import Lees
+from rove.match.pes import Pes
+from rove.match.rows import Floats, Integers, Positions
+from rove.match.skyband import Ranked, RankedDelivery
+from rove.match.subjects import Subjects
 
-FRESH_MAX: Final = 64
-"""Rows that wait before they become a segment of their own: one block."""
-MERGE_WIDTH: Final = 8
-"""Segments of one size that are merged into one of the next."""
+EXACT = Evolve()
 
 
 class Matches(NamedTuple):
-    """Pairs, sorted by publication and subscription, each once."""
+    """Who gets what: each pair once, grouped by publication; and what ranks deliver."""
 
-    publications: npt.NDArray[np.int32]
-    """Positions in the batch."""
-    subscriptions: npt.NDArray[np.int64]
-    """The ids that the subscriptions were added with."""
-
-
-class _Subscriber(msgspec.Struct):
-    accepted_at: float
-    me: dict[str, object]
-    rows: list[_Row]
-
-
-class _Row(msgspec.Struct, eq=False):
-    """One conjunction of one subscription, and where it is kept."""
-
-    id: int
-    conjunction: Conjunction
-    must_compute: bool
-    holder: _Held | None = None
-    place: int = -1
-
-
-class _Held(msgspec.Struct, eq=False):
-    """A segment, its rows by number, and what of them must be computed."""
-
-    segment: Segment
-    rows: list[_Row]
-    ids: npt.NDArray[np.int64]
-    must_compute: npt.NDArray[np.bool_]
-    alive: int
-
-
-class Merge:
-    """Work that can be done elsewhere: several segments into one."""
-
-    def __init__(self, held: list[_Held]) -> None:
-        self.held = held
-        self.rows = [row for one in held for row in one.rows if row.holder is one]
-        self.segment: Segment | None = None
-
-    def run(self) -> Merge:
-        """Build the new segment; touches nothing that the matcher uses."""
-        self.segment = Segment([row.conjunction for row in self.rows])
-        return self
+    publications: Integers
+    """Positions in the batch, ascending."""
+    subscriptions: Positions
+    """Ids, in no particular order within a publication."""
+    ranked: Sequence[RankedDelivery] = ()
+    """For ranked subscriptions: what they are given now, in order of time."""
 
 
 class Matcher:
-    """Decides which subscriptions a publication matches. Ranks are not looked at here."""
+    """Decides which subscriptions get a publication."""
 
-    def __init__(self) -> None:
-        self._subscribers: dict[int, _Subscriber] = {}
-        self._fresh: list[_Row] = []
-        self._held: list[_Held] = []
+    def __init__(self, *, compiled: bool = True) -> None:
+        """With `compiled`, wait for the kernels; without, use them as soon as they are there."""
+        self._compiled = compiled
+        self._subjects = Subjects()
+        self._index = Index(self._subjects, compiled=compiled)
+        self._conditions = Index(self._subjects, compiled=compiled)
+        """Those of ranked subscriptions."""
+        self._ranked: Ranked | None = None
+        self._is_ranked: dict[int, bool] = {}
+        """Ranked subscriptions, and whether their condition says anything."""
+        self._designs: dict[str, Design] = {}
+        self._design_of: dict[int, Design] = {}
+        self._states: dict[int, dict[str, object]] = {}
+        self._published = 0
 
     def __len__(self) -> int:
-        return len(self._subscribers)
+        return len(self._index) + len(self._is_ranked) + len(self._design_of)
 
-    # -- changing ----------------------------------------------------------------------
+    def __contains__(self, id: int) -> bool:
+        return id in self._index or id in self._is_ranked or id in self._design_of
+
+    # -- changing ----------------------------------------------------------------------------
 
     def add(
         self,
@@ -104,26 +78,12 @@ class Matcher:
         subscription: Subscription,
         accepted_at: float = 0.0,
         me: Mapping[str, object] | None = None,
+        evolve: Evolve = EXACT,
     ) -> None:
-        """Add a subscription under an id that is not in use."""
-        if id in self._subscribers:
-            raise LanguageError(f"there is already a subscription {id}")
-        conjunctions = normalise(subscription).conjunctions
-        rows = [_Row(id, conjunction, _must_compute(conjunction)) for conjunction in conjunctions]
-        self._subscribers[id] = _Subscriber(accepted_at, dict(me or {}), rows)
-        self._fresh += rows
-        if len(self._fresh) >= FRESH_MAX:
-            self._settle_fresh()
-
-    def remove(self, id: int) -> None:
-        """Remove a subscription; KeyError if there is none of that id."""
-        for row in self._subscribers.pop(id).rows:
-            if row.holder is None:
-                self._fresh.remove(row)
-            else:
-                row.holder.segment.remove(row.place)
-                row.holder.alive -= 1
-                row.holder = None
+        """Add a subscription under an id, 0 or more, that is not in use."""
+        if id in self:
+            raise LanguageError(f"there is already a subscription {id}", "remove it first")
+        self._add(id, subscription, self._checked(id, subscription, accepted_at, me, evolve))
 
     def replace(
         self,
@@ -131,107 +91,205 @@ class Matcher:
         subscription: Subscription,
         accepted_at: float = 0.0,
         me: Mapping[str, object] | None = None,
+        evolve: Evolve = EXACT,
     ) -> None:
-        """Put another subscription in the place of one; no publication meets both or none."""
-        normalise(subscription)  # refused before anything is removed
+        """Put another subscription in the place of one; no publication meets both or none.
+
+        When the new one is refused, the old one stays.
+        """
+        checked = self._checked(id, subscription, accepted_at, me, evolve)
         self.remove(id)
-        self.add(id, subscription, accepted_at, me)
+        self._add(id, subscription, checked)
+
+    def remove(self, id: int) -> None:
+        """Remove a subscription; KeyError if there is none of that id."""
+        if id in self._is_ranked:
+            assert self._ranked is not None
+            self._ranked.remove(id)
+            if self._is_ranked.pop(id):
+                self._conditions.remove(id)
+        elif id in self._design_of:
+            self._design_of.pop(id).remove(id)
+        else:
+            self._index.remove(id)
+        self._states.pop(id, None)
 
     def set_state(self, id: int, changes: Mapping[str, object]) -> None:
         """Change `me.` variables of a subscription; None removes one."""
-        change_state(self._subscribers[id].me, changes)
+        if id not in self:
+            raise KeyError(id)
+        admit(changes)
+        me = dict(self._states.get(id, {}))
+        change_state(me, changes)
+        self._states[id] = me
+        if id in self._is_ranked:
+            assert self._ranked is not None
+            self._ranked.set_state(id, me)
+            if self._is_ranked[id]:
+                self._conditions.set_state(id, me)
+        elif id in self._design_of:
+            self._design_of[id].set_state(id, me)
+        else:
+            self._index.set_state(id, me)
 
-    # -- merging -----------------------------------------------------------------------
+    def _checked(
+        self,
+        id: int,
+        subscription: Subscription,
+        accepted_at: float,
+        me: Mapping[str, object] | None,
+        evolve: Evolve,
+    ) -> _Checked:
+        """Refuse what cannot be added, before anything is changed."""
+        if id < 0:
+            raise LanguageError(f"{id} is no id", "ids are whole numbers from 0 on")
+        if not math.isfinite(accepted_at):
+            raise LanguageError("a subscription must be accepted at a finite time")
+        if subscription.rank is not None and evolve.design != "exact":
+            raise LanguageError(
+                f"a ranked subscription cannot evolve by {evolve.design}", "write evolve = exact"
+            )
+        state = dict(me or {})
+        admit(state)
+        return _Checked(normalise(subscription).conjunctions, accepted_at, state, evolve)
+
+    def _add(self, id: int, subscription: Subscription, checked: _Checked) -> None:
+        conjunctions, accepted_at, me, evolve = checked
+        if me:
+            self._states[id] = me
+        if subscription.rank is not None:
+            self._windows().add(id, subscription, accepted_at, me)
+            self._is_ranked[id] = subscription.condition != TRUE
+            if self._is_ranked[id]:
+                self._conditions.add(id, conjunctions, accepted_at, me)
+        elif evolve.design != "exact":
+            design = self._design(evolve.design)
+            design.add(id, conjunctions, accepted_at, me, evolve.seconds)
+            self._design_of[id] = design
+        else:
+            self._index.add(id, conjunctions, accepted_at, me)
+
+    def _windows(self) -> Ranked:
+        if self._ranked is None:
+            from rove.match.ranked import RankedIndex  # compiles kernels of its own
+
+            self._ranked = RankedIndex()
+        return self._ranked
+
+    def _design(self, name: str) -> Design:
+        if name not in self._designs:
+            kinds: dict[str, type[Pes | Lees | Clees]] = {"pes": Pes, "lees": Lees, "clees": Clees}
+            self._designs[name] = kinds[name](lambda: Index(compiled=self._compiled))
+        return self._designs[name]
+
+    def add_boxes(
+        self,
+        ids: Positions,
+        attributes: Sequence[str],
+        lows: Floats,
+        highs: Floats,
+        speeds: Floats | None = None,
+    ) -> None:
+        """Add many subscriptions at once that are a box each (see `rove.match.rows.from_boxes`)."""
+        self._index.add_boxes(ids, attributes, lows, highs, speeds)
+
+    # -- matching ----------------------------------------------------------------------------
+
+    def match(
+        self,
+        publications: Sequence[Publication],
+        at: Sequence[float],
+        keys: Sequence[object] | None = None,
+    ) -> Matches:
+        """Who gets each of `publications`, which appear at the times `at`.
+
+        Publications hold what `rove.lang.values.admit` admits. Windows slide and designs evolve
+        with the times, which must not decrease for them. `keys` name the publications when a
+        ranked subscription is given one; without, they are numbered as they come.
+        """
+        batch = self._subjects.batch(publications, at)
+        found = self._index.match_batch(batch)
+        if self._design_of:
+            found = self._with_designs(found, publications, at)
+        ranked = self._rank(batch, keys) if self._is_ranked else ()
+        self._published += len(publications)
+        return Matches(found.publications, found.subscriptions, ranked)
+
+    def match_columns(self, names: Sequence[str], values: Floats, at: Floats) -> Matches:
+        """The same for publications that come as numbers, a line each; NaN is a missing value.
+
+        Only for subscriptions whose boxes say everything.
+        """
+        found = self._index.match_columns(names, values, at)
+        return Matches(found.publications, found.subscriptions)
+
+    def _with_designs(
+        self, found: Pairs, publications: Sequence[Publication], at: Sequence[float]
+    ) -> Pairs:
+        parts = [found, *(design.match(publications, at) for design in self._designs.values())]
+        numbers = np.concatenate([part.publications for part in parts])
+        ids = np.concatenate([part.subscriptions for part in parts])
+        order = np.argsort(numbers, kind="stable")
+        return Pairs(numbers[order], ids[order])
+
+    def _rank(self, batch: Batch, keys: Sequence[object] | None) -> list[RankedDelivery]:
+        assert self._ranked is not None
+        matched = self._conditions.match_batch(batch)
+        ends = np.searchsorted(matched.publications, np.arange(len(batch) + 1)).tolist()
+        ranked: list[RankedDelivery] = []
+        for number, publication in enumerate(batch.publications):
+            ids = np.sort(matched.subscriptions[ends[number] : ends[number + 1]])
+            key = self._published + number if keys is None else keys[number]
+            ranked += self._ranked.publish(key, publication, float(batch.at[number]), ids)
+        return ranked
+
+    def advance(self, now: float) -> list[RankedDelivery]:
+        """Let time pass: windows slide, publications move up, designs evolve."""
+        for design in self._designs.values():
+            design.advance(now)
+        return self._ranked.advance(now) if self._ranked is not None else []
+
+    def next_change_at(self) -> float:
+        """When `advance` has something to do at the latest; infinity if never."""
+        changes = [design.next_change_at() for design in self._designs.values()]
+        if self._ranked is not None:
+            changes.append(self._ranked.next_change_at())
+        return min(changes, default=math.inf)
+
+    def counters(self) -> dict[str, Counters]:
+        """What each design in use has done so far."""
+        return {name: design.counters for name, design in self._designs.items()}
+
+    # -- merging -----------------------------------------------------------------------------
 
     def merge_due(self) -> Merge | None:
-        """Segments that are worth merging now, if any."""
-        by_level: dict[int, list[_Held]] = {}
-        for held in self._held:
-            by_level.setdefault(_level(held.alive), []).append(held)
-        due = [held for held in by_level.values() if len(held) >= MERGE_WIDTH]
-        return Merge(due[0]) if due else None
+        """The next merge that is worth its while, if any: to run anywhere, then to install."""
+        return self._index.merge_due() or self._conditions.merge_due()
 
     def install(self, merge: Merge) -> None:
-        """Take over a finished merge; rows removed while it ran stay removed."""
-        assert merge.segment is not None, "run the merge first"
-        merged = set(map(id, merge.held))
-        self._held = [held for held in self._held if id(held) not in merged]
-        self._hold(merge.segment, merge.rows, merged)
+        """Take over a finished merge."""
+        merge.index.install(merge)
 
-    def _settle_fresh(self) -> None:
-        rows, self._fresh = self._fresh, []
-        self._hold(Segment([row.conjunction for row in rows]), rows, set())
+    def merge_all(self) -> None:
+        """Run every merge that is due, here and now."""
+        self._index.merge_all()
+        self._conditions.merge_all()
 
-    def _hold(self, segment: Segment, rows: list[_Row], before: set[int]) -> None:
-        """Keep `rows` in `segment`; those that are in none of the holders `before` are gone."""
-        held = _Held(
-            segment,
-            rows,
-            np.array([row.id for row in rows], np.int64),
-            np.array([row.must_compute for row in rows], np.bool_),
-            len(rows),
-        )
-        for place, row in enumerate(rows):
-            if before and (row.holder is None or id(row.holder) not in before):
-                segment.remove(place)
-                held.alive -= 1
-            else:
-                row.holder, row.place = held, place
-        self._held.append(held)
+    def compact(self) -> None:
+        """Make the indexes as quick to search as they get, here and now."""
+        self._index.compact()
+        self._conditions.compact()
 
-    # -- matching ----------------------------------------------------------------------
-
-    def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Matches:
-        """Who is interested in each of `publications`, which appear at the times `at`."""
-        numbers: list[npt.NDArray[np.int32]] = []
-        ids: list[npt.NDArray[np.int64]] = []
-        for held in self._held:
-            found, rows = held.segment.match(publications)
-            doubtful = held.must_compute[rows]
-            if doubtful.any():
-                kept = ~doubtful
-                for i in np.flatnonzero(doubtful):
-                    number = found[i]
-                    kept[i] = self._holds(held.rows[rows[i]], publications[number], at[number])
-                found, rows = found[kept], rows[kept]
-            numbers.append(found)
-            ids.append(held.ids[rows])
-        pairs = [
-            (number, row.id)
-            for number, publication in enumerate(publications)
-            for row in self._fresh
-            if self._holds(row, publication, at[number])
-        ]
-        numbers.append(np.array([number for number, _ in pairs], np.int32))
-        ids.append(np.array([id for _, id in pairs], np.int64))
-        return _distinct(np.concatenate(numbers), np.concatenate(ids))
-
-    def _holds(self, row: _Row, publication: Publication, at: float) -> bool:
-        subscriber = self._subscribers[row.id]
-        t = at - subscriber.accepted_at
-        return holds(NormalForm((row.conjunction,)), publication, t, subscriber.me)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the indexes."""
+        return self._index.nbytes + self._conditions.nbytes
 
 
-def _must_compute(conjunction: Conjunction) -> bool:
-    """True if a segment cannot decide the whole conjunction."""
-    return bool(conjunction.atoms) or not all(map(is_shared, conjunction.sets))
+class _Checked(NamedTuple):
+    """What a subscription is added with, once it is known to be fit."""
 
-
-def _level(rows: int) -> int:
-    """Segments of one level hold up to MERGE_WIDTH times as many rows as those below."""
-    level = 0
-    while rows > FRESH_MAX * MERGE_WIDTH**level * 2:
-        level += 1
-    return level
-
-
-def _distinct(numbers: npt.NDArray[np.int32], ids: npt.NDArray[np.int64]) -> Matches:
-    """Sorted, and each pair once: several conjunctions of one subscription may match."""
-    if len(numbers) < 2:
-        return Matches(numbers, ids)
-    order = np.lexsort((ids, numbers))
-    numbers, ids = numbers[order], ids[order]
-    first = np.empty(len(ids), np.bool_)
-    first[0] = True
-    np.logical_or(numbers[1:] != numbers[:-1], ids[1:] != ids[:-1], out=first[1:])
-    return Matches(numbers[first], ids[first])
+    conjunctions: tuple[Conjunction, ...]
+    accepted_at: float
+    me: dict[str, object]
+    evolve: Evolve

@@ -1,308 +1,304 @@
-"""A segment: rows that do not change any more, in a tree of blocks that is quick to search.
+"""A segment: rows that do not change any more, quick to search.
 
-A row is one conjunction of a normal form. Its bounds become ranks (`rove.match.codes`), the
-rows are put in an order in which neighbours are alike, and the tree of `rove.match.kernels` is
-packed over them. What a box cannot say is checked afterwards: sets with several spans (IN, !=)
-and patterns in the kernel, everything that must be computed (arithmetic over attributes, `t`,
-`me.`) by the caller, for the few rows that are left.
-
-Removing a row clears a bit; the row is gone from the next merge on.
+It is one buffer (`rove.match.layout`) and the strings that its rows are bounded by. Removing a
+row clears a bit; the row is gone from the next merge on. A segment without an index, made while
+the kernels are still being compiled, is scanned with NumPy, and so is any segment until then:
+the same answers, at the price of looking at every row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rove.lang.normal import Conjunction
-from rove.lang.oracle import NO_STATE, Publication, value_of
-from rove.lang.patterns import Pattern
-from rove.lang.tree import Attribute, Call, ValueNode
-from rove.lang.values import look_up
-from rove.match.codes import Ranks, SubjectCodes, bounds_of
-from rove.match.kernels import (
-    CODE_MAX,
-    FITS,
-    MEMBER,
-    MISSES,
-    WIDTH,
-    find,
-    pack,
-    pack_ranks,
-    put_in_order,
+from rove.match import layout
+from rove.match.batch import Batch, raw
+from rove.match.keys import CARRIED, FIRST_STRING, NULL, Keys
+from rove.match.layout import COMPUTE, MOVING, WIDTH, Buffer, section
+from rove.match.rows import Integers, Positions, Rows
+
+Kernel = Callable[[Buffer, Buffer], None]
+
+
+class Found(NamedTuple):
+    """What a segment found for a batch, publication by publication."""
+
+    counts: Integers
+    """By publication the number of its ids."""
+    ids: Positions
+    """Subscriptions; ~id where one may be found again through another of its rows."""
+    doubtful: Integers
+    """By publication the number of its doubts."""
+    doubts: Integers
+    """Rows that must be computed."""
+
+
+class Workspace:
+    """The arrays of a search, made once and used again; never for two searches at a time."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, npt.NDArray[Any]] = {}
+        self.frame = np.zeros(2 * layout.FRAME, np.int64)
+        for place, kind in _ROOM:
+            self.set(place, np.zeros(_ROOM_AT_FIRST, kind))
+
+    def set(self, place: int, array: npt.NDArray[Any]) -> None:
+        """Put an array into the frame."""
+        self._arrays[place] = array
+        self.frame[2 * place] = array.__array_interface__["data"][0]
+        self.frame[2 * place + 1] = array.size
+
+    def array(self, place: int) -> npt.NDArray[Any]:
+        return self._arrays[place]
+
+    def take(self, batch: Batch) -> None:
+        """Make ready for the publications of a batch."""
+        self.set(layout.STARTS, batch.starts)
+        self.set(layout.SLOT_SUBJECTS, batch.subjects)
+        self.set(layout.RAWS, batch.raws)
+        self.set(layout.AT, batch.at)
+        self.set(layout.IS_ROUNDED, batch.rounded)
+        for place in (layout.OUT_COUNTS, layout.OUT_DOUBTFUL):
+            self.grow(place, len(batch))
+
+    def make_room(self, subjects: int, blocks: int) -> None:
+        """Make ready for a segment of so many subjects and blocks."""
+        for place, size in zip(_SIZED, (subjects, subjects, blocks, blocks), strict=True):
+            self.grow(place, size)
+
+    def grow(self, place: int, size: int) -> None:
+        """At least `size` elements; what was written is kept, the rest is 0."""
+        before = self._arrays[place]
+        if before.size < size:
+            after = np.zeros(max(size, 2 * before.size), before.dtype)
+            after[: before.size] = before
+            self.set(place, after)
+
+
+_ROOM_AT_FIRST: Final = 4096
+_SIZED: Final = (layout.CODES, layout.KEYS, layout.NODES, layout.CHILDREN)
+_ROOM: Final = (
+    (layout.CODES, np.uint16),
+    (layout.KEYS, np.uint64),
+    (layout.NODES, np.int32),
+    (layout.CHILDREN, np.int32),
+    (layout.OUT_COUNTS, np.int32),
+    (layout.OUT_IDS, np.int64),
+    (layout.OUT_DOUBTFUL, np.int32),
+    (layout.OUT_DOUBTS, np.int32),
 )
-
-_PAIRS_AT_FIRST = 4096
-
-Rows = npt.NDArray[np.int32]
-_Kind = TypeVar("_Kind", bound=np.generic)
-
-
-def is_shared(subject: ValueNode) -> bool:
-    """True for subjects that are worth a column: attributes, and `lower` of them.
-
-    Others, such as the distance to one subscriber's home, differ in every subscription and are
-    computed for the rows that are left.
-    """
-    return isinstance(subject, Attribute) or (
-        isinstance(subject, Call)
-        and subject.name == "lower"
-        and isinstance(subject.arguments[0], Attribute)
-    )
-
-
-class Encoded:
-    """A batch of publications in the codes of one segment."""
-
-    __slots__ = ("codes", "fitting", "ranks")
-
-    def __init__(self, ranks: Ranks, shifts: npt.NDArray[np.uint32], words: int) -> None:
-        self.ranks = np.ascontiguousarray(ranks)
-        self.codes = (self.ranks >> shifts).astype(np.uint16)
-        self.fitting = np.zeros((len(ranks), words), np.uint64)
 
 
 class Segment:
-    """An immutable index over rows; row numbers are positions in `conjunctions`."""
+    """The rows of a buffer. Row numbers are positions in `rows()`."""
 
-    def __init__(self, conjunctions: Sequence[Conjunction]) -> None:
-        self.size = len(conjunctions)
-        self._subjects = _subjects_of(conjunctions)
-        self._places = {subject: i for i, subject in enumerate(self._subjects)}
-        self._codes = _codes_of(self._subjects, conjunctions)
-        self._patterns = _patterns_of(self._places, conjunctions)
-        firsts, lasts = self._boxes(conjunctions)
-        self._pack(firsts, lasts)
-        self._check_starts, self._checks = self._checks_of(conjunctions)
+    def __init__(self, buffer: Buffer, strings: Mapping[int, list[str]]) -> None:
+        self.buffer = buffer
+        self.strings = strings
+        """By subject of the matcher the sorted bounds among which strings are ranked."""
+        self.ids = section(buffer, layout.IDS)
+        """By row; ~id where the subscription has several rows."""
+        self.alive = section(buffer, layout.ALIVE)
+        self.flags = section(buffer, layout.FLAGS)
+        self.is_indexed = bool(buffer[2 * layout.TREE_STARTS + 1])
+        self._sorted_ids = section(buffer, layout.SORTED_IDS)
+        self._sorted_rows = section(buffer, layout.SORTED_ROWS)
+        self._matter = section(buffer, layout.STRINGS_MATTER)
+        self._locals = section(buffer, layout.LOCALS)
+        self.live = int(np.bitwise_count(self.alive).sum(dtype=np.int64))
+        """Rows that were not removed."""
+        self.begins_at, self.ends_at, _, _ = section(buffer, layout.TIMES).tolist()
+        self.has_moving = bool(buffer[2 * layout.BOUND_TESTS + 1])
 
-    # -- building ----------------------------------------------------------------------
+    def __len__(self) -> int:
+        """Rows, empty ones and removed ones included."""
+        return len(self.ids)
 
-    def _boxes(self, conjunctions: Sequence[Conjunction]) -> tuple[Ranks, Ranks]:
-        """First and last rank of every subject and row; without a set, all ranks."""
-        shape = (len(self._subjects), self.size)
-        firsts = np.zeros(shape, np.uint32)
-        lasts = np.empty(shape, np.uint32)
-        lasts[:] = self._last_ranks()
-        for row, conjunction in enumerate(conjunctions):
-            for subject, allowed in conjunction.sets.items():
-                place = self._places.get(subject)
-                if place is not None:
-                    spans = self._codes[place].spans(allowed)
-                    firsts[place, row], lasts[place, row] = spans[0][0], spans[-1][1]
-        return firsts, lasts
+    # -- rows --------------------------------------------------------------------------------
 
-    def _pack(self, firsts: Ranks, lasts: Ranks) -> None:
-        self._shifts = np.array([codes.shift for codes in self._codes], np.uint32)
-        lows, highs = self._cut(firsts, lasts)
-        order = np.arange(self.size, dtype=np.int32)
-        put_in_order(np.concatenate([lows, CODE_MAX - highs]), order)
-        self._rows = _padded(order[np.newaxis], -1)[0]
-        self._places_of_rows = np.argsort(order)
-        self._alive = _blocks_of_ones(self.size)
-        lows, highs = _padded(lows[:, order], CODE_MAX), _padded(highs[:, order], 0)
-        self._levels, self._starts, self._keys, self._columns = _packed_levels(lows, highs)
-        self._full = np.empty(0, np.uint32)
-        if self._shifts.any():
-            leaves = self._starts[: self._levels[1] + 1]
-            self._full = np.empty(leaves[-1] * WIDTH, np.uint32)
-            ranks = _padded(firsts[:, order], 0), _padded(lasts[:, order], 0)
-            pack_ranks(*ranks, leaves, self._keys, self._full)
+    def live_rows_of(self, id: int) -> list[int]:
+        """The rows of a subscription that were not removed."""
+        first = int(np.searchsorted(self._sorted_ids, id))
+        found = []
+        for i in range(first, len(self._sorted_ids)):
+            if self._sorted_ids[i] != id:
+                break
+            row = int(self._sorted_rows[i])
+            if int(self.alive[row // WIDTH]) >> row % WIDTH & 1:
+                found.append(row)
+        return found
 
-    def _cut(
-        self, firsts: Ranks, lasts: Ranks
-    ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
-        """Ranks as codes of 16 bits; what reaches the last rank excludes nothing above."""
-        lows = (firsts >> self._shifts[:, np.newaxis]).astype(np.uint16)
-        highs = (lasts >> self._shifts[:, np.newaxis]).astype(np.uint16)
-        highs[lasts == self._last_ranks()] = CODE_MAX
-        return lows, highs
+    def remove(self, id: int) -> int:
+        """Let a subscription match no more; how many of its rows did until now."""
+        rows = self.live_rows_of(id)
+        for row in rows:
+            self.alive[row // WIDTH] &= ~np.uint64(1 << row % WIDTH)
+        self.live -= len(rows)
+        return len(rows)
 
-    def _last_ranks(self) -> Ranks:
-        """The last rank of each subject, as a column."""
-        return np.array([codes.total - 1 for codes in self._codes], np.uint32).reshape(-1, 1)
+    def live_rows(self) -> npt.NDArray[np.bool_]:
+        """By row, whether it is there and was not removed."""
+        return np.unpackbits(self.alive.view(np.uint8), bitorder="little").view(np.bool_)
 
-    def _checks_of(
-        self, conjunctions: Sequence[Conjunction]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """What the kernel has to look at after the boxes, row by row."""
-        starts = [0]
-        checks: list[int] = []
-        for conjunction in conjunctions:
-            for subject, allowed in conjunction.sets.items():
-                place = self._places.get(subject)
-                if place is None:
-                    continue
-                spans = self._codes[place].spans(allowed)
-                if len(spans) > 1:
-                    checks += [MEMBER, place, len(spans), *(end for span in spans for end in span)]
-                for kind, patterns in ((FITS, allowed.fitting), (MISSES, allowed.missing)):
-                    for pattern in patterns:
-                        checks += [kind, self._patterns[place, pattern], 0]
-            starts.append(len(checks))
-        if not checks:
-            return np.empty(0, np.int64), np.empty(0, np.int32)
-        return np.array(starts, np.int64), np.array(checks, np.int32)
+    def live_ids(self) -> Positions:
+        """The subscriptions of the rows that were not removed."""
+        ids = self.ids[self.live_rows()]
+        return np.where(ids < 0, ~ids, ids)
 
-    # -- changing ----------------------------------------------------------------------
-
-    def remove(self, row: int) -> None:
-        """Let `row` match no more."""
-        place = int(self._places_of_rows[row])
-        self._alive[place // WIDTH] &= ~np.uint64(1 << place % WIDTH)
+    def rows(self) -> Rows:
+        """The rows that were not removed, in the form in which they are merged."""
+        buffer, count = self.buffer, len(self)
+        subjects = section(buffer, layout.SUBJECTS)
+        tests = section(buffer, layout.BOUND_TESTS)
+        bound_starts = section(buffer, layout.BOUND_STARTS).astype(np.int64)
+        limits = section(buffer, layout.BOUND_LIMITS).reshape(-1, 2)
+        if not len(limits):
+            limits = np.broadcast_to((-np.inf, np.inf), (len(tests), 2))
+        values = section(buffer, layout.BOUND_VALUES).reshape(-1, 2)
+        whole = Rows(
+            np.where(self.ids < 0, ~self.ids, self.ids),
+            np.broadcast_to(section(buffer, layout.ACCEPTED), count),
+            self.flags,  # CHECK stays where a tree left something out: harmless, and rare
+            section(buffer, layout.ENTRY_STARTS).astype(np.int64),
+            subjects[section(buffer, layout.ENTRY_SUBJECTS)],
+            section(buffer, layout.ENTRY_FIRSTS),
+            section(buffer, layout.ENTRY_LASTS),
+            bound_starts if len(bound_starts) else np.zeros(count + 1, np.int64),
+            (8 * subjects[tests >> 3] + (tests & 7)).astype(np.int32),
+            np.concatenate([values, limits], axis=1).ravel(),
+            self.strings,
+        )
+        return whole.taken(np.flatnonzero(self.live_rows()))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(
-            value.nbytes for value in self.__dict__.values() if isinstance(value, np.ndarray)
+        """Bytes of the buffer."""
+        return self.buffer.nbytes
+
+    # -- matching ----------------------------------------------------------------------------
+
+    def find(self, batch: Batch, kernel: Kernel, workspace: Workspace) -> Found:
+        """Search the trees; what must be computed is left as a doubt.
+
+        The workspace has taken the batch.
+        """
+        self._write_texts(batch)
+        workspace.make_room(len(self._matter), len(self.alive) + WIDTH)
+        frame = workspace.frame
+        frame[2 * layout.PUBLICATION] = 0
+        frame[2 * layout.ID_COUNT] = frame[2 * layout.DOUBT_COUNT] = 0
+        while True:
+            kernel(self.buffer, frame)
+            if frame[2 * layout.PUBLICATION] == len(batch):
+                break
+            for place in (layout.OUT_IDS, layout.OUT_DOUBTS):
+                workspace.grow(place, 2 * workspace.array(place).size)
+        return Found(
+            workspace.array(layout.OUT_COUNTS)[: len(batch)].copy(),
+            workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].copy(),
+            workspace.array(layout.OUT_DOUBTFUL)[: len(batch)].copy(),
+            workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]].copy(),
         )
 
-    # -- matching ----------------------------------------------------------------------
+    def _write_texts(self, batch: Batch) -> None:
+        """The keys of a batch's strings among this segment's."""
+        for text in batch.texts:
+            batch.raws[text.slot] = raw(self._text_key(text.subject, text.text))
 
-    def match(self, publications: Sequence[Publication]) -> tuple[Rows, Rows]:
-        """(publication, row) pairs; what must be computed is left to the caller."""
-        return self.find(self.encode(publications))
+    def _text_key(self, subject: int, text: str) -> int:
+        local = self._locals[subject] if subject < len(self._locals) else -1
+        if local < 0:
+            return NULL
+        if not self._matter[local]:
+            return CARRIED
+        return FIRST_STRING + bisect_right(self.strings.get(subject, ()), text)
 
-    def encode(self, publications: Sequence[Publication]) -> Encoded:
-        """Publications in this segment's codes."""
-        ranks = np.zeros((len(publications), len(self._subjects)), np.uint32)
-        words = (len(self._patterns) + 63) // 64
-        encoded_texts: list[tuple[int, int]] = []
-        for number, publication in enumerate(publications):
-            for place, subject in enumerate(self._subjects):
-                value = _value(subject, publication)
-                ranks[number, place] = self._codes[place].rank(value)
-                if words and isinstance(value, str):
-                    encoded_texts += [
-                        (number, bit)
-                        for (where, pattern), bit in self._patterns.items()
-                        if where == place and pattern.matches(value)
-                    ]
-        encoded = Encoded(ranks, self._shifts, words)
-        for number, bit in encoded_texts:
-            encoded.fitting[number, bit >> 6] |= np.uint64(1 << (bit & 63))
-        return encoded
+    # -- without kernels ---------------------------------------------------------------------
 
-    def find(self, encoded: Encoded) -> tuple[Rows, Rows]:
-        """The pairs of an encoded batch."""
-        first = 0
-        room = _PAIRS_AT_FIRST
-        found: list[tuple[Rows, Rows]] = [(np.empty(0, np.int32), np.empty(0, np.int32))]
-        while first < len(encoded.codes):
-            publications, rows = np.empty(room, np.int32), np.empty(room, np.int32)
-            count, following = find(
-                self._starts,
-                self._keys,
-                self._columns,
-                self._full,
-                self._levels,
-                self._alive,
-                self._rows,
-                self._check_starts,
-                self._checks,
-                encoded.codes,
-                encoded.ranks,
-                encoded.fitting,
-                first,
-                publications,
-                rows,
-            )
-            found.append((publications[:count], rows[:count]))
-            room *= 2
-            first = following
-        if len(found) == 2:
-            return found[1]
-        return (
-            np.concatenate([publications for publications, _ in found]),
-            np.concatenate([rows for _, rows in found]),
+    def scan(self, batch: Batch) -> Found:
+        """The same as `find`, by looking at every row with NumPy."""
+        self._write_texts(batch)
+        found = [self._scan_one(batch, publication) for publication in range(len(batch))]
+        return Found(
+            np.array([len(ids) for ids, _ in found], np.int32),
+            np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in found)]),
+            np.array([len(doubts) for _, doubts in found], np.int32),
+            np.concatenate([np.empty(0, np.int32), *(doubts for _, doubts in found)]),
         )
 
+    def _scan_one(self, batch: Batch, publication: int) -> tuple[Positions, Integers]:
+        keys = self._keys(batch, publication)
+        at = float(batch.at[publication])
+        alive = self.live_rows().copy()
+        accepted = np.broadcast_to(section(self.buffer, layout.ACCEPTED), len(self))
+        alive &= accepted <= at
+        self._exclude_by_entries(alive, keys)
+        must_compute = (self.flags & COMPUTE) != 0
+        t = at - accepted
+        if batch.rounded[publication]:
+            must_compute |= (self.flags & MOVING) != 0
+        elif self.has_moving:
+            too_late = must_compute & (t > layout.T_MAX)
+            kept = alive & too_late
+            self._exclude_by_bounds(alive, keys, t)
+            alive |= kept
+        return self.ids[alive & ~must_compute], np.flatnonzero(alive & must_compute).astype(
+            np.int32
+        )
 
-def _value(subject: ValueNode, publication: Publication) -> object:
-    if isinstance(subject, Attribute):
-        return look_up(publication, subject.path)
-    return value_of(subject, publication, 0.0, NO_STATE)
+    def _keys(self, batch: Batch, publication: int) -> Keys:
+        """By subject of this segment, the key that a publication has."""
+        keys = np.zeros(len(self._matter), np.uint64)
+        slots = slice(batch.starts[publication], batch.starts[publication + 1])
+        subjects, raws = batch.subjects[slots], batch.raws[slots]
+        known = subjects < len(self._locals)
+        here = self._locals[subjects[known]]
+        sign = np.uint64(1 << 63)
+        raws = np.where(raws == sign, np.uint64(0), raws)[known]
+        made = np.where(raws & sign, ~raws, raws | sign)
+        keys[here[here >= 0]] = made[here >= 0]
+        return keys
 
+    def _exclude_by_entries(self, alive: npt.NDArray[np.bool_], keys: Keys) -> None:
+        subjects = section(self.buffer, layout.ENTRY_SUBJECTS)
+        if not len(subjects):
+            return
+        counts = np.diff(section(self.buffer, layout.ENTRY_STARTS))
+        rows = np.repeat(np.arange(len(self)), counts)
+        seen = keys[subjects]
+        firsts = section(self.buffer, layout.ENTRY_FIRSTS)
+        inside = (firsts <= seen) & (seen <= section(self.buffer, layout.ENTRY_LASTS))
+        begins = np.flatnonzero(
+            np.diff(rows, prepend=-1).astype(np.bool_) | np.diff(subjects, prepend=-1).astype(bool)
+        )
+        alive[rows[begins][~np.logical_or.reduceat(inside, begins)]] = False
 
-def _subjects_of(conjunctions: Sequence[Conjunction]) -> list[ValueNode]:
-    found = {subject: None for c in conjunctions for subject in c.sets if is_shared(subject)}
-    return list(found)
-
-
-def _codes_of(subjects: list[ValueNode], conjunctions: Sequence[Conjunction]) -> list[SubjectCodes]:
-    bounds: Mapping[ValueNode, tuple[set[int | float], set[str]]] = {
-        subject: (set(), set()) for subject in subjects
-    }
-    for conjunction in conjunctions:
-        for subject, allowed in conjunction.sets.items():
-            if subject in bounds:
-                numbers, strings = bounds_of(allowed)
-                bounds[subject][0].update(numbers)
-                bounds[subject][1].update(strings)
-    return [SubjectCodes(*bounds[subject]) for subject in subjects]
-
-
-def _patterns_of(
-    places: Mapping[ValueNode, int], conjunctions: Sequence[Conjunction]
-) -> dict[tuple[int, Pattern], int]:
-    """A number for every pattern that is asked of a subject."""
-    found = {
-        (places[subject], pattern): None
-        for conjunction in conjunctions
-        for subject, allowed in conjunction.sets.items()
-        if subject in places
-        for pattern in (*allowed.fitting, *allowed.missing)
-    }
-    return {pattern: number for number, pattern in enumerate(found)}
-
-
-def _packed_levels(
-    lows: npt.NDArray[np.uint16], highs: npt.NDArray[np.uint16]
-) -> tuple[npt.NDArray[np.int64], ...]:
-    """Every level of the tree, leaves first, in one set of arrays."""
-    levels, starts, keys, columns = [0], [np.zeros(1, np.int64)], [], []
-    while True:
-        level_starts, level_keys, level_columns = _packed(lows, highs)
-        starts.append(level_starts[1:] + starts[-1][-1])
-        keys.append(level_keys)
-        columns.append(level_columns)
-        levels.append(levels[-1] + lows.shape[1] // WIDTH)
-        if lows.shape[1] == WIDTH:
-            break
-        groups = (lows.shape[0], lows.shape[1] // WIDTH, WIDTH)
-        lows = _padded(lows.reshape(groups).min(axis=2), CODE_MAX)
-        highs = _padded(highs.reshape(groups).max(axis=2), 0)
-    return (
-        np.array(levels, np.int64),
-        np.concatenate(starts),
-        np.concatenate(keys),
-        np.concatenate(columns),
-    )
-
-
-def _packed(
-    lows: npt.NDArray[np.uint16], highs: npt.NDArray[np.uint16]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
-    """One level: counted first, then written."""
-    starts = np.empty(lows.shape[1] // WIDTH + 1, np.int64)
-    nothing = np.empty(0, np.uint16)
-    count = pack(lows, highs, starts, nothing, nothing)
-    keys, columns = np.empty(count, np.uint16), np.empty(count * WIDTH, np.uint16)
-    pack(lows, highs, starts, keys, columns)
-    return starts, keys, columns
+    def _exclude_by_bounds(
+        self, alive: npt.NDArray[np.bool_], keys: Keys, t: npt.NDArray[np.float64]
+    ) -> None:
+        tests = section(self.buffer, layout.BOUND_TESTS)
+        values = section(self.buffer, layout.BOUND_VALUES).reshape(-1, 2)
+        limits = section(self.buffer, layout.BOUND_LIMITS).reshape(-1, 2)
+        rows = np.repeat(np.arange(len(self)), np.diff(section(self.buffer, layout.BOUND_STARTS)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = np.clip(t[rows], limits[:, 0], limits[:, 1]) if len(limits) else t[rows]
+            bounds = values[:, 0] + values[:, 1] * moved
+        seen = _numbers(keys[tests >> 3])
+        comparators = tests & 7
+        holds = np.select(
+            [comparators == comparator for comparator in range(5)],
+            [seen >= bounds, seen > bounds, seen <= bounds, seen < bounds, seen == bounds],
+        ) & np.isfinite(bounds)
+        alive[rows[~holds]] = False
 
 
-def _padded(table: npt.NDArray[_Kind], filling: int) -> npt.NDArray[_Kind]:
-    """`table` with columns added until their number is a multiple of 64."""
-    missing = -table.shape[1] % WIDTH
-    padded = np.pad(table, ((0, 0), (0, missing)), constant_values=filling)
-    return np.ascontiguousarray(padded)  # np.pad keeps the order of what it was given
-
-
-def _blocks_of_ones(count: int) -> npt.NDArray[np.uint64]:
-    bits = np.zeros(-(-max(count, 1) // WIDTH) * WIDTH, np.uint8)
-    bits[:count] = 1
-    return np.packbits(bits, bitorder="little").view(np.uint64)
+def _numbers(keys: Keys) -> npt.NDArray[np.float64]:
+    """The floats of keys; NaN for what is no number."""
+    sign = np.uint64(1 << 63)
+    found = np.where(keys & sign, keys ^ sign, ~keys).view(np.float64)
+    is_number = (keys >= np.uint64(1 << 52)) & (keys < np.uint64(FIRST_STRING))
+    return np.where(is_number, found, np.nan)

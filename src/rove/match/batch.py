@@ -1,0 +1,65 @@
+"""A batch of publications as flat arrays, ready for any segment.
+
+A *slot* is one subject of one publication: its number and the bits of its value. Numbers go in
+as they are; the facts (null, TRUE, FALSE, carried) as bit patterns of NaNs, so that one rule in
+the kernel makes keys of all of them (see `rove.match.keys`). Strings are ranked differently in
+every segment, so each segment writes the keys of a batch's texts itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rove.match.keys import CARRIED, FALSE, LAST, TRUE, Keys
+from rove.match.rows import Floats, Integers, Positions
+
+_SIGN: Final = 1 << 63
+
+
+class Text(msgspec.Struct, frozen=True, gc=False):
+    """A string in a slot."""
+
+    slot: int
+    subject: int
+    text: str
+
+
+class Batch(msgspec.Struct, frozen=True, eq=False):
+    """Publications, when they appear, and their slots."""
+
+    publications: Sequence[Mapping[str, object]]
+    """As they came, for what must be computed; empty if they came as columns."""
+    at: Floats
+    starts: Positions
+    """The slots of publication p are those from starts[p] to starts[p + 1]."""
+    subjects: Integers
+    raws: Keys
+    rounded: npt.NDArray[np.uint8]
+    """By publication, 1 if it has an integer that no float can hold."""
+    texts: Sequence[Text] = ()
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+def raw(key: int) -> int:
+    """The bits of a slot that give this key."""
+    return key ^ _SIGN if key & _SIGN else key ^ LAST
+
+
+def _as_float(bits: int) -> float:
+    (found,) = struct.unpack("<d", bits.to_bytes(8, "little"))
+    return float(found)
+
+
+RAW_FALSE, RAW_TRUE, RAW_CARRIED = (_as_float(raw(key)) for key in (FALSE, TRUE, CARRIED))
+"""As floats, so that they can stand in one list with numbers. (All are quiet NaNs, whose bits
+survive being copied.)"""
+RAW_TEXT: Final = 0.0
+"""What stands in the slot of a string until a segment writes its key."""

@@ -1,0 +1,406 @@
+"""The index: conjunctions come and go, batches of publications come in, matches come out.
+
+Rows live in *segments*, which never change but for bits that mark removed rows. New rows wait in
+a short list and are computed one by one; when there are enough of them they become a segment, and
+when there are several segments of like size they become one, as in a log-structured store. So a
+row is moved a handful of times in its life, and a publication looks into a handful of trees.
+
+Small segments are merged on the way, in a few milliseconds. Merging a million rows takes seconds,
+so it is not: `merge_due` says what is worth merging, `Merge.run` does it (anywhere, also in
+another thread), `install` takes the result over, together with whatever was removed meanwhile.
+Segments with moving bounds are due again before their horizon ends.
+
+Conditions on `me.` become plain ones for as long as the state stays, so a change of state moves a
+subscription by removing and adding its rows. Nothing is kept of a plain subscription but its rows:
+some 50 bytes, and 20 for every predicate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rove.lang.moment import at_moment, is_fixed
+from rove.lang.normal import Conjunction
+from rove.lang.tree import Me, walk
+from rove.match import layout
+from rove.match.batch import Batch
+from rove.match.building import built
+from rove.match.compiling import rows_of
+from rove.match.designs import Pairs
+from rove.match.engine import kernel, warm_up
+from rove.match.layout import COMPUTE
+from rove.match.programs import compiled_conjunction
+from rove.match.rows import Floats, Integers, Positions, Row, Rows, from_boxes, from_rows, merged
+from rove.match.segment import Found, Kernel, Segment, Workspace
+from rove.match.subjects import Subjects
+
+FRESH_MAX: Final = 128
+"""Rows that wait before they become a segment of their own."""
+MERGE_WIDTH: Final = 8
+"""Segments of one level that are merged into one of the next."""
+MERGED_AT_ONCE_MAX: Final = 2_000
+"""Rows whose merging takes so little that it is done on the way."""
+_FRESH_TRIED_MAX: Final = 512
+"""Waiting rows times publications that are computed rather than made a segment first."""
+_REFRESH_AT: Final = 0.5
+"""After which part of its horizon a segment with moving bounds is built again."""
+
+Publication = Mapping[str, object]
+State = Mapping[str, object]
+
+
+class _Kept(msgspec.Struct):
+    """What must be remembered of a subscription that is more than its rows."""
+
+    conjunctions: tuple[Conjunction, ...]
+    accepted_at: float
+    me: State
+    follows: bool
+    tests: list[Callable[[Publication, float, State], bool]] | None = None
+
+    def holds(self, publication: Publication, at: float) -> bool:
+        if at < self.accepted_at:
+            return False
+        if self.tests is None:
+            self.tests = [compiled_conjunction(one) for one in self.conjunctions]
+        t = at - self.accepted_at
+        return any(bool(test(publication, t, self.me)) for test in self.tests)
+
+
+class Merge:
+    """Work that can be done elsewhere: several segments into one, for the time to come."""
+
+    def __init__(self, index: Index, segments: list[Segment]) -> None:
+        self.index = index
+        self.segments = segments
+        self.removed: list[int] = []
+        """Subscriptions that were removed while the merge ran."""
+        self._now = index.now
+        self.result: Segment | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(segment.live for segment in self.segments)
+
+    def run(self) -> Merge:
+        """Build the new segment; touches nothing that the index changes."""
+        rows = merged([segment.rows() for segment in self.segments])
+        if len(rows):
+            self.result = Segment(
+                built(rows, self._now, indexed=kernel() is not None), rows.strings
+            )
+        return self
+
+
+class Index:
+    """Decides which subscriptions a publication matches, by their conjunctions."""
+
+    def __init__(self, subjects: Subjects | None = None, *, compiled: bool = True) -> None:
+        """With `compiled`, wait for the kernels; without, use them as soon as they are there."""
+        if compiled:
+            warm_up()
+        self.subjects = Subjects() if subjects is None else subjects
+        self.now = -math.inf
+        """The latest time that was matched at."""
+        self._segments: list[Segment] = []
+        self._fresh: dict[int, list[Row]] = {}
+        self._fresh_kept: dict[int, _Kept] = {}
+        self._fresh_rows = 0
+        self._kept: dict[int, _Kept] = {}
+        self._ids: set[int] | None = set()
+        self._merge: Merge | None = None
+        self._workspaces: list[Workspace] = []
+
+    # -- what is there -----------------------------------------------------------------------
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._known_ids()
+
+    def __len__(self) -> int:
+        return len(self._known_ids())
+
+    def _known_ids(self) -> set[int]:
+        """After loading, they are put together when somebody first asks."""
+        if self._ids is None:
+            self._ids = set(self._fresh) | set(self._kept)
+            for segment in self._segments:
+                self._ids.update(segment.live_ids().tolist())
+        return self._ids
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self._segments
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.nbytes for segment in self._segments)
+
+    # -- changing ----------------------------------------------------------------------------
+
+    def add(
+        self,
+        id: int,
+        conjunctions: Sequence[Conjunction],
+        accepted_at: float = 0.0,
+        me: State | None = None,
+    ) -> None:
+        """Add the conjunctions of a subscription; one of them holding is a match.
+
+        The id must be 0 or more and not in use.
+        """
+        if id < 0 or id in self._known_ids():
+            raise ValueError(f"{id} is no free id")
+        follows = any(_follows(conjunction) for conjunction in conjunctions)
+        kept = _Kept(tuple(conjunctions), accepted_at, me or {}, follows)
+        rows = self._compiled(id, kept)
+        if follows or any(row.flags & COMPUTE for row in rows):
+            self._kept[id] = kept
+        self._known_ids().add(id)
+        self._wait(id, rows, kept)
+
+    def _compiled(self, id: int, kept: _Kept) -> list[Row]:
+        conjunctions: Iterable[Conjunction] = kept.conjunctions
+        if kept.follows:
+            known = (at_moment(one, None, kept.me) for one in kept.conjunctions)
+            conjunctions = [one for one in known if one is not None]
+        return rows_of(id, list(conjunctions), kept.accepted_at, self.subjects)
+
+    def _wait(self, id: int, rows: list[Row], kept: _Kept) -> None:
+        self._fresh[id] = rows
+        self._fresh_kept[id] = kept
+        self._fresh_rows += len(rows)
+        if self._fresh_rows >= FRESH_MAX:
+            self.settle_fresh()
+
+    def add_boxes(
+        self,
+        ids: Positions,
+        attributes: Sequence[str],
+        lows: Floats,
+        highs: Floats,
+        speeds: Floats | None = None,
+    ) -> None:
+        """Add many subscriptions at once that are a box each (see `rove.match.rows.from_boxes`)."""
+        numbers = [self.subjects.attribute(name) for name in attributes]
+        rows = from_boxes(ids, numbers, lows, highs, speeds)
+        self._known_ids().update(ids.tolist())
+        self._segments.append(self._segment(rows))
+
+    def remove(self, id: int) -> None:
+        """Remove a subscription; KeyError if there is none of that id."""
+        self._known_ids().remove(id)
+        self._kept.pop(id, None)
+        self._remove_rows(id)
+
+    def _remove_rows(self, id: int) -> None:
+        waiting = self._fresh.pop(id, None)
+        if waiting is not None:
+            del self._fresh_kept[id]
+            self._fresh_rows -= len(waiting)
+            return
+        for segment in self._segments:
+            segment.remove(id)
+        if self._merge is not None:
+            self._merge.removed.append(id)
+
+    def set_state(self, id: int, me: State) -> None:
+        """Give a subscription another state; only one that uses `me.` needs it."""
+        kept = self._kept.get(id)
+        if kept is None or not kept.follows:
+            if id not in self._known_ids():
+                raise KeyError(id)
+            return
+        kept = msgspec.structs.replace(kept, me=me)
+        rows = self._compiled(id, kept)
+        self._remove_rows(id)
+        self._kept[id] = kept
+        self._wait(id, rows, kept)
+
+    # -- segments ----------------------------------------------------------------------------
+
+    def _segment(self, rows: Rows) -> Segment:
+        return Segment(built(rows, self.now, indexed=kernel() is not None), rows.strings)
+
+    def settle_fresh(self) -> None:
+        """Make a segment of the rows that wait, and merge small ones."""
+        rows = [row for rows in self._fresh.values() for row in rows]
+        self._fresh, self._fresh_kept, self._fresh_rows = {}, {}, 0
+        if not rows:
+            return
+        self._segments.append(self._segment(from_rows(rows)))
+        while (due := self._due()) is not None and due.size <= MERGED_AT_ONCE_MAX:
+            self._replace(due.run())
+
+    def merge_due(self) -> Merge | None:
+        """The next merge that is worth its while, if any; only one runs at a time."""
+        if self._merge is not None:
+            return None
+        self._merge = self._due()
+        return self._merge
+
+    def install(self, merge: Merge) -> None:
+        """Take over a finished merge; what was removed while it ran stays removed."""
+        self._merge = None
+        self._replace(merge)
+
+    def merge_all(self) -> None:
+        """Run every merge that is due, here and now."""
+        self.settle_fresh()
+        while (due := self.merge_due()) is not None:
+            self.install(due.run())
+
+    def compact(self) -> None:
+        """Make one segment of all, here and now."""
+        self.settle_fresh()
+        if len(self._segments) > 1 and self._merge is None:
+            self._replace(Merge(self, self._segments).run())
+
+    def _replace(self, merge: Merge) -> None:
+        gone = set(map(id, merge.segments))
+        self._segments = [segment for segment in self._segments if id(segment) not in gone]
+        if merge.result is not None:
+            for subscription in merge.removed:
+                merge.result.remove(subscription)
+            self._segments.append(merge.result)
+
+    def _due(self) -> Merge | None:
+        """What should be merged, of the segments that no merge is running for."""
+        busy = set(map(id, self._merge.segments)) if self._merge is not None else set()
+        free = [segment for segment in self._segments if id(segment) not in busy]
+        for segment in free:
+            if self._is_stale(segment) or (kernel() is not None and not segment.is_indexed):
+                return Merge(self, [segment])
+        by_level: dict[int, list[Segment]] = {}
+        for segment in free:
+            by_level.setdefault(_level(segment.live), []).append(segment)
+        for _, segments in sorted(by_level.items()):
+            if len(segments) >= MERGE_WIDTH:
+                return Merge(self, segments)
+        return None
+
+    def _is_stale(self, segment: Segment) -> bool:
+        """True if most rows are gone, or most of the horizon is over."""
+        if 2 * segment.live < len(segment) - layout.WIDTH:
+            return True
+        length_s = segment.ends_at - segment.begins_at
+        return length_s < math.inf and self.now > segment.begins_at + _REFRESH_AT * length_s
+
+    # -- matching ----------------------------------------------------------------------------
+
+    def match(
+        self, publications: Sequence[Publication], at: Sequence[float] | None = None
+    ) -> Pairs:
+        """Who is interested in each of `publications`, which appear at the times `at`.
+
+        Without times, all appear at 0. Publications hold what `rove.lang.values.admit` admits.
+        """
+        times = [0.0] * len(publications) if at is None else at
+        return self.match_batch(self.subjects.batch(publications, times))
+
+    def match_columns(self, names: Sequence[str], values: Floats, at: Floats) -> Pairs:
+        """The same for publications that come as numbers, a line each; NaN is a missing value.
+
+        Only for subscriptions whose boxes say everything.
+        """
+        return self.match_batch(self.subjects.columns(names, values, at))
+
+    def match_batch(self, batch: Batch) -> Pairs:
+        """Who is interested in the publications of a batch."""
+        if len(batch):
+            self.now = max(self.now, float(batch.at.max()))
+        if len(self._fresh) * len(batch) > _FRESH_TRIED_MAX or not len(batch.publications):
+            self.settle_fresh()
+        compiled = kernel()
+        workspace = self._workspaces.pop() if self._workspaces else Workspace()
+        workspace.take(batch)
+        parts = [self._searched(segment, batch, compiled, workspace) for segment in self._segments]
+        self._workspaces.append(workspace)
+        if self._fresh_kept:
+            parts.append(self._tried(batch))
+        return _together(parts)
+
+    def _searched(
+        self, segment: Segment, batch: Batch, compiled: Kernel | None, workspace: Workspace
+    ) -> Pairs:
+        if compiled is None or not segment.is_indexed:
+            found = segment.scan(batch)
+        else:
+            found = segment.find(batch, compiled, workspace)
+        publications = np.repeat(np.arange(len(batch), dtype=np.int32), found.counts)
+        if not len(found.doubts):
+            return Pairs(publications, found.ids)
+        return _together([Pairs(publications, found.ids), self._computed(segment, found, batch)])
+
+    def _computed(self, segment: Segment, found: Found, batch: Batch) -> Pairs:
+        """Those of the doubtful rows whose subscription holds."""
+        publications = np.repeat(np.arange(len(batch), dtype=np.int32), found.doubtful)
+        ids = segment.ids[found.doubts]
+        kept = np.array(
+            [
+                self._kept_of(id).holds(batch.publications[number], float(batch.at[number]))
+                for number, id in zip(publications.tolist(), ids.tolist(), strict=True)
+            ],
+            np.bool_,
+        )
+        return Pairs(publications[kept], ids[kept])
+
+    def _kept_of(self, id: int) -> _Kept:
+        return self._kept[~id if id < 0 else id]
+
+    def _tried(self, batch: Batch) -> Pairs:
+        """The subscriptions that wait, one by one."""
+        pairs = [
+            (number, id)
+            for number, publication in enumerate(batch.publications)
+            for id, kept in self._fresh_kept.items()
+            if kept.holds(publication, float(batch.at[number]))
+        ]
+        return Pairs(
+            np.array([number for number, _ in pairs], np.int32),
+            np.array([id for _, id in pairs], np.int64),
+        )
+
+
+def _follows(conjunction: Conjunction) -> bool:
+    return not is_fixed(conjunction) and any(
+        type(part) is Me for node in (*conjunction.sets, *conjunction.atoms) for part in walk(node)
+    )
+
+
+def _level(rows: int) -> int:
+    """Segments of one level hold up to MERGE_WIDTH times as many rows as those below."""
+    level = 0
+    while rows > FRESH_MAX * MERGE_WIDTH**level * 2:
+        level += 1
+    return level
+
+
+def _together(parts: Sequence[Pairs]) -> Pairs:
+    """Parts as one, grouped by publication; what several rows found is there once."""
+    parts = [part for part in parts if len(part.publications)]
+    if not parts:
+        return Pairs(np.empty(0, np.int32), np.empty(0, np.int64))
+    publications, ids = parts[0]
+    if len(parts) > 1:
+        publications = np.concatenate([part.publications for part in parts])
+        ids = np.concatenate([part.subscriptions for part in parts])
+        order = np.argsort(publications, kind="stable")
+        publications, ids = publications[order], ids[order]
+    several = ids < 0
+    return _once(publications, ids, several) if several.any() else Pairs(publications, ids)
+
+
+def _once(publications: Integers, ids: Positions, several: npt.NDArray[np.bool_]) -> Pairs:
+    """Subscriptions that were found through several rows (~id), each once."""
+    found = np.unique(np.stack([publications[several], ~ids[several]]), axis=1)
+    publications = np.concatenate([publications[~several], found[0].astype(np.int32)])
+    ids = np.concatenate([ids[~several], found[1]])
+    order = np.argsort(publications, kind="stable")
+    return Pairs(publications[order], ids[order])

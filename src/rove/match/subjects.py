@@ -1,0 +1,218 @@
+"""Subjects: what rows ask of publications, by number, and how a publication gives it.
+
+A subject is an attribute, `lower` of one, or whether a string fits a pattern. All but the first
+are computed once for a publication, however many subscriptions ask. A pattern's subject is TRUE
+where the string fits and absent elsewhere; so of a hundred thousand patterns a publication has
+only those that fit (`rove.match.texts` finds them in one pass over the string).
+
+Other values, such as the distance to one subscriber's home, differ in every subscription: they
+are no subjects, and are computed for the rows that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from rove.lang.patterns import Pattern
+from rove.lang.tree import Attribute, Call, ValueNode
+from rove.lang.values import Path, comparable
+from rove.match.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Text
+from rove.match.keys import floor_float
+from rove.match.rows import Floats
+from rove.match.texts import PatternSet
+
+_EXACT_MAX: Final = 2**53
+
+
+def is_subject(node: ValueNode) -> bool:
+    """True for what is worth a number: attributes, and `lower` of them."""
+    return type(node) is Attribute or (
+        type(node) is Call and node.name == "lower" and type(node.arguments[0]) is Attribute
+    )
+
+
+class _Source:
+    """Where a value comes from, and what is made of it."""
+
+    __slots__ = ("lowered", "number", "pattern_numbers", "patterns", "rest")
+
+    def __init__(self, rest: Path, number: int) -> None:
+        self.rest = rest
+        """The path below the publication's own attribute."""
+        self.number = number
+        """-1 as long as nobody asks for the value itself."""
+        self.patterns: PatternSet | None = None
+        self.pattern_numbers: dict[int, int] = {}
+        """The subject of each pattern, by its number in `patterns`."""
+        self.lowered: _Source | None = None
+
+
+class Subjects:
+    """Numbers for subjects, and publications as batches of slots."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._sources: dict[str, list[_Source]] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, subject: ValueNode) -> int:
+        """The number of an attribute or of `lower` of one."""
+        found = self._numbers.get(subject)
+        if found is None:
+            source = self._source(subject)
+            found = source.number = self._new(subject)
+        return found
+
+    def attribute(self, name: str) -> int:
+        """The number of a publication's own attribute."""
+        return self.number(Attribute((name,)))
+
+    def pattern(self, subject: ValueNode, pattern: Pattern) -> int:
+        """The number of the question whether `subject` fits a pattern."""
+        found = self._numbers.get((subject, pattern))
+        if found is None:
+            source = self._source(subject)
+            if source.patterns is None:
+                source.patterns = PatternSet()
+            found = self._new((subject, pattern))
+            source.pattern_numbers[source.patterns.add(pattern)] = found
+        return found
+
+    def _new(self, subject: object) -> int:
+        number = self._numbers[subject] = len(self._numbers)
+        return number
+
+    def _source(self, subject: ValueNode) -> _Source:
+        if type(subject) is Call:
+            (inner,) = subject.arguments
+            source = self._source(inner)
+            if source.lowered is None:
+                source.lowered = _Source((), -1)
+            return source.lowered
+        assert type(subject) is Attribute
+        name, *rest = subject.path
+        sources = self._sources.setdefault(name, [])
+        for source in sources:
+            if source.rest == tuple(rest):
+                return source
+        sources.append(_Source(tuple(rest), -1))
+        return sources[-1]
+
+    # -- publications ------------------------------------------------------------------------
+
+    def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Batch:
+        """Publications that appear at the times `at`."""
+        slots = _Slots()
+        starts = [0]
+        rounded = []
+        for publication in publications:
+            slots.rounded = 0
+            self._take(publication, slots)
+            starts.append(len(slots.subjects))
+            rounded.append(slots.rounded)
+        return Batch(
+            publications,
+            np.array(at, np.float64),
+            np.array(starts, np.int64),
+            np.array(slots.subjects, np.int32),
+            np.array(slots.values, np.float64).view(np.uint64),
+            np.array(rounded, np.uint8),
+            slots.texts,
+        )
+
+    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> Batch:
+        """Publications that come as numbers, a line each, a column for each attribute.
+
+        NaN stands for a missing value. What must be computed needs publications, so this is for
+        subscriptions that are decided by their boxes.
+        """
+        numbers = np.array([self.attribute(name) for name in names], np.int32)
+        present = ~np.isnan(values)
+        _, column = np.nonzero(present)
+        return Batch(
+            (),
+            at,
+            np.concatenate([[0], np.cumsum(present.sum(axis=1))]),
+            numbers[column],
+            np.ascontiguousarray(values[present]).view(np.uint64),
+            np.zeros(len(values), np.uint8),
+        )
+
+    def _take(self, publication: Mapping[str, object], slots: _Slots) -> None:
+        """The slots of one publication; the commonest case is written out."""
+        sources = self._sources
+        for name, value in publication.items():
+            found = sources.get(name)
+            if found is None:
+                continue
+            source = found[0]
+            if type(value) is float and len(found) == 1 and not source.rest:
+                if source.number >= 0:
+                    slots.subjects.append(source.number)
+                    slots.values.append(value)
+                continue
+            for source in found:
+                _put(source, _inside(value, source.rest), slots)
+
+
+class _Slots:
+    """Slots as they are filled."""
+
+    __slots__ = ("rounded", "subjects", "texts", "values")
+
+    def __init__(self) -> None:
+        self.subjects: list[int] = []
+        self.values: list[float] = []
+        self.texts: list[Text] = []
+        self.rounded = 0
+
+    def add(self, subject: int, value: float) -> None:
+        if subject >= 0:
+            self.subjects.append(subject)
+            self.values.append(value)
+
+
+def _inside(value: object, rest: Path) -> object:
+    for name in rest:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return comparable(value)
+
+
+def _put(source: _Source, value: object, slots: _Slots) -> None:
+    """The slots of one value: itself, the patterns that it fits, what `lower` makes of it."""
+    kind = type(value)
+    if value is None:
+        return
+    if kind is str:
+        _put_text(source, value, slots)  # type: ignore[arg-type]
+    elif kind is float:
+        slots.add(source.number, value)  # type: ignore[arg-type]
+    elif kind is int:
+        number: int = value  # type: ignore[assignment]
+        if not -_EXACT_MAX <= number <= _EXACT_MAX and float(number) != number:
+            slots.rounded = 1
+            slots.add(source.number, floor_float(number))
+        else:
+            slots.add(source.number, float(number))
+    elif kind is bool:
+        slots.add(source.number, RAW_TRUE if value else RAW_FALSE)
+    else:
+        slots.add(source.number, RAW_CARRIED)
+
+
+def _put_text(source: _Source, text: str, slots: _Slots) -> None:
+    if source.number >= 0:
+        slots.texts.append(Text(len(slots.subjects), source.number, text))
+        slots.add(source.number, RAW_TEXT)
+    if source.patterns is not None:
+        for pattern in source.patterns.fitting(text):
+            slots.add(source.pattern_numbers[int(pattern)], RAW_TRUE)
+    if source.lowered is not None:
+        _put_text(source.lowered, text.lower(), slots)
