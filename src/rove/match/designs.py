@@ -12,7 +12,7 @@ subscription, each with its own data structures:
 All of them stand on an index for plain conjunctions, handed in as a factory, and on one split
 of a conjunction: what never changes, and what does. The split costs one walk over the tree when
 a subscription is added. A version (the split at one moment) costs one evaluation per bound and
-is exactly what the oracle would compute: constants are folded by the oracle's own arithmetic.
+is exactly what the oracle would compute, to the last bit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, Protocol, Self, TypeAlias, cast
 
 import msgspec
@@ -29,10 +30,16 @@ import numpy.typing as npt
 from rove.lang.errors import LanguageError, TextError
 from rove.lang.moment import at_moment
 from rove.lang.normal import Conjunction, NormalForm, comparison_set, holds, meet
-from rove.lang.oracle import Publication, State, value_of
+from rove.lang.oracle import Publication, State
 from rove.lang.sets import EMPTY, ValueSet, intersection
-from rove.lang.tree import Attribute, Comparison, Me, Node, Time, ValueNode, walk
-from rove.lang.values import Known, Path, look_up
+from rove.lang.tree import Attribute, Comparator, Comparison, Me, Node, Time, ValueNode, walk
+from rove.lang.values import Path, look_up
+from rove.match.programs import (
+    TruthProgram,
+    ValueProgram,
+    compiled_conjunction,
+    compiled_value,
+)
 
 # -- options ------------------------------------------------------------------------------
 
@@ -251,11 +258,18 @@ class Design(Protocol):
 
 ALWAYS: Final = Conjunction()
 """The conjunction of nothing, which everything matches."""
+_NOTHING: Final[Publication] = {}
+"""The publication for values in which no attribute occurs."""
 
 
-class Split(msgspec.Struct, frozen=True):
-    """A conjunction in two: what never changes, and what depends on `t` or `me.`."""
+class Split(msgspec.Struct, frozen=True, dict=True):
+    """A conjunction in two: what never changes, and what depends on `t` or `me.`.
 
+    What is evaluated again and again is compiled when it is needed first: that costs twice as
+    much as one evaluation of the tree, and not every design evaluates every part.
+    """
+
+    whole: Conjunction
     fixed: Conjunction
     evolving: Conjunction
     bounds: tuple[Comparison, ...]
@@ -267,16 +281,31 @@ class Split(msgspec.Struct, frozen=True):
     uses_time: bool
     """False if nothing but `me.` moves it."""
 
+    @cached_property
+    def whole_holds(self) -> TruthProgram:
+        """Says whether the whole conjunction holds for (publication, t, me)."""
+        return compiled_conjunction(self.whole)
+
+    @cached_property
+    def evolving_holds(self) -> TruthProgram:
+        """Says whether the evolving part holds for (publication, t, me)."""
+        return compiled_conjunction(self.evolving)
+
+    @cached_property
+    def _values(self) -> list[tuple[ValueNode, Comparator, ValueProgram]]:
+        """Each bound, with what computes its right side."""
+        return [(one.left, one.comparator, compiled_value(one.right)) for one in self.bounds]
+
     def at(self, t: float, me: State) -> Conjunction | None:
         """The plain conjunction that this is at a moment; None if it cannot hold then."""
         sets = dict(self.fixed.sets)
-        for bound in self.bounds:
-            value = _value(bound.right, t, me)
-            if value is None or (type(value) is bool and bound.comparator not in ("=", "!=")):
+        for subject, comparator, compute in self._values:
+            value = compute(_NOTHING, t, me)
+            if value is None or (type(value) is bool and comparator not in ("=", "!=")):
                 return None
-            allowed = comparison_set(bound.comparator, value)
-            before = sets.get(bound.left)
-            sets[bound.left] = both = allowed if before is None else intersection(before, allowed)
+            allowed = comparison_set(comparator, value)
+            before = sets.get(subject)
+            sets[subject] = both = allowed if before is None else intersection(before, allowed)
             if both == EMPTY:
                 return None
         found = Conjunction(sets, self.fixed.atoms)
@@ -324,6 +353,7 @@ def split(conjunction: Conjunction) -> Split:
             seen += (left, right)
     fixed_sets = {s: a for s, a in conjunction.sets.items() if s not in evolving_sets}
     return Split(
+        whole=conjunction,
         fixed=Conjunction(fixed_sets, conjunction.atoms - bounds - others),
         evolving=Conjunction(evolving_sets, frozenset(bounds | others)),
         bounds=tuple(bounds),
@@ -333,23 +363,10 @@ def split(conjunction: Conjunction) -> Split:
     )
 
 
-def _value(node: ValueNode, t: float, me: State) -> Known:
-    """The value of a node without attributes: the one place where bounds are computed."""
-    return value_of(node, {}, t, me)
-
-
-def conjunction_holds(
-    conjunction: Conjunction, publication: Publication, t: float, me: State
-) -> bool:
-    """True if a publication matches a conjunction: the one place where that is computed."""
-    return holds(NormalForm((conjunction,)), publication, t, me)
-
-
 class Evolving(msgspec.Struct):
     """One subscription, split, with all that says what it means at a moment."""
 
     id: int
-    conjunctions: tuple[Conjunction, ...]
     accepted_at: float
     me: dict[str, object]
     option: float | None
@@ -367,10 +384,9 @@ class Evolving(msgspec.Struct):
         option: float | None,
     ) -> Evolving:
         """Split a subscription."""
-        conjunctions = tuple(conjunctions)
         splits = tuple(map(split, conjunctions))
         uses_time = any(one.uses_time for one in splits)
-        return cls(id, conjunctions, accepted_at, dict(me), option, splits, uses_time)
+        return cls(id, accepted_at, dict(me), option, splits, uses_time)
 
     @property
     def is_fixed(self) -> bool:
@@ -390,8 +406,9 @@ class Evolving(msgspec.Struct):
 
     def kept(self, evaluated_at: float | None) -> Kept:
         """As it is saved."""
+        whole = tuple(one.whole for one in self.splits)
         me = dict(self.me)
-        return Kept(self.id, self.conjunctions, self.accepted_at, me, self.option, evaluated_at)
+        return Kept(self.id, whole, self.accepted_at, me, self.option, evaluated_at)
 
 
 def refuse_second(id: int, held: Mapping[int, object]) -> None:

@@ -50,7 +50,6 @@ from rove.match.designs import (
     NewIndex,
     Pairs,
     by_publication,
-    conjunction_holds,
     refuse_second,
 )
 
@@ -524,9 +523,9 @@ class Lees:
         t, me = at - evolving.accepted_at, evolving.me
         self.counters.evaluations += 1
         if len(evolving.splits) == 1:
-            return conjunction_holds(evolving.splits[0].evolving, publication, t, me)
+            return evolving.splits[0].evolving_holds(publication, t, me)
         # The index says that one of the fixed parts holds, but not which.
-        return any(conjunction_holds(each, publication, t, me) for each in evolving.conjunctions)
+        return any(split.whole_holds(publication, t, me) for split in evolving.splits)
 
 
 def _lines(evolving: Evolving) -> list[tuple[Column, Line]] | None:
