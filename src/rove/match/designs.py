@@ -265,8 +265,8 @@ _NOTHING: Final[Publication] = {}
 class Split(msgspec.Struct, frozen=True, dict=True):
     """A conjunction in two: what never changes, and what depends on `t` or `me.`.
 
-    What is evaluated again and again is compiled when it is needed first: that costs twice as
-    much as one evaluation of the tree, and not every design evaluates every part.
+    What is evaluated again and again is compiled when it is needed first: that costs as much as
+    two or three evaluations of the tree, and not every design evaluates every part.
     """
 
     whole: Conjunction
