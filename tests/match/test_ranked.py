@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rove.lang import RankedWindow, Subscription, matches, parse
 from rove.lang.tree import TRUE, Rank, Window
 from rove.match.ranked import RankedIndex
-from rove.match.skyband import Ranked, RankedDelivery, Records, SkybandRanked, is_conditional
+from rove.match.skyband import Ranked, RankedDelivery, SkybandRanked, is_conditional
 from rove.testing import strategies
 
 Told = list[tuple[int, object, float, str, bool]]
@@ -323,9 +323,9 @@ def test_many_of_them_over_a_long_stream(monkeypatch: pytest.MonkeyPatch) -> Non
     refills: list[int] = []
     refill = RankedIndex._refill
 
-    def counted(index: RankedIndex, row: int, told: list[Records]) -> None:
+    def counted(index: RankedIndex, row: int) -> None:
         refills.append(row)
-        refill(index, row, told)
+        refill(index, row)
 
     monkeypatch.setattr(RankedIndex, "_refill", counted)
     random = Random(5)

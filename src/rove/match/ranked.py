@@ -55,7 +55,6 @@ from rove.match.skyband import (
     Pool,
     Publication,
     RankedDelivery,
-    Records,
     SkybandRanked,
     ask_oracle,
     delivered,
@@ -157,12 +156,11 @@ class RankedIndex:
     ) -> list[RankedDelivery]:
         """Let time pass until `at`, then let a publication in, wherever it matches."""
         self._clock.move(at)
-        told: list[Records] = []
-        self._expire(at, told)
+        self._expire(at)
         sequence = self._history.append(Entry(key, publication, at))
         for zones in self._zones.values():
-            self._enter(zones, publication, at, sequence, told)
-        deliveries = delivered(told, self._history.entries)
+            self._enter(zones, publication, at, sequence)
+        deliveries = delivered(self._pool.told(), self._history.entries)
         self._history.forget(at)
         if not len(self._rest):
             return deliveries
@@ -175,7 +173,6 @@ class RankedIndex:
         publication: Publication,
         at: float,
         sequence: int,
-        told: list[Records],
     ) -> None:
         assert zones.program is not None, "zones are made of programs"
         reading = read(zones.program, publication, at)
@@ -190,26 +187,25 @@ class RankedIndex:
         scores, asked = zones.score(reading, places)
         if asked.size:
             ask_oracle(self._pool, self._held, rows, scores, asked, publication, at)
-        self._pool.enter_lists(rows, scores, at, sequence, zones.worst, told)
+        self._pool.enter_lists(rows, scores, at, sequence, zones.worst)
 
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: members leave, others move up."""
         self._clock.move(now)
-        told: list[Records] = []
-        self._expire(now, told)
-        deliveries = delivered(told, self._history.entries)
+        self._expire(now)
+        deliveries = delivered(self._pool.told(), self._history.entries)
         self._history.forget(now)
         if not len(self._rest):
             return deliveries
         others = self._rest.advance(now)
         return in_order(deliveries + others) if others else deliveries
 
-    def _expire(self, now: float, told: list[Records]) -> None:
-        while (hungry := self._pool.expire(now, told)).size:
+    def _expire(self, now: float) -> None:
+        while (hungry := self._pool.expire(now)).size:
             for row in hungry.tolist():
-                self._refill(row, told)
+                self._refill(row)
 
-    def _refill(self, row: int, told: list[Records]) -> None:
+    def _refill(self, row: int) -> None:
         """Make the list of a row anew, out of the shared window as it is at that moment."""
         record: Any = self._pool.rows[row]
         held = self._held[int(record["id"])]
@@ -221,7 +217,7 @@ class RankedIndex:
         departures = ats + record["span"]
         scores.known[:] &= (departures > record["hungry_at"]) & (ats >= record["accepted_at"])
         sequences = np.arange(past.start, past.stop) + self._history.first
-        self._pool.refill(row, sequences, scores, departures, zones.worst, told)
+        self._pool.refill(row, sequences, scores, departures, zones.worst)
 
     def next_change_at(self) -> float:
         """When to advance at the latest; infinity if nothing will leave by age."""

@@ -20,7 +20,9 @@ import math
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import from_dtype, njit, types
+from numba.extending import intrinsic
 
 LANES = 64
 """Lanes of the interpreter, subscriptions of a block, blocks of a group of blocks."""
@@ -51,7 +53,7 @@ ROW = np.dtype(
         ("capacity", "i8"),
         ("count", "i8"),
         ("k", "i8"),
-        ("limit", "i8"),  # at this length a list is too long
+        ("limit", "i8"),  # at this length a list is too long; 0 for a skyband, kept in order
         ("target", "i8"),  # how many members stay then
         ("span", "f8"),
         ("counts", "i8"),  # 1 for a window of the last n, 0 for a window of time
@@ -97,6 +99,27 @@ def _table(kind: Any) -> Any:
 _rows, _members, _told = (_row(from_dtype(kind)) for kind in (ROW, MEMBER, TOLD))
 _numbers, _integers, _marks, _columns = _row(_f8), _row(_i8), _row(_u1), _table(_f8)
 _options = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+
+@intrinsic
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the memory of array[index]; lists lie far apart, and waiting for them is the cost."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        records = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.gep(records.data, [arguments[1]])
+        address = builder.bitcast(place, ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        function = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(
+            builder.module, kind, "llvm.prefetch.p0"
+        )
+        # For writing, to be kept in every cache, as data.
+        builder.call(function, [address, number(1), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
 
 # -- programs over numbers ----------------------------------------------------------------
 
@@ -274,46 +297,72 @@ def score_window(
 # -- programs over intervals ----------------------------------------------------------------
 
 
-@njit(types.UniTuple(_f8, 2)(_i8, _f8, _f8, _f8, _f8), **_options)
-def _product_bounds(step: int, a: float, b: float, c: float, d: float) -> tuple[float, float]:
-    """[a, b] times or divided by [c, d]."""
-    if step == DIVIDE:
-        if c <= 0.0 <= d:
-            return -math.inf, math.inf
-        p, q, r, s = a / c, a / d, b / c, b / d
-    else:
+@njit(types.void(_columns, _columns, _i8, _i8), **_options)
+def _product_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
+    low, high, other_low, other_high = lows[top], highs[top], lows[top + 1], highs[top + 1]
+    for i in range(lanes):
+        a, b, c, d = low[i], high[i], other_low[i], other_high[i]
         p, q, r, s = a * c, a * d, b * c, b * d
-    if math.isnan(p + q + r + s):
-        return -math.inf, math.inf
-    return min(p, q, r, s), max(p, q, r, s)
+        low[i] = min(min(p, q), min(r, s))  # noqa: PLW3301 (four at once are not vectorised)
+        high[i] = max(max(p, q), max(r, s))  # noqa: PLW3301
+        if math.isnan(p + q + r + s):
+            low[i], high[i] = -math.inf, math.inf
 
 
-@njit(types.UniTuple(_f8, 2)(_f8, _f8, _f8, _f8), **_options)
-def _power_bounds(a: float, b: float, c: float, d: float) -> tuple[float, float]:
-    """Squares only: it is what distances are made of."""
-    if not (c == 2.0 and d == 2.0):
-        return -math.inf, math.inf
-    low, high = a * a, b * b
-    if low > high:
-        low, high = high, low
-    if a <= 0.0 <= b:
-        low = 0.0
-    return low * (1 - _MARGIN) - _TINY, high * (1 + _MARGIN) + _TINY
+@njit(types.void(_columns, _columns, _i8, _i8), **_options)
+def _quotient_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
+    """A divisor on both sides of zero may give anything."""
+    low, high = lows[top + 1], highs[top + 1]
+    for i in range(lanes):
+        a, b, c, d = lows[top, i], highs[top, i], low[i], high[i]
+        p, q, r, s = a / c, a / d, b / c, b / d
+        lows[top, i], highs[top, i] = min(p, q, r, s), max(p, q, r, s)
+        if c <= 0.0 <= d or math.isnan(p + q + r + s):
+            lows[top, i], highs[top, i] = -math.inf, math.inf
 
 
-@njit(types.UniTuple(_f8, 2)(_i8, _f8, _f8, _f8, _f8), **_options)
-def _binary_bounds(step: int, a: float, b: float, c: float, d: float) -> tuple[float, float]:
+@njit(types.void(_i8, _columns, _columns, _i8, _i8), **_options)
+def _sum_bounds(step: int, lows: Any, highs: Any, top: int, lanes: int) -> None:
+    low, high, other_low, other_high = lows[top], highs[top], lows[top + 1], highs[top + 1]
     if step == ADD:
-        return a + c, b + d
-    if step == SUBTRACT:
-        return a - d, b - c
-    if step == LEAST:
-        return min(a, c), min(b, d)
-    if step == GREATEST:
-        return max(a, c), max(b, d)
-    if step == POWER:
-        return _power_bounds(a, b, c, d)
-    return _product_bounds(step, a, b, c, d)
+        for i in range(lanes):
+            low[i] += other_low[i]
+            high[i] += other_high[i]
+    else:
+        for i in range(lanes):
+            low[i] -= other_high[i]
+            high[i] -= other_low[i]
+
+
+@njit(types.void(_columns, _columns, _i8, _i8), **_options)
+def _power_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
+    """Squares only: it is what distances are made of."""
+    low, high, other_low, other_high = lows[top], highs[top], lows[top + 1], highs[top + 1]
+    for i in range(lanes):
+        a, b = low[i], high[i]
+        nearest = 0.0 if a <= 0.0 <= b else min(abs(a), abs(b))
+        farthest = max(abs(a), abs(b))
+        low[i] = nearest * nearest * (1 - _MARGIN) - _TINY
+        high[i] = farthest * farthest * (1 + _MARGIN) + _TINY
+        if not (other_low[i] == 2.0 and other_high[i] == 2.0):
+            low[i], high[i] = -math.inf, math.inf
+
+
+@njit(types.void(_i8, _columns, _columns, _i8, _i8), **_options)
+def _binary_bounds(step: int, lows: Any, highs: Any, top: int, lanes: int) -> None:
+    if step >= SUBTRACT:
+        _sum_bounds(step, lows, highs, top, lanes)
+    elif step == MULTIPLY:
+        _product_bounds(lows, highs, top, lanes)
+    elif step == DIVIDE:
+        _quotient_bounds(lows, highs, top, lanes)
+    elif step == POWER:
+        _power_bounds(lows, highs, top, lanes)
+    else:
+        for i in range(lanes):
+            a, b, c, d = lows[top, i], highs[top, i], lows[top + 1, i], highs[top + 1, i]
+            lows[top, i] = min(a, c) if step == LEAST else max(a, c)
+            highs[top, i] = min(b, d) if step == LEAST else max(b, d)
 
 
 @njit(types.UniTuple(_f8, 2)(_i8, _f8, _f8), **_options)
@@ -376,12 +425,16 @@ def _distance_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
 @njit(types.void(_numbers, _numbers, _i8, _b1), **_options)
 def _widen(low: Any, high: Any, lanes: int, whole: bool) -> None:
     """What is no number becomes any number; integers that floats cannot hold get a margin."""
+    if whole:
+        for i in range(lanes):
+            if max(abs(low[i]), abs(high[i])) >= EXACT_MAX:
+                low[i] -= abs(low[i]) * _MARGIN
+                high[i] += abs(high[i]) * _MARGIN
     for i in range(lanes):
-        if whole and max(abs(low[i]), abs(high[i])) >= EXACT_MAX:
-            low[i] -= abs(low[i]) * _MARGIN
-            high[i] += abs(high[i]) * _MARGIN
-        if math.isnan(low[i]) or math.isnan(high[i]):
-            low[i], high[i] = -math.inf, math.inf
+        a, b = low[i], high[i]
+        known = not (math.isnan(a) or math.isnan(b))
+        low[i] = a if known else -math.inf
+        high[i] = b if known else math.inf
 
 
 @njit(types.void(_integers, _columns, _columns, _columns, _columns, _i8, _b1), **_options)
@@ -401,14 +454,7 @@ def bound(
             _distance_bounds(stack_low, stack_high, top, lanes)
         elif step >= POWER:
             top -= 1
-            for i in range(lanes):
-                stack_low[top, i], stack_high[top, i] = _binary_bounds(
-                    step,
-                    stack_low[top, i],
-                    stack_high[top, i],
-                    stack_low[top + 1, i],
-                    stack_high[top + 1, i],
-                )
+            _binary_bounds(step, stack_low, stack_high, top, lanes)
         else:
             for i in range(lanes):
                 stack_low[top, i], stack_high[top, i] = _unary_bounds(
@@ -521,53 +567,106 @@ def _tell(rows: Any, members: Any, row: int, at: float, newest: int, told: Any, 
     return count
 
 
-@njit(_f8(_rows, _members, _i8), **_options)
-def _first_to_leave(rows: Any, members: Any, row: int) -> float:
-    if rows[row].counts:
-        return math.inf
-    earliest = math.inf
-    for j in range(rows[row].start, rows[row].start + rows[row].count):
-        earliest = min(earliest, members[j].leaves_at)
-    return earliest
-
-
-@njit(_b1(_rows, _members, _i8, _f8), **_options)
-def _drop_left(rows: Any, members: Any, row: int, moment: float) -> bool:
-    """Take out the members that have left at `moment`; True if there were any."""
+@njit(_i8(_rows, _members, _i8, _f8), **_options)
+def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
+    """Take out the members that have left at `moment`; how many of the k best are left."""
     kept = start = rows[row].start
     end = start + rows[row].count
+    best_end, best_kept = min(end, start + rows[row].k), 0
     for j in range(start, end):
         if members[j].leaves_at > moment:
             if kept < j:
                 members[kept] = members[j]
             kept += 1
+        if j < best_end:
+            best_kept = kept - start
     rows[row].count = kept - start
-    return kept < end
+    return best_kept
 
 
-@njit(_i8(_rows, _members, _i8, _f8, _i8, _b1), **_options)
-def _make_way(rows: Any, members: Any, row: int, score: float, tail: int, dominates: bool) -> int:
+@njit(_f8(_rows, _members, _i8), **_options)
+def _next_departure(rows: Any, members: Any, row: int) -> float:
+    """When the next of the k best leaves; of the others nobody has to know."""
+    earliest = math.inf
+    start = rows[row].start
+    for j in range(start, start + min(rows[row].k, rows[row].count)):
+        earliest = min(earliest, members[j].leaves_at)
+    return earliest
+
+
+@njit(types.void(_members, _i8, _i8), **_options)
+def _swap(members: Any, a: int, b: int) -> None:
+    """Field by field, since a record cannot be held without making an array for it."""
+    one, other = members[a], members[b]
+    one.score, other.score = other.score, one.score
+    one.leaves_at, other.leaves_at = other.leaves_at, one.leaves_at
+    one.sequence, other.sequence = other.sequence, one.sequence
+    one.tail, other.tail = other.tail, one.tail
+    one.whole, other.whole = other.whole, one.whole
+    one.delivered, other.delivered = other.delivered, one.delivered
+
+
+@njit(types.void(_rows, _members, _i8, _i8, _i8), **_options)
+def _sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None:
+    """Bring the best of the unsorted rest to their places from `first` on, up to `end`."""
+    start, count = rows[row].start, rows[row].count
+    for place in range(start + first, start + min(end, count)):
+        best = place
+        for j in range(place + 1, start + count):
+            if members[j].score > members[best].score:
+                continue
+            if (
+                members[j].score < members[best].score
+                or members[j].tail < members[best].tail
+                or (
+                    members[j].tail == members[best].tail
+                    and members[j].sequence > members[best].sequence
+                )
+            ):
+                best = j
+        if best != place:
+            _swap(members, place, best)
+
+
+@njit(_i8(_rows, _members, _i8, _f8, _i8), **_options)
+def _dominate(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
     """Open a gap for a new member, before all that are not better; its index.
 
-    Where it `dominates`, whoever has k newer and better ones now is dropped on the way.
+    Who has k newer and better ones now is dropped on the way.
     """
     start, k = rows[row].start, rows[row].k
     end = start + rows[row].count
     gap = end
     while gap > start and _not_worse(score, tail, members[gap - 1].score, members[gap - 1].tail):
         gap -= 1
-    if dominates:
-        kept = gap
-        for j in range(gap, end):
-            members[j].dominators += 1
-            if members[j].dominators < k:
-                if kept < j:
-                    members[kept] = members[j]
-                kept += 1
-        end = kept
-    for j in range(end, gap, -1):
+    kept = gap
+    for j in range(gap, end):
+        members[j].dominators += 1
+        if members[j].dominators < k:
+            if kept < j:
+                members[kept] = members[j]
+            kept += 1
+    for j in range(kept, gap, -1):
         members[j] = members[j - 1]
-    rows[row].count = end - start + 1
+    rows[row].count = kept - start + 1
+    return gap
+
+
+@njit(_i8(_rows, _members, _i8, _f8, _i8), **_options)
+def _join(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
+    """Open a gap for a new member; its index. Behind the k best nothing is in order."""
+    start, k = rows[row].start, rows[row].k
+    end = start + rows[row].count
+    rows[row].count += 1
+    gap = end
+    if end >= start + k:
+        gap = start + k - 1
+        if not _not_worse(score, tail, members[gap].score, members[gap].tail):
+            return end
+        members[end] = members[gap]
+    while gap > start and _not_worse(score, tail, members[gap - 1].score, members[gap - 1].tail):
+        members[gap] = members[gap - 1]
+        gap -= 1
     return gap
 
 
@@ -587,17 +686,19 @@ def _write(
 @njit(_b1(_rows, _members, _integers, _i8), **_options)
 def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
     """Room for one more member, if need be at the end of the pool; False if that is full."""
-    capacity = rows[row].capacity
-    if rows[row].count < capacity:
+    if rows[row].count < rows[row].capacity:
         return True
-    if used[0] + 2 * capacity > members.size:
+    capacity = 2 * rows[row].capacity
+    if rows[row].limit:
+        capacity = min(capacity, rows[row].limit)
+    if used[0] + capacity > members.size:
         return False
     start = rows[row].start
     for j in range(rows[row].count):
         members[used[0] + j] = members[start + j]
     rows[row].start = used[0]
-    rows[row].capacity = 2 * capacity
-    used[0] += 2 * capacity
+    rows[row].capacity = capacity
+    used[0] += capacity
     return True
 
 
@@ -616,15 +717,27 @@ def _set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float
         block_leaves_at[block] = earliest
 
 
+@njit(types.void(_rows, _members, _integers, _i8, _i8), **_options)
+def _fetch_ahead(rows: Any, members: Any, chosen: Any, i: int, end: int) -> None:
+    """Have the next rows and their lists at hand when it is their turn."""
+    if i + 8 < end:
+        _prefetch(rows, chosen[i + 8])
+    if i + 4 < end:
+        row = chosen[i + 4]
+        start = rows[row].start
+        for j in range(start, start + rows[row].count, 2):
+            _prefetch(members, j)
+
+
 _scored = types.Tuple((_integers, _numbers, _integers, _marks, _marks))
 """(rows, scores, tails, whole, known): who may get a publication, and with which score."""
 _pool = types.Tuple((_rows, _members, _integers, _numbers, _numbers))
 """(rows, members, used, leaves_at, block_leaves_at)"""
 
 
-@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _told), **_options)
+@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _told, _i8), **_options)
 def enter_skybands(
-    pool: Any, scored: Any, first: int, at: float, sequence: int, told: Any
+    pool: Any, scored: Any, first: int, at: float, sequence: int, told: Any, count: int
 ) -> tuple[int, int]:
     """A publication enters the k-skyband of every row that has a score for it.
 
@@ -632,9 +745,9 @@ def enter_skybands(
     """
     rows, members, used, leaves_at, block_leaves_at = pool
     chosen, scores, tails, whole, known = scored
-    count = 0
     for i in range(first, chosen.size):
         row = chosen[i]
+        _fetch_ahead(rows, members, chosen, i, chosen.size)
         if not known[i] or at < rows[row].accepted_at:
             continue
         if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
@@ -644,8 +757,10 @@ def enter_skybands(
         if rows[row].counts:
             rows[row].arrivals += 1
             departure = rows[row].arrivals + rows[row].span
-            somebody_left = _drop_left(rows, members, row, float(rows[row].arrivals))
-        gap = _make_way(rows, members, row, scores[i], tails[i], True)
+            before = rows[row].count
+            _drop_left(rows, members, row, float(rows[row].arrivals))
+            somebody_left = rows[row].count < before
+        gap = _dominate(rows, members, row, scores[i], tails[i])
         _write(members, gap, scores[i], departure, sequence, tails[i], whole[i])
         if rows[row].count == 1 and not rows[row].counts:
             _set_departure(leaves_at, block_leaves_at, row, departure)
@@ -654,38 +769,51 @@ def enter_skybands(
     return count, chosen.size
 
 
-@njit(types.UniTuple(_i8, 3)(_pool, _f8, _i8, _told, _integers), **_options)
-def expire(pool: Any, now: float, first: int, told: Any, hungry: Any) -> tuple[int, int, int]:
-    """Let members leave, moment by moment, and others move up, in the blocks from `first` on.
+@njit(_i8(_numbers, _numbers, _f8, _integers), **_options)
+def _due(leaves_at: Any, block_leaves_at: Any, now: float, due: Any) -> int:
+    """The rows that may lose a member until `now`."""
+    count = 0
+    for block in range(block_leaves_at.size):
+        if block_leaves_at[block] <= now:
+            for row in range(block * LANES, (block + 1) * LANES):
+                due[count] = row
+                count += leaves_at[row] <= now
+    return count
+
+
+@njit(types.UniTuple(_i8, 3)(_pool, _f8, _told, _i8, _integers), **_options)
+def expire(pool: Any, now: float, told: Any, count: int, hungry: Any) -> tuple[int, int, int]:
+    """Let members leave until `now`, moment by moment, and others move up.
 
     A row with fewer than k members and perhaps more outside of its list is left hungry: it has
     to be refilled before it can be told anything. Returns how many were told, how many are
-    hungry, and the block to go on with.
+    hungry, and 1 if there was no room to tell everything.
     """
     rows, members, _, leaves_at, block_leaves_at = pool
-    count, waiting = 0, 0
-    for block in range(first, block_leaves_at.size):
-        if block_leaves_at[block] > now:
-            continue
-        for row in range(block * LANES, (block + 1) * LANES):
-            while leaves_at[row] <= now:
-                if told.size - count < rows[row].k:
-                    return count, waiting, block
-                moment = _first_to_leave(rows, members, row)
-                if moment > now:
-                    _set_departure(leaves_at, block_leaves_at, row, moment)
-                    break
-                _drop_left(rows, members, row, moment)
+    due = np.empty(leaves_at.size + 1, np.int64)
+    due_count, waiting = _due(leaves_at, block_leaves_at, now, due), 0
+    for i in range(due_count):
+        row = due[i]
+        _fetch_ahead(rows, members, due, i, due_count)
+        while leaves_at[row] <= now:
+            if told.size - count < rows[row].k:
+                return count, waiting, 1
+            moment = leaves_at[row]
+            before = rows[row].count
+            best_kept = _drop_left(rows, members, row, moment)
+            if rows[row].limit:
+                _sort_until(rows, members, row, best_kept, rows[row].k)
+            following = _next_departure(rows, members, row)
+            if rows[row].count < before:
                 if rows[row].count < rows[row].k and rows[row].threshold < math.inf:
                     rows[row].hungry_at = moment
                     hungry[waiting] = row
                     waiting += 1
-                    _set_departure(leaves_at, block_leaves_at, row, math.inf)
-                    break
-                count = _tell(rows, members, row, moment, -1, told, count)
-                departure = _first_to_leave(rows, members, row)
-                _set_departure(leaves_at, block_leaves_at, row, departure)
-    return count, waiting, block_leaves_at.size
+                    following = math.inf
+                else:
+                    count = _tell(rows, members, row, moment, -1, told, count)
+            _set_departure(leaves_at, block_leaves_at, row, following)
+    return count, waiting, 0
 
 
 _worst = types.Tuple((_numbers, _numbers, _numbers))
@@ -709,11 +837,15 @@ def set_threshold(worst: Any, place: int, threshold: float) -> None:
         place = above
 
 
-@njit(_b1(_rows, _members, _i8), **_options)
-def _trimmed(rows: Any, members: Any, row: int) -> bool:
+@njit(_b1(_rows, _members, _i8, _f8), **_options)
+def _trimmed(rows: Any, members: Any, row: int, at: float) -> bool:
     """Shorten a list that has become too long; from then on only better ones enter it."""
     if rows[row].count < rows[row].limit:
         return False
+    _drop_left(rows, members, row, at)
+    if rows[row].count <= rows[row].target:
+        return False
+    _sort_until(rows, members, row, rows[row].k, rows[row].target + 1)
     first_out = rows[row].start + rows[row].target
     rows[row].count = rows[row].target
     rows[row].threshold = members[first_out].score
@@ -721,16 +853,23 @@ def _trimmed(rows: Any, members: Any, row: int) -> bool:
     return True
 
 
-@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _worst, _told), **_options)
+@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _worst, _told, _i8), **_options)
 def enter_lists(
-    pool: Any, scored: Any, first: int, at: float, sequence: int, worst: Any, told: Any
+    pool: Any,
+    scored: Any,
+    first: int,
+    at: float,
+    sequence: int,
+    worst: Any,
+    told: Any,
+    count: int,
 ) -> tuple[int, int]:
     """A publication enters the list of every row whose threshold it beats."""
     rows, members, used, leaves_at, block_leaves_at = pool
     chosen, scores, tails, whole, known = scored
-    count = 0
     for i in range(first, chosen.size):
         row = chosen[i]
+        _fetch_ahead(rows, members, chosen, i, chosen.size)
         threshold, threshold_tail = rows[row].threshold, rows[row].threshold_tail
         if (
             not known[i]
@@ -741,19 +880,21 @@ def enter_lists(
         if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
             return count, i
         departure = at + rows[row].span
-        gap = _make_way(rows, members, row, scores[i], tails[i], False)
+        gap = _join(rows, members, row, scores[i], tails[i])
         _write(members, gap, scores[i], departure, sequence, tails[i], whole[i])
         if rows[row].count == 1:
             _set_departure(leaves_at, block_leaves_at, row, departure)
         if gap - rows[row].start < rows[row].k:
             count = _tell(rows, members, row, at, sequence, told, count)
-        if _trimmed(rows, members, row):
+        if _trimmed(rows, members, row, at):
             set_threshold(worst, rows[row].place, rows[row].threshold)
     return count, chosen.size
 
 
-@njit(_i8(_pool, _i8, _scored, _numbers, _worst, _told), **_options)
-def refill(pool: Any, row: int, scored: Any, departures: Any, worst: Any, told: Any) -> int:
+@njit(_i8(_pool, _i8, _scored, _numbers, _worst, _told, _i8), **_options)
+def refill(
+    pool: Any, row: int, scored: Any, departures: Any, worst: Any, told: Any, count: int
+) -> int:
     """Make the list of a hungry row anew from what the shared window holds, and tell.
 
     `scored` has sequence numbers in the place of rows; there must be room for all of them, or
@@ -771,35 +912,13 @@ def refill(pool: Any, row: int, scored: Any, departures: Any, worst: Any, told: 
     for i in range(sequences.size):
         threshold, threshold_tail = rows[row].threshold, rows[row].threshold_tail
         if known[i] and _not_worse(scores[i], tails[i], threshold, threshold_tail):
-            gap = _make_way(rows, members, row, scores[i], tails[i], False)
+            gap = _join(rows, members, row, scores[i], tails[i])
             _write(members, gap, scores[i], departures[i], sequences[i], tails[i], whole[i])
-            _trimmed(rows, members, row)
+            _trimmed(rows, members, row, rows[row].hungry_at)
     for j in range(start, start + rows[row].count):
         for sequence in delivered:
             if members[j].sequence == sequence:
                 members[j].delivered = 1
     set_threshold(worst, rows[row].place, rows[row].threshold)
-    _set_departure(leaves_at, block_leaves_at, row, _first_to_leave(rows, members, row))
-    return _tell(rows, members, row, rows[row].hungry_at, -1, told, 0)
-
-
-@njit(_i8(_numbers, _integers, _marks, _i8), **_options)
-def keep_skyband(scores: Any, tails: Any, known: Any, k: int) -> int:
-    """Unmark whoever has k newer and better ones, going back from the newest; those left."""
-    best, best_tails = np.empty(k), np.empty(k, np.int64)
-    count, kept = 0, 0
-    for i in range(scores.size - 1, -1, -1):
-        score, tail = scores[i], tails[i]
-        if not known[i]:
-            continue
-        if count == k and _not_worse(best[k - 1], best_tails[k - 1], score, tail):
-            known[i] = 0
-            continue
-        kept += 1
-        gap = count if count < k else k - 1
-        while gap > 0 and not _not_worse(best[gap - 1], best_tails[gap - 1], score, tail):
-            best[gap], best_tails[gap] = best[gap - 1], best_tails[gap - 1]
-            gap -= 1
-        best[gap], best_tails[gap] = score, tail
-        count = min(k, count + 1)
-    return kept
+    _set_departure(leaves_at, block_leaves_at, row, _next_departure(rows, members, row))
+    return _tell(rows, members, row, rows[row].hungry_at, -1, told, count)

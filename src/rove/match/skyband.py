@@ -143,6 +143,7 @@ class Pool:
         self.block_leaves_at: Floats = np.full(1, math.inf)
         self._free: list[int] = list(range(kernels.LANES - 1, -1, -1))
         self._told: Records = np.zeros(_TOLD_ROOM, kernels.TOLD)
+        self._told_count = 0
         self._hungry: Integers = np.zeros(kernels.LANES, np.int64)
 
     @property
@@ -218,30 +219,29 @@ class Pool:
         self._hungry = np.zeros(2 * size, np.int64)
         self._free += range(2 * size - 1, size - 1, -1)
 
-    def expire(self, now: float, told: list[Records]) -> Integers:
+    def expire(self, now: float) -> Integers:
         """Let members leave until `now`; the rows that have to be refilled meanwhile."""
         hungry: list[Integers] = []
-        block = 0
-        while block < self.block_leaves_at.size:
-            count, waiting, block = kernels.expire(
-                self.arrays, now, block, self._told, self._hungry
+        more = 1
+        while more:
+            self._told_count, waiting, more = kernels.expire(
+                self.arrays, now, self._told, self._told_count, self._hungry
             )
-            self._tell(count, told)
             if waiting:
                 hungry.append(self._hungry[:waiting].copy())
+            if more:
+                self._make_told_room()
         return np.concatenate(hungry) if hungry else np.empty(0, np.int64)
 
-    def enter_skybands(
-        self, rows: Integers, scores: Scores, at: float, sequence: int, told: list[Records]
-    ) -> None:
+    def enter_skybands(self, rows: Integers, scores: Scores, at: float, sequence: int) -> None:
         """Let a publication into the skybands of `rows`."""
         first = 0
         while first < rows.size:
-            count, first = kernels.enter_skybands(
-                self.arrays, (rows, *scores), first, at, sequence, self._told
+            self._told_count, first = kernels.enter_skybands(
+                self.arrays, (rows, *scores), first, at, sequence, self._told, self._told_count
             )
-            self._tell(count, told)
             if first < rows.size:
+                self._make_told_room()
                 self.make_room(int(2 * self.rows["capacity"][rows[first]]))
 
     def enter_lists(
@@ -251,16 +251,15 @@ class Pool:
         at: float,
         sequence: int,
         worst: tuple[Floats, Floats, Floats],
-        told: list[Records],
     ) -> None:
         """Let a publication into those lists whose threshold it beats."""
-        first = 0
+        first, scored = 0, (rows, *scores)
         while first < rows.size:
-            count, first = kernels.enter_lists(
-                self.arrays, (rows, *scores), first, at, sequence, worst, self._told
+            self._told_count, first = kernels.enter_lists(
+                self.arrays, scored, first, at, sequence, worst, self._told, self._told_count
             )
-            self._tell(count, told)
             if first < rows.size:
+                self._make_told_room()
                 self.make_room(int(2 * self.rows["capacity"][rows[first]]))
 
     def refill(
@@ -270,18 +269,27 @@ class Pool:
         scores: Scores,
         departures: Floats,
         worst: tuple[Floats, Floats, Floats],
-        told: list[Records],
     ) -> None:
         """Make the list of a hungry row anew."""
+        self._make_told_room()
         self._reserve(row, min(int(self.rows["limit"][row]), sequences.size))
-        count = kernels.refill(
-            self.arrays, row, (sequences, *scores), departures, worst, self._told
+        scored = (sequences, *scores)
+        self._told_count = kernels.refill(
+            self.arrays, row, scored, departures, worst, self._told, self._told_count
         )
-        self._tell(count, told)
 
-    def _tell(self, count: int, told: list[Records]) -> None:
-        if count:
-            told.append(self._told[:count].copy())
+    def _make_told_room(self) -> None:
+        """Room to tell as many as one subscription may want."""
+        if self._told.size - self._told_count < _TOLD_ROOM // 2:
+            self._told = np.concatenate([self._told, np.zeros(self._told.size, kernels.TOLD)])
+
+    def told(self) -> Records:
+        """What was told since the last time, in order of time and subscription."""
+        records = self._told[: self._told_count]
+        self._told_count = 0
+        if self._told.size > _TOLD_ROOM:
+            self._told = np.zeros(_TOLD_ROOM, kernels.TOLD)
+        return records[np.lexsort((records["id"], records["at"]))]
 
     def live_sequences(self) -> set[int]:
         """Of all members, which publications they are."""
@@ -313,12 +321,8 @@ class Pool:
         return pool
 
 
-def delivered(told: list[Records], entries: Mapping[int, Entry]) -> list[RankedDelivery]:
-    """What the kernels told, in order of time and subscription."""
-    if not told:
-        return []
-    records = told[0] if len(told) == 1 else np.concatenate(told)
-    records = records[np.lexsort((records["id"], records["at"]))]
+def delivered(records: Records, entries: Mapping[int, Entry]) -> list[RankedDelivery]:
+    """What was told, as deliveries."""
     scores: list[int | float] = records["score"].tolist()
     if records["whole"].any():
         exact = zip(scores, records["tail"].tolist(), records["whole"].tolist(), strict=True)
@@ -411,16 +415,15 @@ class SkybandRanked:
     ) -> list[RankedDelivery]:
         """Let time pass until `at`, then let a publication in, wherever it matches."""
         self._clock.move(at)
-        told: list[Records] = []
-        self._pool.expire(at, told)
+        self._pool.expire(at)
         self._sequence += 1
         self._entries[self._sequence] = Entry(key, publication, at)
         for (_, conditional), columns in self._columns.items():
             if not conditional:
-                self._enter(columns, columns.places(), publication, at, told)
+                self._enter(columns, columns.places(), publication, at)
         for columns, places in self._matched_places(matched):
-            self._enter(columns, places, publication, at, told)
-        deliveries = delivered(told, self._entries)
+            self._enter(columns, places, publication, at)
+        deliveries = delivered(self._pool.told(), self._entries)
         if len(self._entries) > self._entries_max:
             self._forget()
         return deliveries
@@ -440,7 +443,6 @@ class SkybandRanked:
         places: Integers,
         publication: Publication,
         at: float,
-        told: list[Records],
     ) -> None:
         if not places.size:
             return
@@ -454,7 +456,7 @@ class SkybandRanked:
             scores, asked = columns.score(reading, places)
         if asked.size:
             ask_oracle(self._pool, self._held, rows, scores, asked, publication, at)
-        self._pool.enter_skybands(rows, scores, at, self._sequence, told)
+        self._pool.enter_skybands(rows, scores, at, self._sequence)
 
     def _forget(self) -> None:
         """Drop the publications that no window holds any more."""
@@ -465,9 +467,8 @@ class SkybandRanked:
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: members leave, others move up."""
         self._clock.move(now)
-        told: list[Records] = []
-        self._pool.expire(now, told)
-        return delivered(told, self._entries)
+        self._pool.expire(now)
+        return delivered(self._pool.told(), self._entries)
 
     def next_change_at(self) -> float:
         """When to advance at the latest; infinity if nothing will leave by age."""
