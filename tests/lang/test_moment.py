@@ -48,6 +48,11 @@ def test_an_area_that_travels_is_a_plain_box_at_one_time(
     assert at_moment(conjunction, t, me) == normalise(parse(plain)).conjunctions[0]
 
 
+def test_a_boolean_has_no_order_here_either() -> None:
+    (conjunction,) = normalise(parse("a < me.x")).conjunctions
+    assert at_moment(conjunction, 0.0, {"x": True}) is None
+
+
 @pytest.mark.parametrize("text", ["x > me.y", "me.on AND x > 1", "x > 1 / t", "t > 5 AND x > 1"])
 def test_what_cannot_hold_is_nothing(text: str) -> None:
     (conjunction,) = normalise(parse(text)).conjunctions

@@ -338,6 +338,8 @@ def _span_set(low: Bound, high: Bound) -> ValueSet:
 def comparison_set(comparator: Comparator, value: Bound) -> ValueSet:
     """The values for which `_ comparator value` is TRUE."""
     if type(value) is bool:
+        if comparator not in ("=", "!="):
+            return EMPTY  # booleans have no order
         return ValueSet(facts=IS_TRUE if value is (comparator == "=") else IS_FALSE)
     is_string = type(value) is str
     lowest: Bound = "" if is_string else LOWEST

@@ -42,6 +42,9 @@ class _Top:
     def __repr__(self) -> str:
         return "TOP"
 
+    def __reduce__(self) -> str:
+        return "TOP"  # there is only one, also after pickling
+
 
 TOP: Final = _Top()
 Bound: TypeAlias = Any

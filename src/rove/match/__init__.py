@@ -8,7 +8,6 @@ from rove.match.designs import Counters, Evolve, parse_evolve
 from rove.match.engine import warm_up
 from rove.match.index import Merge
 from rove.match.matcher import Matcher, Matches
-from rove.match.skyband import RankedDelivery
 
 __all__ = [
     "Counters",
@@ -16,7 +15,6 @@ __all__ = [
     "Matcher",
     "Matches",
     "Merge",
-    "RankedDelivery",
     "parse_evolve",
     "warm_up",
 ]

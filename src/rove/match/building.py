@@ -359,8 +359,9 @@ def _tree(
     order = np.arange(len(members), dtype=np.int32)
     shares = _shares(dense_lows, dense_highs, [len(cuts[subject][0]) for subject in subjects])
     put_in_order(dense_lows, dense_highs, shares, order)
-    levels = _packed_levels(
-        _padded(dense_lows[:, order], CODE_MAX), _padded(dense_highs[:, order], 0), subjects, shares
+    packing = _Packing(subjects.astype(np.int32), shares)
+    levels = packing.levels(
+        _padded(dense_lows[:, order], CODE_MAX), _padded(dense_highs[:, order], 0)
     )
     return _Tree(members[order], *levels)
 
@@ -381,44 +382,42 @@ def _shares(
     return shares
 
 
-def _packed_levels(
-    lows: npt.NDArray[np.uint16],
-    highs: npt.NDArray[np.uint16],
-    subjects: Positions,
-    shares: npt.NDArray[np.float32],
-) -> tuple[list[int], Positions, Integers, npt.NDArray[np.uint16]]:
-    """Every level of a tree, leaves first, in one set of arrays."""
-    levels, starts, keys, columns = [0], [np.zeros(1, np.int64)], [], []
-    while True:
-        level_starts, level_keys, level_columns = _packed(lows, highs, subjects, shares)
-        starts.append(level_starts[1:] + starts[-1][-1])
-        keys.append(level_keys)
-        columns.append(level_columns)
-        levels.append(levels[-1] + lows.shape[1] // WIDTH)
-        if lows.shape[1] == WIDTH:
-            break
-        groups = (lows.shape[0], lows.shape[1] // WIDTH, WIDTH)
-        lows = _padded(lows.reshape(groups).min(axis=2), CODE_MAX)
-        highs = _padded(highs.reshape(groups).max(axis=2), 0)
-    return levels, np.concatenate(starts), np.concatenate(keys), np.concatenate(columns)
+class _Packing(NamedTuple):
+    """What packing has to know of a tree's subjects: numbers, and shares of values."""
 
+    subjects: Integers
+    shares: npt.NDArray[np.float32]
 
-def _packed(
-    lows: npt.NDArray[np.uint16],
-    highs: npt.NDArray[np.uint16],
-    subjects: Positions,
-    shares: npt.NDArray[np.float32],
-) -> tuple[Positions, Integers, npt.NDArray[np.uint16]]:
-    """One level: counted first, then written."""
-    from rove.match.building_kernels import pack
+    def levels(
+        self, lows: npt.NDArray[np.uint16], highs: npt.NDArray[np.uint16]
+    ) -> tuple[list[int], Positions, Integers, npt.NDArray[np.uint16]]:
+        """Every level of a tree, leaves first, in one set of arrays."""
+        levels, starts, keys, columns = [0], [np.zeros(1, np.int64)], [], []
+        while True:
+            level_starts, level_keys, level_columns = self._level(lows, highs)
+            starts.append(level_starts[1:] + starts[-1][-1])
+            keys.append(level_keys)
+            columns.append(level_columns)
+            levels.append(levels[-1] + lows.shape[1] // WIDTH)
+            if lows.shape[1] == WIDTH:
+                break
+            groups = (lows.shape[0], lows.shape[1] // WIDTH, WIDTH)
+            lows = _padded(lows.reshape(groups).min(axis=2), CODE_MAX)
+            highs = _padded(highs.reshape(groups).max(axis=2), 0)
+        return levels, np.concatenate(starts), np.concatenate(keys), np.concatenate(columns)
 
-    numbers = subjects.astype(np.int32)
-    starts = np.empty(lows.shape[1] // WIDTH + 1, np.int64)
-    keys, columns = np.empty(0, np.int32), np.empty(0, np.uint16)
-    count = pack(lows, highs, numbers, shares, starts, keys, columns)
-    keys, columns = np.empty(count, np.int32), np.empty(count * WIDTH, np.uint16)
-    pack(lows, highs, numbers, shares, starts, keys, columns)
-    return starts, keys, columns
+    def _level(
+        self, lows: npt.NDArray[np.uint16], highs: npt.NDArray[np.uint16]
+    ) -> tuple[Positions, Integers, npt.NDArray[np.uint16]]:
+        """One level: counted first, then written."""
+        from rove.match.building_kernels import pack
+
+        starts = np.empty(lows.shape[1] // WIDTH + 1, np.int64)
+        count = 0
+        for _ in range(2):
+            keys, columns = np.empty(count, np.int32), np.empty(count * WIDTH, np.uint16)
+            count = pack(lows, highs, self.subjects, self.shares, starts, keys, columns)
+        return starts, keys, columns
 
 
 def _padded(table: npt.NDArray[np.uint16], filling: int) -> npt.NDArray[np.uint16]:

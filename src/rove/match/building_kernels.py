@@ -80,6 +80,27 @@ def _reached(
     return float(shares[min(np.int64(high) + 1, last)] - shares[min(np.int64(low), last)])
 
 
+@njit(_f8(_row(_u2), _row(_u2), _row(_i4), _row(_f4), _i8, _i8), cache=True, nogil=True)
+def _reached_alone(lows: Any, highs: Any, sample: Any, shares: Any, first: int, end: int) -> float:
+    """The share of values that a row of these reaches on its own, in the mean."""
+    total = 0.0
+    last = shares.size - 1
+    for i in range(first, end):
+        low, high = np.int64(lows[sample[i]]), np.int64(highs[sample[i]])
+        total += float(shares[min(high + 1, last)] - shares[min(low, last)])
+    return total / (end - first)
+
+
+@njit(_f8(_row(_u2), _row(_u2), _row(_i4), _row(_f4), _i8, _i8, _f8), cache=True, nogil=True)
+def _cost(
+    lows: Any, highs: Any, sample: Any, shares: Any, middle: int, strays: int, before: float
+) -> float:
+    """The share of rows that is still reached after a cut of the sample at `middle`."""
+    left = _reached(lows, highs, sample, shares, 0, middle, strays)
+    right = _reached(lows, highs, sample, shares, middle, sample.size, strays)
+    return (left * middle + right * (sample.size - middle)) / (before * sample.size)
+
+
 @njit(
     types.UniTuple(_i8, 2)(_table(_u2), _table(_u2), _table(_f4), _row(_i4), _i8, _i8, _i8),
     cache=True,
@@ -94,28 +115,34 @@ def _best_cut(
     for i in range(size):
         sample[i] = order[first + i * (end - first) // size]
     units = (end - first + unit - 1) // unit
-    position = max(units // 2, 1) * unit
-    middle = max(1, min(size - 1, position * size // (end - first)))
+    half = max(units // 2, 1) * unit
+    middle = max(1, min(size - 1, half * size // (end - first)))
     strays = size // 16 if end - first > _LARGE else 0
-    best_cost, best_side = np.inf, 0
+    best_cost, best_side, best_position = np.inf, 0, half
     for subject in range(lows.shape[0]):
+        low, high, share = lows[subject], highs[subject], shares[subject]
+        before = _reached(low, high, sample, share, 0, size, 2 * strays)
+        if before <= 0.0:
+            continue
         for side in range(2):
-            _select(highs[subject] if side else lows[subject], sample, 0, size, middle)
-            before = _reached(
-                lows[subject], highs[subject], sample, shares[subject], 0, size, 2 * strays
-            )
-            if before <= 0.0:
-                continue
-            left = _reached(
-                lows[subject], highs[subject], sample, shares[subject], 0, middle, strays
-            )
-            right = _reached(
-                lows[subject], highs[subject], sample, shares[subject], middle, size, strays
-            )
-            cost = (left * middle + right * (size - middle)) / before
+            _select(high if side else low, sample, 0, size, middle)
+            cost = _cost(low, high, sample, share, middle, strays, before)
             if cost < best_cost:
-                best_cost, best_side = cost, 2 * subject + side
-    return best_side, first + position
+                best_cost, best_side, best_position = cost, 2 * subject + side, half
+        # Or those that ask for the subject apart from those that do not.
+        indifferent = 0
+        for i in range(size):
+            indifferent += low[sample[i]] == 0
+        position = (indifferent * (end - first) // size + unit // 2) // unit * unit
+        if 0 < position < end - first and 0 < indifferent < size:
+            _select(low, sample, 0, size, indifferent)
+            reached = _reached(low, high, sample, share, indifferent, size, strays)
+            alone = _reached_alone(low, high, sample, share, indifferent, size)
+            asking = size - indifferent
+            cost = (indifferent + asking * (reached + alone) / 2) / (before * size)
+            if cost < best_cost:
+                best_cost, best_side, best_position = cost, 2 * subject, position
+    return best_side, first + best_position
 
 
 @njit(types.void(_table(_u2), _table(_u2), _table(_f4), _row(_i4)), cache=True, nogil=True)
@@ -124,8 +151,8 @@ def put_in_order(lows: Any, highs: Any, shares: Any, order: Any) -> None:
 
     shares[subject, code] is the share of typical values with a lower code.
     """
-    firsts = np.empty(128, np.int64)
-    ends = np.empty(128, np.int64)
+    firsts = np.empty(512, np.int64)
+    ends = np.empty(512, np.int64)
     firsts[0], ends[0] = 0, order.size
     waiting = 1
     while waiting > 0:
@@ -161,12 +188,26 @@ def _exclusion(bounds: Any, first: int, side: int, shares: Any) -> float:
 
 
 @njit(
-    _i8(_table(_u2), _table(_u2), _row(_i4), _table(_f4), _row(_i8), _row(_i4), _row(_u2)),
+    _i8(
+        _table(_u2),
+        _table(_u2),
+        _row(_i4),
+        _table(_f4),
+        _row(_i8),
+        _row(_i4),
+        _row(_u2),
+    ),
     cache=True,
     nogil=True,
 )
 def pack(
-    lows: Any, highs: Any, subjects: Any, shares: Any, starts: Any, keys: Any, columns: Any
+    lows: Any,
+    highs: Any,
+    subjects: Any,
+    shares: Any,
+    starts: Any,
+    keys: Any,
+    columns: Any,
 ) -> int:
     """Write the columns of a level's nodes, leaving out those that exclude nothing.
 

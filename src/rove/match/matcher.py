@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from rove.match.index import Index, Merge
 from rove.match.lees import Lees
 from rove.match.pes import Pes
 from rove.match.rows import Floats, Integers, Positions
-from rove.match.skyband import Ranked, RankedDelivery
 from rove.match.subjects import Subjects
+
+if TYPE_CHECKING:  # ranks bring kernels of their own, which not everybody needs
+    from rove.match.skyband import Ranked, RankedDelivery
 
 EXACT = Evolve()
 
@@ -171,7 +173,7 @@ class Matcher:
 
     def _windows(self) -> Ranked:
         if self._ranked is None:
-            from rove.match.ranked import RankedIndex  # compiles kernels of its own
+            from rove.match.ranked import RankedIndex
 
             self._ranked = RankedIndex()
         return self._ranked

@@ -111,7 +111,8 @@ class Segment:
         self._locals = section(buffer, layout.LOCALS)
         self.live = int(np.bitwise_count(self.alive).sum(dtype=np.int64))
         """Rows that were not removed."""
-        self.begins_at, self.ends_at, _, _ = section(buffer, layout.TIMES).tolist()
+        times = section(buffer, layout.TIMES)
+        self.begins_at, self.ends_at = float(times[0]), float(times[1])
         self.has_moving = bool(buffer[2 * layout.BOUND_TESTS + 1])
 
     def __len__(self) -> int:
