@@ -45,6 +45,7 @@ _COMPARATORS: Final[dict[Comparator, int]] = {
     "=": EQUAL,
 }
 _LIMIT: Final = math.nextafter(math.inf, 0)
+_EXACT_MAX: Final = 2.0**53
 
 
 def rows_of(
@@ -155,6 +156,10 @@ def _shifted(
     if base is None or scaled is None:
         return None
     slope, t_from, t_to = scaled
+    # Where t stands at a limit that is an integer, the evaluator computes with integers.
+    held_max = max((abs(limit) for limit in (t_from, t_to) if math.isfinite(limit)), default=0.0)
+    if held_max and abs(base) + abs(slope) * held_max > _EXACT_MAX:
+        return None
     return fixed_sign * base, moving_sign * slope, t_from, t_to
 
 

@@ -187,8 +187,10 @@ def from_boxes(
         slope = speeds[subject, row]
         tests = np.stack([8 * chosen + AT_LEAST, 8 * chosen + AT_MOST], axis=1).ravel()
         free = np.full(len(low), -np.inf), np.full(len(low), np.inf)
-        values = np.stack([low, slope, *free, high, slope, *free], axis=1).ravel()
-        bounds = 2 * starts, tests.astype(np.int32), values
+        values = np.stack([low, slope, *free, high, slope, *free], axis=1).reshape(-1, 4)
+        is_bound = np.isfinite(values[:, 0])
+        ends = np.concatenate([[0], np.cumsum(is_bound)])
+        bounds = ends[2 * starts], tests[is_bound].astype(np.int32), values[is_bound].ravel()
         flags = MOVING
     accepted = np.full(len(ids), accepted_at)
     return Rows(ids, accepted, np.full(len(ids), flags, np.uint8), *entries, *bounds, {})

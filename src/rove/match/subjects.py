@@ -11,14 +11,17 @@ are no subjects, and are computed for the rows that are left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
+from rove.lang.errors import PublicationError
 from rove.lang.patterns import Pattern
 from rove.lang.tree import Attribute, Call, ValueNode
-from rove.lang.values import Path, comparable
+from rove.lang.values import Path, comparable, look_up
 from rove.match.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Text
 from rove.match.keys import floor_float
 from rove.match.rows import Floats
@@ -83,6 +86,12 @@ class Subjects:
             source.pattern_numbers[source.patterns.add(pattern)] = found
         return found
 
+    def value(self, number: int, publication: Mapping[str, object]) -> object:
+        """What a publication has of the attribute of that number, as `look_up` finds it."""
+        subject = next(islice(self._numbers, number, None))
+        assert type(subject) is Attribute, "only attributes are compared with what moves"
+        return look_up(publication, subject.path)
+
     def _new(self, subject: object) -> int:
         number = self._numbers[subject] = len(self._numbers)
         return number
@@ -107,6 +116,7 @@ class Subjects:
 
     def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Batch:
         """Publications that appear at the times `at`."""
+        _check_times(at, len(publications))
         slots = _Slots()
         starts = [0]
         rounded = []
@@ -131,12 +141,15 @@ class Subjects:
         NaN stands for a missing value. What must be computed needs publications, so this is for
         subscriptions that are decided by their boxes.
         """
+        _check_times(at.tolist(), len(values))
+        if np.isinf(values).any():
+            raise PublicationError("a value is infinite", "numbers must be finite; NaN is missing")
         numbers = np.array([self.attribute(name) for name in names], np.int32)
         present = ~np.isnan(values)
         _, column = np.nonzero(present)
         return Batch(
             (),
-            at,
+            np.array(at, np.float64),
             np.concatenate([[0], np.cumsum(present.sum(axis=1))]),
             numbers[column],
             np.ascontiguousarray(values[present]).view(np.uint64),
@@ -158,6 +171,16 @@ class Subjects:
                 continue
             for source in found:
                 _put(source, _inside(value, source.rest), slots)
+
+
+def _check_times(at: Sequence[float], publications: int) -> None:
+    """A kernel trusts these: it would read past the end of what is too short."""
+    if len(at) != publications:
+        raise PublicationError(
+            f"{publications} publications came with {len(at)} times", "give each its own"
+        )
+    if not all(map(math.isfinite, at)):
+        raise PublicationError("a publication appears at no finite time", "give it in seconds")
 
 
 class _Slots:
