@@ -99,6 +99,8 @@ def _table(kind: Any) -> Any:
 _rows, _members, _told = (_row(from_dtype(kind)) for kind in (ROW, MEMBER, TOLD))
 _numbers, _integers, _marks, _columns = _row(_f8), _row(_i8), _row(_u1), _table(_f8)
 _options = {"cache": True, "nogil": True, "error_model": "numpy"}
+# Arrays that are handed on are counted, which costs more than most of the helpers do.
+_inlined = {**_options, "inline": "always"}
 
 
 @intrinsic
@@ -140,7 +142,7 @@ def _distance(lat_1: float, long_1: float, lat_2: float, long_2: float) -> float
     return 2 * _EARTH_RADIUS_M * math.asin(math.sqrt(haversine))
 
 
-@njit(types.void(_i8, _numbers, _numbers, _i8), **_options)
+@njit(**_inlined)
 def _arithmetic(step: int, left: Any, right: Any, lanes: int) -> None:
     if step == ADD:
         for i in range(lanes):
@@ -156,7 +158,7 @@ def _arithmetic(step: int, left: Any, right: Any, lanes: int) -> None:
             left[i] = left[i] / right[i]
 
 
-@njit(types.void(_i8, _numbers, _numbers, _i8), **_options)
+@njit(**_inlined)
 def _choice_or_power(step: int, left: Any, right: Any, lanes: int) -> None:
     """Of equals the first stays, as Python's min and max have it: zeros have a sign."""
     if step == LEAST:
@@ -170,7 +172,7 @@ def _choice_or_power(step: int, left: Any, right: Any, lanes: int) -> None:
             left[i] = math.pow(left[i], right[i])
 
 
-@njit(types.void(_i8, _numbers, _i8), **_options)
+@njit(**_inlined)
 def _unary(step: int, value: Any, lanes: int) -> None:
     """Adding zero after floor and ceil turns -0.0 into what Python's detour over int gives."""
     for i in range(lanes):
@@ -297,7 +299,7 @@ def score_window(
 # -- programs over intervals ----------------------------------------------------------------
 
 
-@njit(types.void(_columns, _columns, _i8, _i8), **_options)
+@njit(**_inlined)
 def _product_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
     low, high, other_low, other_high = lows[top], highs[top], lows[top + 1], highs[top + 1]
     for i in range(lanes):
@@ -309,7 +311,7 @@ def _product_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
             low[i], high[i] = -math.inf, math.inf
 
 
-@njit(types.void(_columns, _columns, _i8, _i8), **_options)
+@njit(**_inlined)
 def _quotient_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
     """A divisor on both sides of zero may give anything."""
     low, high = lows[top + 1], highs[top + 1]
@@ -321,7 +323,7 @@ def _quotient_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
             lows[top, i], highs[top, i] = -math.inf, math.inf
 
 
-@njit(types.void(_i8, _columns, _columns, _i8, _i8), **_options)
+@njit(**_inlined)
 def _sum_bounds(step: int, lows: Any, highs: Any, top: int, lanes: int) -> None:
     low, high, other_low, other_high = lows[top], highs[top], lows[top + 1], highs[top + 1]
     if step == ADD:
@@ -334,7 +336,7 @@ def _sum_bounds(step: int, lows: Any, highs: Any, top: int, lanes: int) -> None:
             high[i] -= other_low[i]
 
 
-@njit(types.void(_columns, _columns, _i8, _i8), **_options)
+@njit(**_inlined)
 def _power_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
     """Squares only: it is what distances are made of."""
     low, high, other_low, other_high = lows[top], highs[top], lows[top + 1], highs[top + 1]
@@ -348,7 +350,7 @@ def _power_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
             low[i], high[i] = -math.inf, math.inf
 
 
-@njit(types.void(_i8, _columns, _columns, _i8, _i8), **_options)
+@njit(**_inlined)
 def _binary_bounds(step: int, lows: Any, highs: Any, top: int, lanes: int) -> None:
     if step >= SUBTRACT:
         _sum_bounds(step, lows, highs, top, lanes)
@@ -365,7 +367,7 @@ def _binary_bounds(step: int, lows: Any, highs: Any, top: int, lanes: int) -> No
             highs[top, i] = min(b, d) if step == LEAST else max(b, d)
 
 
-@njit(types.UniTuple(_f8, 2)(_i8, _f8, _f8), **_options)
+@njit(**_inlined)
 def _unary_bounds(step: int, a: float, b: float) -> tuple[float, float]:
     if step == NEGATE:
         return -b, -a
@@ -381,7 +383,7 @@ def _unary_bounds(step: int, a: float, b: float) -> tuple[float, float]:
     return -1 - _MARGIN, 1 + _MARGIN
 
 
-@njit(_f8(_f8, _f8), **_options)
+@njit(**_inlined)
 def _least_sine(low: float, high: float) -> float:
     """At most |sin d| for every d of an interval within -pi..pi, without calling any sine."""
     near = 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
@@ -392,7 +394,7 @@ def _least_sine(low: float, high: float) -> float:
     return max(0.0, nearest - nearest * nearest * nearest / 6)
 
 
-@njit(_f8(_f8, _f8), **_options)
+@njit(**_inlined)
 def _least_cosine(low: float, high: float) -> float:
     """At most cos of every angle of an interval, in degrees; 0 beyond the poles."""
     angle = max(abs(low), abs(high)) * _RADIANS
@@ -402,7 +404,7 @@ def _least_cosine(low: float, high: float) -> float:
     return max(0.0, 1 - square / 2 + square * square / 24 - square * square * square / 720)
 
 
-@njit(types.void(_columns, _columns, _i8, _i8), **_options)
+@njit(**_inlined)
 def _distance_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
     """Between any two places of two boxes: asin x >= x and a few terms of each series."""
     half = _RADIANS / 2
@@ -422,7 +424,7 @@ def _distance_bounds(lows: Any, highs: Any, top: int, lanes: int) -> None:
         highs[top, i] = math.pi * _EARTH_RADIUS_M + _DISTANCE_MARGIN_M
 
 
-@njit(types.void(_numbers, _numbers, _i8, _b1), **_options)
+@njit(**_inlined)
 def _widen(low: Any, high: Any, lanes: int, whole: bool) -> None:
     """What is no number becomes any number; integers that floats cannot hold get a margin."""
     if whole:
@@ -543,12 +545,12 @@ def find_candidates(
 # -- lists of members -----------------------------------------------------------------------
 
 
-@njit(_b1(_f8, _i8, _f8, _i8), **_options)
+@njit(**_inlined)
 def _not_worse(score: float, tail: int, other: float, other_tail: int) -> bool:
     return score < other or (score == other and tail <= other_tail)
 
 
-@njit(_i8(_rows, _members, _i8, _f8, _i8, _told, _i8), **_options)
+@njit(**_inlined)
 def _tell(rows: Any, members: Any, row: int, at: float, newest: int, told: Any, count: int) -> int:
     """Tell those of the k best that were not told before, the best first."""
     start, sign = rows[row].start, rows[row].sign
@@ -567,7 +569,7 @@ def _tell(rows: Any, members: Any, row: int, at: float, newest: int, told: Any, 
     return count
 
 
-@njit(_i8(_rows, _members, _i8, _f8), **_options)
+@njit(**_inlined)
 def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
     """Take out the members that have left at `moment`; how many of the k best are left."""
     kept = start = rows[row].start
@@ -584,7 +586,7 @@ def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
     return best_kept
 
 
-@njit(_f8(_rows, _members, _i8), **_options)
+@njit(**_inlined)
 def _next_departure(rows: Any, members: Any, row: int) -> float:
     """When the next of the k best leaves; of the others nobody has to know."""
     earliest = math.inf
@@ -594,7 +596,7 @@ def _next_departure(rows: Any, members: Any, row: int) -> float:
     return earliest
 
 
-@njit(types.void(_members, _i8, _i8), **_options)
+@njit(**_inlined)
 def _swap(members: Any, a: int, b: int) -> None:
     """Field by field, since a record cannot be held without making an array for it."""
     one, other = members[a], members[b]
@@ -606,7 +608,7 @@ def _swap(members: Any, a: int, b: int) -> None:
     one.delivered, other.delivered = other.delivered, one.delivered
 
 
-@njit(types.void(_rows, _members, _i8, _i8, _i8), **_options)
+@njit(**_inlined)
 def _sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None:
     """Bring the best of the unsorted rest to their places from `first` on, up to `end`."""
     start, count = rows[row].start, rows[row].count
@@ -628,7 +630,7 @@ def _sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None
             _swap(members, place, best)
 
 
-@njit(_i8(_rows, _members, _i8, _f8, _i8), **_options)
+@njit(**_inlined)
 def _dominate(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
     """Open a gap for a new member, before all that are not better; its index.
 
@@ -652,7 +654,7 @@ def _dominate(rows: Any, members: Any, row: int, score: float, tail: int) -> int
     return gap
 
 
-@njit(_i8(_rows, _members, _i8, _f8, _i8), **_options)
+@njit(**_inlined)
 def _join(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
     """Open a gap for a new member; its index. Behind the k best nothing is in order."""
     start, k = rows[row].start, rows[row].k
@@ -670,7 +672,7 @@ def _join(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
     return gap
 
 
-@njit(types.void(_members, _i8, _f8, _f8, _i8, _i8, _u1), **_options)
+@njit(**_inlined)
 def _write(
     members: Any, at: int, score: float, leaves_at: float, sequence: int, tail: int, whole: int
 ) -> None:
@@ -683,7 +685,7 @@ def _write(
     members[at].delivered = 0
 
 
-@njit(_b1(_rows, _members, _integers, _i8), **_options)
+@njit(**_inlined)
 def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
     """Room for one more member, if need be at the end of the pool; False if that is full."""
     if rows[row].count < rows[row].capacity:
@@ -702,7 +704,7 @@ def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
     return True
 
 
-@njit(types.void(_numbers, _numbers, _i8, _f8), **_options)
+@njit(**_inlined)
 def _set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float) -> None:
     """When the next member of a row leaves, and so of its block of rows."""
     block = row // LANES
@@ -717,7 +719,7 @@ def _set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float
         block_leaves_at[block] = earliest
 
 
-@njit(types.void(_rows, _members, _integers, _i8, _i8), **_options)
+@njit(**_inlined)
 def _fetch_ahead(rows: Any, members: Any, chosen: Any, i: int, end: int) -> None:
     """Have the next rows and their lists at hand when it is their turn."""
     if i + 8 < end:
@@ -769,7 +771,7 @@ def enter_skybands(
     return count, chosen.size
 
 
-@njit(_i8(_numbers, _numbers, _f8, _integers), **_options)
+@njit(**_inlined)
 def _due(leaves_at: Any, block_leaves_at: Any, now: float, due: Any) -> int:
     """The rows that may lose a member until `now`."""
     count = 0
@@ -837,7 +839,7 @@ def set_threshold(worst: Any, place: int, threshold: float) -> None:
         place = above
 
 
-@njit(_b1(_rows, _members, _i8, _f8), **_options)
+@njit(**_inlined)
 def _trimmed(rows: Any, members: Any, row: int, at: float) -> bool:
     """Shorten a list that has become too long; from then on only better ones enter it."""
     if rows[row].count < rows[row].limit:
