@@ -154,7 +154,7 @@ def put_in_order(lows: Any, highs: Any, shares: Any, order: Any) -> None:
     firsts = np.empty(512, np.int64)
     ends = np.empty(512, np.int64)
     firsts[0], ends[0] = 0, order.size
-    waiting = 1
+    waiting = 1 if lows.shape[0] > 0 else 0  # rows that ask for nothing are all alike
     while waiting > 0:
         waiting -= 1
         first, end = firsts[waiting], ends[waiting]

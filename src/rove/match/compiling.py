@@ -158,7 +158,7 @@ def _shifted(
     slope, t_from, t_to = scaled
     # Where t stands at a limit that is an integer, the evaluator computes with integers.
     held_max = max((abs(limit) for limit in (t_from, t_to) if math.isfinite(limit)), default=0.0)
-    if held_max and abs(base) + abs(slope) * held_max > _EXACT_MAX:
+    if held_max and abs(base) + abs(slope) * held_max >= _EXACT_MAX:
         return None
     return fixed_sign * base, moving_sign * slope, t_from, t_to
 

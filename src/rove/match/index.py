@@ -19,14 +19,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rove.lang.errors import PublicationError
+from rove.lang.limits import INTEGER_MAX
 from rove.lang.moment import at_moment, is_fixed
 from rove.lang.normal import Conjunction
+from rove.lang.oracle import compare
 from rove.lang.tree import Me, walk
 from rove.match import layout
 from rove.match.batch import Batch
@@ -83,6 +87,8 @@ class Merge:
         """Subscriptions that were removed while the merge ran."""
         self._now = index.now
         self.result: Segment | None = None
+        """None also if nothing was left to merge."""
+        self.is_done = False
 
     @property
     def size(self) -> int:
@@ -95,6 +101,7 @@ class Merge:
             self.result = Segment(
                 built(rows, self._now, indexed=kernel() is not None), rows.strings
             )
+        self.is_done = True
         return self
 
 
@@ -155,8 +162,7 @@ class Index:
 
         The id must be 0 or more and not in use.
         """
-        if id < 0 or id in self._known_ids():
-            raise ValueError(f"{id} is no free id")
+        self._refuse_ids([id])
         follows = any(_follows(conjunction) for conjunction in conjunctions)
         kept = _Kept(tuple(conjunctions), accepted_at, me or {}, follows)
         rows = self._compiled(id, kept)
@@ -164,6 +170,15 @@ class Index:
             self._kept[id] = kept
         self._known_ids().add(id)
         self._wait(id, rows, kept)
+
+    def _refuse_ids(self, ids: list[int]) -> None:
+        """Refuse ids that are in use, come twice, or do not fit where ids are kept."""
+        known = self._known_ids()
+        seen: set[int] = set()
+        for id in ids:
+            if not 0 <= index(id) <= INTEGER_MAX or id in known or id in seen:
+                raise ValueError(f"{id} is no free id; ids are integers of 64 bits from 0 on")
+            seen.add(id)
 
     def _compiled(self, id: int, kept: _Kept) -> list[Row]:
         conjunctions: Iterable[Conjunction] = kept.conjunctions
@@ -188,6 +203,7 @@ class Index:
         speeds: Floats | None = None,
     ) -> None:
         """Add many subscriptions at once that are a box each (see `rove.match.rows.from_boxes`)."""
+        self._refuse_ids(ids.tolist())
         numbers = [self.subjects.attribute(name) for name in attributes]
         rows = from_boxes(ids, numbers, lows, highs, speeds)
         self._known_ids().update(ids.tolist())
@@ -247,6 +263,8 @@ class Index:
 
     def install(self, merge: Merge) -> None:
         """Take over a finished merge; what was removed while it ran stays removed."""
+        if not merge.is_done:
+            raise ValueError("the merge was not run; call run() first")
         self._merge = None
         self._replace(merge)
 
@@ -340,19 +358,34 @@ class Index:
 
     def _computed(self, segment: Segment, found: Found, batch: Batch) -> Pairs:
         """Those of the doubtful rows whose subscription holds."""
+        if not len(batch.publications):
+            raise PublicationError(
+                "columns are not enough for what must be computed", "match publications instead"
+            )
         publications = np.repeat(np.arange(len(batch), dtype=np.int32), found.doubtful)
         ids = segment.ids[found.doubts]
         kept = np.array(
             [
-                self._kept_of(id).holds(batch.publications[number], float(batch.at[number]))
-                for number, id in zip(publications.tolist(), ids.tolist(), strict=True)
+                self._holds(segment, row, batch.publications[number], float(batch.at[number]))
+                for number, row in zip(publications.tolist(), found.doubts.tolist(), strict=True)
             ],
             np.bool_,
         )
         return Pairs(publications[kept], ids[kept])
 
-    def _kept_of(self, id: int) -> _Kept:
-        return self._kept[~id if id < 0 else id]
+    def _holds(self, segment: Segment, row: int, publication: Publication, at: float) -> bool:
+        """Whether the subscription of a doubtful row holds.
+
+        Of a row that only moves nothing is kept; it is doubtful for integers that no float holds.
+        """
+        id = int(segment.ids[row])
+        kept = self._kept.get(~id if id < 0 else id)
+        if kept is not None:
+            return kept.holds(publication, at)
+        return all(
+            compare(comparator, self.subjects.value(subject, publication), bound)
+            for subject, comparator, bound in segment.bounds_at(row, at)
+        )
 
     def _tried(self, batch: Batch) -> Pairs:
         """The subscriptions that wait, one by one."""

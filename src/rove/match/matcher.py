@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rove.lang.errors import LanguageError
+from rove.lang.limits import INTEGER_MAX
 from rove.lang.normal import Conjunction, normalise
 from rove.lang.oracle import Publication
 from rove.lang.tree import TRUE, Subscription
 from rove.lang.values import admit, change_state
 from rove.match.batch import Batch
 from rove.match.clees import Clees
-from rove.match.designs import Counters, Design, Evolve, Pairs
+from rove.match.designs import Counters, Design, Evolve, Pairs, checked_seconds
 from rove.match.index import Index, Merge
 from rove.match.lees import Lees
 from rove.match.pes import Pes
@@ -143,14 +145,18 @@ class Matcher:
         evolve: Evolve,
     ) -> _Checked:
         """Refuse what cannot be added, before anything is changed."""
-        if id < 0:
-            raise LanguageError(f"{id} is no id", "ids are whole numbers from 0 on")
+        if not 0 <= index(id) <= INTEGER_MAX:
+            raise LanguageError(f"{id} is no id", "ids are integers of 64 bits from 0 on")
         if not math.isfinite(accepted_at):
             raise LanguageError("a subscription must be accepted at a finite time")
         if subscription.rank is not None and evolve.design != "exact":
             raise LanguageError(
                 f"a ranked subscription cannot evolve by {evolve.design}", "write evolve = exact"
             )
+        if evolve.design in ("pes", "clees"):
+            checked_seconds(evolve.design, evolve.seconds)
+        elif evolve.design not in ("exact", "lees"):
+            raise LanguageError(f"there is no design {evolve.design}", "see parse_evolve")
         state = dict(me or {})
         admit(state)
         return _Checked(normalise(subscription).conjunctions, accepted_at, state, evolve)
@@ -193,6 +199,9 @@ class Matcher:
         speeds: Floats | None = None,
     ) -> None:
         """Add many subscriptions at once that are a box each (see `rove.match.rows.from_boxes`)."""
+        taken = [id for id in ids.tolist() if id in self]
+        if taken:
+            raise LanguageError(f"there is already a subscription {taken[0]}", "remove it first")
         self._index.add_boxes(ids, attributes, lows, highs, speeds)
 
     # -- matching ----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ the same answers, at the price of looking at every row.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rove.lang.tree import Comparator
 from rove.match import layout
 from rove.match.batch import Batch, raw
 from rove.match.keys import CARRIED, FIRST_STRING, NULL, Keys
@@ -22,6 +24,8 @@ from rove.match.layout import COMPUTE, MOVING, WIDTH, Buffer, section
 from rove.match.rows import Integers, Positions, Rows
 
 Kernel = Callable[[Buffer, Buffer], None]
+_COMPARATORS: Final[tuple[Comparator, ...]] = (">=", ">", "<=", "<", "=")
+"""In the order of `layout.AT_LEAST` to `layout.EQUAL`."""
 
 
 class Found(NamedTuple):
@@ -174,6 +178,27 @@ class Segment:
             self.strings,
         )
         return whole.taken(np.flatnonzero(self.live_rows()))
+
+    def bounds_at(self, row: int, at: float) -> list[tuple[int, Comparator, float | None]]:
+        """A row's moving bounds where they are at a time: (subject, comparator, bound).
+
+        None for a bound that has left the floats, as the evaluator has it.
+        """
+        buffer = self.buffer
+        starts = section(buffer, layout.BOUND_STARTS)
+        tests, values = section(buffer, layout.BOUND_TESTS), section(buffer, layout.BOUND_VALUES)
+        limits, subjects = section(buffer, layout.BOUND_LIMITS), section(buffer, layout.SUBJECTS)
+        accepted = section(buffer, layout.ACCEPTED)
+        t = at - float(accepted[row if len(accepted) > 1 else 0])
+        found: list[tuple[int, Comparator, float | None]] = []
+        for i in range(starts[row], starts[row + 1]):
+            moved = t
+            if len(limits):
+                moved = min(max(t, float(limits[2 * i])), float(limits[2 * i + 1]))
+            bound = float(values[2 * i]) + float(values[2 * i + 1]) * moved
+            subject, comparator = int(subjects[tests[i] >> 3]), _COMPARATORS[tests[i] & 7]
+            found.append((subject, comparator, bound if math.isfinite(bound) else None))
+        return found
 
     @property
     def nbytes(self) -> int:
