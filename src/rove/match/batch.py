@@ -30,6 +30,23 @@ class Text(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class Slots:
+    """Subjects and values as they are found, before they become arrays."""
+
+    __slots__ = ("rounded", "subjects", "texts", "values")
+
+    def __init__(self) -> None:
+        self.subjects: list[int] = []
+        self.values: list[float] = []
+        self.texts: list[Text] = []
+        self.rounded = 0
+
+    def add(self, subject: int, value: float) -> None:
+        if subject >= 0:
+            self.subjects.append(subject)
+            self.values.append(value)
+
+
 class Batch(msgspec.Struct, frozen=True, eq=False):
     """Publications, when they appear, and their slots."""
 

@@ -119,8 +119,10 @@ def _by_row(rows: Rows, order: Positions) -> dict[int, npt.NDArray[Any]]:
     values = rows.bound_values.reshape(-1, 4)
     limits = values[:, 2:].ravel()
     moves = len(rows.bound_tests) > 0
+    ids = np.where(taken, np.where(flags & MULTIPLE, ~rows.ids, rows.ids), -1)
+    is_short = bool((np.abs(ids) < 2**31).all())
     return {
-        layout.IDS: np.where(taken, np.where(flags & MULTIPLE, ~rows.ids, rows.ids), -1),
+        layout.SHORT_IDS if is_short else layout.IDS: ids,
         layout.ALIVE: np.packbits(taken, bitorder="little").view(np.uint64),
         layout.SPECIAL: np.packbits(special, bitorder="little").view(np.uint64),
         layout.FLAGS: flags,

@@ -212,8 +212,9 @@ def pack(
     """Write the columns of a level's nodes, leaving out those that exclude nothing.
 
     starts[n] is the first column of node n; keys[c] is 2 * subject, plus 1 for an upper bound.
-    Those that exclude most come first, so that most nodes are done after one. With no room in
-    `columns` they are only counted.
+    Upper bounds are turned over, so that one comparison does for both sides. Columns that exclude
+    most come first, so that most nodes are done after one. With no room in `columns` they are
+    only counted.
     """
     count = 0
     excluded = np.empty(2 * lows.shape[0], np.float64)
@@ -231,7 +232,9 @@ def pack(
             if columns.size > 0:
                 bounds = highs[best >> 1] if best & 1 else lows[best >> 1]
                 keys[count] = 2 * subjects[best >> 1] + (best & 1)
-                columns[count * WIDTH : (count + 1) * WIDTH] = bounds[first : first + WIDTH]
+                for i in range(WIDTH):
+                    bound = bounds[first + i]
+                    columns[count * WIDTH + i] = CODE_MAX - bound if best & 1 else bound
             count += 1
     starts[lows.shape[1] // WIDTH] = count
     return count

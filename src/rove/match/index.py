@@ -344,6 +344,36 @@ class Index:
             parts.append(self._tried(batch))
         return _together(parts)
 
+    def match_one(self, publication: Publication, at: float) -> Positions:
+        """Who is interested in one publication: the same as `match`, in a few microseconds."""
+        compiled = kernel()
+        if compiled is None or not all(segment.is_indexed for segment in self._segments):
+            return self.match([publication], [at]).subscriptions
+        self.now = max(self.now, at)
+        slots = self.subjects.slots(publication)
+        workspace = self._workspaces.pop() if self._workspaces else Workspace()
+        workspace.take_one(slots, at)
+        frame = workspace.frame
+        frame[2 * layout.ID_COUNT] = 0
+        computed: list[int] = []
+        for segment in self._segments:
+            if slots.texts:
+                segment.write_texts(workspace.array(layout.RAWS), slots.texts)
+            segment.search(compiled, workspace, 1)
+            if frame[2 * layout.DOUBT_COUNT]:
+                rows = workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]]
+                computed += [
+                    int(segment.ids[row])
+                    for row in rows.tolist()
+                    if self._holds(segment, row, publication, at)
+                ]
+        found: Positions = workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].copy()
+        self._workspaces.append(workspace)
+        computed += [id for id, kept in self._fresh_kept.items() if kept.holds(publication, at)]
+        if computed:
+            found = np.concatenate([found, np.array(computed, np.int64)])
+        return np.unique(np.where(found < 0, ~found, found)) if (found < 0).any() else found
+
     def _searched(
         self, segment: Segment, batch: Batch, compiled: Kernel | None, workspace: Workspace
     ) -> Pairs:
@@ -363,7 +393,7 @@ class Index:
                 "columns are not enough for what must be computed", "match publications instead"
             )
         publications = np.repeat(np.arange(len(batch), dtype=np.int32), found.doubtful)
-        ids = segment.ids[found.doubts]
+        ids = segment.ids[found.doubts].astype(np.int64)
         kept = np.array(
             [
                 self._holds(segment, row, batch.publications[number], float(batch.at[number]))

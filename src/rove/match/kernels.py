@@ -42,6 +42,7 @@ from rove.match.layout import (
     BOUND_TESTS,
     BOUND_VALUES,
     CHILDREN,
+    CODE_MAX,
     CODES,
     COLUMNS,
     COMPUTE,
@@ -60,6 +61,7 @@ from rove.match.layout import (
     IS_ROUNDED,
     KEYS,
     LOCALS,
+    MASKS,
     MOVING,
     MOVING_ROWS,
     NODE_KEYS,
@@ -75,6 +77,7 @@ from rove.match.layout import (
     PUBLICATION,
     RAWS,
     ROUNDED,
+    SHORT_IDS,
     SLOT_SUBJECTS,
     SPECIAL,
     STARTS,
@@ -109,7 +112,6 @@ def _wide_comparison(predicate: str) -> Any:
 
 
 _at_most = _wide_comparison("<=")
-_at_least = _wide_comparison(">=")
 _equal = _wide_comparison("==")
 
 
@@ -296,9 +298,9 @@ def _node_mask(starts: int, sides: int, columns: int, node: int, codes: Any) -> 
     mask = np.uint64(0xFFFFFFFFFFFFFFFF)
     for column in range(_word(starts, node), _word(starts, node + 1)):
         side = _int(sides, column)
-        code = codes[side >> 1]
-        place = columns + column * (2 * WIDTH)
-        mask &= _at_least(place, code) if side & 1 else _at_most(place, code)
+        # Upper bounds are turned over: branching on the side would be mispredicted half the time.
+        code = codes[side >> 1] ^ np.uint16((side & 1) * CODE_MAX)
+        mask &= _at_most(columns + column * (2 * WIDTH), code)
         if mask == 0:
             break
     return mask
@@ -311,9 +313,10 @@ def _undecided(buffer: Any, node: int, codes: Any) -> Any:
     columns, inexact = _address(buffer, COLUMNS), _address(buffer, INEXACT)
     found = np.uint64(0)
     for column in range(_word(starts, node), _word(starts, node + 1)):
-        subject = _int(sides, column) >> 1
-        if _byte(inexact, subject):
-            found |= _equal(columns + column * (2 * WIDTH), codes[subject])
+        side = _int(sides, column)
+        if _byte(inexact, side >> 1):
+            code = codes[side >> 1] ^ np.uint16((side & 1) * CODE_MAX)
+            found |= _equal(columns + column * (2 * WIDTH), code)
     return found
 
 
@@ -346,6 +349,14 @@ def _leaves_reached(buffer: Any, tree: int, codes: Any, nodes: Any, children: An
     return waiting
 
 
+@njit(_i8(_row(_i8), _i8), cache=True, nogil=True)
+def _id(buffer: Any, row: int) -> int:
+    """The subscription of a row; ~id where it has several rows."""
+    if buffer[2 * SHORT_IDS + 1] > 0:
+        return _int(_address(buffer, SHORT_IDS), row)
+    return _word(_address(buffer, IDS), row)
+
+
 @njit(
     types.UniTuple(_i8, 2)(
         _row(_i8),
@@ -375,7 +386,7 @@ def _decide_rows(
     doubts: int,
 ) -> tuple[int, int]:
     """The rows of a block that need more than their box, one by one."""
-    ids, flags = _address(buffer, IDS), _address(buffer, FLAGS)
+    flags = _address(buffer, FLAGS)
     while mask != 0:
         row = first + _lowest_bit(mask)
         mask &= mask - np.uint64(1)
@@ -383,12 +394,46 @@ def _decide_rows(
             continue
         verdict = _decide(buffer, row, keys, at, modes)
         if verdict == MATCH:
-            out_ids[count] = _word(ids, row)
+            out_ids[count] = _id(buffer, row)
             count += 1
         elif verdict == DOUBT:
             out_doubts[doubts] = row
             doubts += 1
     return count, doubts
+
+
+@njit(_i8(_row(_i8), _i8, _row(_u2), _row(_i4), _row(_u8), _i8), cache=True, nogil=True)
+def _blocks_hit(buffer: Any, tree: int, codes: Any, nodes: Any, masks: Any, waiting: int) -> int:
+    """Search the leaves in `nodes`; the blocks that are hit are left there, with their masks.
+
+    Memory is slow: what the next leaves will need is asked for in good time, and the ids of a
+    block as soon as it is known to be hit.
+    """
+    starts, sides = _address(buffer, NODE_STARTS), _address(buffer, NODE_KEYS)
+    columns, alive = _address(buffer, COLUMNS), _address(buffer, ALIVE)
+    is_short = buffer[2 * SHORT_IDS + 1] > 0
+    ids = _address(buffer, SHORT_IDS if is_short else IDS)
+    width = 4 if is_short else 8
+    first_block, first_leaf = _word(tree, 0), _word(tree, 2)
+    hit = 0
+    for i in range(waiting):
+        if i + 8 < waiting:
+            _prefetch(starts + 8 * (first_leaf + nodes[i + 8]))
+        if i + 4 < waiting:
+            column = _word(starts, first_leaf + nodes[i + 4])
+            _prefetch(sides + 4 * column)
+            for line in range(8):
+                _prefetch(columns + column * (2 * WIDTH) + 64 * line)
+        leaf = np.int64(nodes[i])
+        mask = _node_mask(starts, sides, columns, first_leaf + leaf, codes)
+        mask &= _key_at(alive, first_block + leaf)
+        if mask != 0:
+            nodes[hit] = leaf
+            masks[hit] = mask
+            hit += 1
+            for line in range(width):
+                _prefetch(ids + (first_block + leaf) * WIDTH * width + 64 * line)
+    return hit
 
 
 @njit(
@@ -399,6 +444,7 @@ def _decide_rows(
         _row(_u8),
         _row(_i4),
         _row(_i4),
+        _row(_u8),
         _f8,
         _i8,
         _row(_i8),
@@ -416,6 +462,7 @@ def _search(
     keys: Any,
     nodes: Any,
     children: Any,
+    masks: Any,
     at: float,
     modes: int,
     out_ids: Any,
@@ -424,40 +471,26 @@ def _search(
     doubts: int,
 ) -> tuple[int, int]:
     """One publication in one tree; (-1, -1) when there is no room."""
-    starts, sides = _address(buffer, NODE_STARTS), _address(buffer, NODE_KEYS)
-    columns, ids = _address(buffer, COLUMNS), _address(buffer, IDS)
-    alive, special = _address(buffer, ALIVE), _address(buffer, SPECIAL)
+    special = _address(buffer, SPECIAL)
+    is_short = buffer[2 * SHORT_IDS + 1] > 0
+    ids = _address(buffer, SHORT_IDS if is_short else IDS)
     tree = _address(buffer, TREES) + 8 * _int(_address(buffer, TREE_STARTS), tree_number)
-    first_block, first_leaf = _word(tree, 0), _word(tree, 2)
     waiting = _leaves_reached(buffer, tree, codes, nodes, children)
-    for i in range(waiting):
-        if i + 8 < waiting:
-            _prefetch(starts + 8 * (first_leaf + nodes[i + 8]))
-        if i + 4 < waiting:
-            ahead = np.int64(nodes[i + 4])
-            column = _word(starts, first_leaf + ahead)
-            _prefetch(sides + 4 * column)
-            for line in range(4):
-                _prefetch(columns + column * (2 * WIDTH) + 64 * line)
-            _prefetch(alive + 8 * (first_block + ahead))
-            _prefetch(special + 8 * (first_block + ahead))
-        leaf = np.int64(nodes[i])
-        block = first_block + leaf
-        mask = _node_mask(starts, sides, columns, first_leaf + leaf, codes)
-        mask &= _key_at(alive, block)
-        if mask == 0:
-            continue
-        if count + WIDTH > out_ids.size or doubts + WIDTH > out_doubts.size:
-            return -1, -1
+    hit = _blocks_hit(buffer, tree, codes, nodes, masks, waiting)
+    if count + hit * WIDTH > out_ids.size or doubts + hit * WIDTH > out_doubts.size:
+        return -1, -1
+    for i in range(hit):
+        block, mask = _word(tree, 0) + nodes[i], masks[i]
         slow = mask & _key_at(special, block)
         if modes & ANY_INEXACT:
-            slow |= mask & _undecided(buffer, first_leaf + leaf, codes)
+            slow |= mask & _undecided(buffer, _word(tree, 2) + nodes[i], codes)
         if modes & EARLY:
             slow = mask
         mask &= ~slow
         first = block * WIDTH
         while mask != 0:
-            out_ids[count] = _word(ids, first + _lowest_bit(mask))
+            row = first + _lowest_bit(mask)
+            out_ids[count] = _int(ids, row) if is_short else _word(ids, row)
             mask &= mask - np.uint64(1)
             count += 1
         if slow != 0:
@@ -487,7 +520,7 @@ def _try_rows(
     doubts: int,
 ) -> tuple[int, int]:
     """Rows one by one, whose numbers stand at an address; (-1, -1) when there is no room."""
-    ids, alive = _address(buffer, IDS), _address(buffer, ALIVE)
+    alive = _address(buffer, ALIVE)
     if count + total > out_ids.size or doubts + total > out_doubts.size:
         return -1, -1
     for i in range(total):
@@ -496,7 +529,7 @@ def _try_rows(
             continue
         verdict = _decide(buffer, row, keys, at, modes)
         if verdict == MATCH:
-            out_ids[count] = _word(ids, row)
+            out_ids[count] = _id(buffer, row)
             count += 1
         elif verdict == DOUBT:
             out_doubts[doubts] = row
@@ -522,6 +555,7 @@ def _local(buffer: Any, subject: int) -> int:
         _row(_u8),
         _row(_i4),
         _row(_i4),
+        _row(_u8),
         _f8,
         _i8,
         _row(_i8),
@@ -541,6 +575,7 @@ def _find_one(
     keys: Any,
     nodes: Any,
     children: Any,
+    masks: Any,
     at: float,
     modes: int,
     out_ids: Any,
@@ -553,7 +588,19 @@ def _find_one(
     list_starts, lists = _address(buffer, POSTING_STARTS), _address(buffer, POSTING_ROWS)
     if _word(_address(buffer, TREES), 0) >= 0:
         count, doubts = _search(
-            buffer, 0, codes, keys, nodes, children, at, modes, out_ids, count, out_doubts, doubts
+            buffer,
+            0,
+            codes,
+            keys,
+            nodes,
+            children,
+            masks,
+            at,
+            modes,
+            out_ids,
+            count,
+            out_doubts,
+            doubts,
         )
     for slot in range(first, end):
         subject = _local(buffer, subjects[slot])
@@ -568,6 +615,7 @@ def _find_one(
                 keys,
                 nodes,
                 children,
+                masks,
                 at,
                 modes,
                 out_ids,
@@ -669,6 +717,7 @@ def find(buffer: Any, frame: Any) -> None:
     rounded = _array(frame, IS_ROUNDED, np.uint8)
     codes, keys = _array(frame, CODES, np.uint16), _array(frame, KEYS, np.uint64)
     nodes, children = _array(frame, NODES, np.int32), _array(frame, CHILDREN, np.int32)
+    masks = _array(frame, MASKS, np.uint64)
     out_counts, out_ids = _array(frame, OUT_COUNTS, np.int32), _array(frame, OUT_IDS, np.int64)
     out_doubtful = _array(frame, OUT_DOUBTFUL, np.int32)
     out_doubts = _array(frame, OUT_DOUBTS, np.int32)
@@ -686,6 +735,7 @@ def find(buffer: Any, frame: Any) -> None:
             keys,
             nodes,
             children,
+            masks,
             at[publication],
             _modes(buffer, at[publication], rounded[publication]),
             out_ids,

@@ -25,6 +25,7 @@ CODE_MAX: Final = 65_535
 
 (
     IDS,  # by row: the subscription; ~id where it has several rows
+    SHORT_IDS,  # by row: the same in 32 bits if they fit; then IDS is empty
     ALIVE,  # by block of 64 rows: which of them are to be found
     SPECIAL,  # by block: which of them need more than their box
     FLAGS,  # by row
@@ -56,7 +57,7 @@ CODE_MAX: Final = 65_535
     COLUMNS,  # by column: 64 codes
     TIMES,  # from when to when moving boxes are right; the last acceptance
     SECTIONS,
-) = range(32)
+) = range(33)
 
 CHECK, COMPUTE, MOVING, MULTIPLE = 1, 2, 4, 8
 """Flags of a row: its entries are to be looked at; it must be computed; it has moving bounds; its
@@ -79,6 +80,7 @@ yet; a time for which moving boxes were not made; an integer that no float can h
     KEYS,  # by subject: all 0, and left so
     NODES,  # by block of the largest tree: room to walk
     CHILDREN,
+    MASKS,
     OUT_COUNTS,  # by publication: how many ids it has
     OUT_IDS,
     OUT_DOUBTFUL,  # by publication: how many doubts it has
@@ -87,7 +89,7 @@ yet; a time for which moving boxes were not made; an integer that no float can h
     ID_COUNT,  # ids written so far
     DOUBT_COUNT,
     FRAME,
-) = range(17)
+) = range(18)
 """What a search works on, as a *frame*: one array in which each array has its address at 2 * i
 and its size at 2 * i + 1, and each number stands at 2 * i. Handing over fifteen arrays would cost
 as much as a small search."""

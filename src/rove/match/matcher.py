@@ -226,6 +226,17 @@ class Matcher:
         self._published += len(publications)
         return Matches(found.publications, found.subscriptions, ranked)
 
+    def match_one(self, publication: Publication, at: float) -> Positions:
+        """The ids that get one publication, ranked subscriptions left aside: the quickest way.
+
+        For when nothing else is waiting; of many publications at once, each costs less.
+        """
+        if self._design_of:
+            batch = self._subjects.batch([publication], [at])
+            found = self._with_designs(self._index.match_batch(batch), [publication], [at])
+            return found.subscriptions
+        return self._index.match_one(publication, at)
+
     def match_columns(self, names: Sequence[str], values: Floats, at: Floats) -> Matches:
         """The same for publications that come as numbers, a line each; NaN is a missing value.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rove.lang.tree import Comparator
 from rove.match import layout
-from rove.match.batch import Batch, raw
+from rove.match.batch import Batch, Slots, Text, raw
 from rove.match.keys import CARRIED, FIRST_STRING, NULL, Keys
 from rove.match.layout import COMPUTE, MOVING, WIDTH, Buffer, section
 from rove.match.rows import Integers, Positions, Rows
@@ -49,6 +49,15 @@ class Workspace:
         self.frame = np.zeros(2 * layout.FRAME, np.int64)
         for place, kind in _ROOM:
             self.set(place, np.zeros(_ROOM_AT_FIRST, kind))
+        self._own: dict[int, npt.NDArray[Any]] = {
+            layout.STARTS: np.zeros(2, np.int64),
+            layout.SLOT_SUBJECTS: np.zeros(_ROOM_AT_FIRST, np.int32),
+            layout.RAWS: np.zeros(_ROOM_AT_FIRST, np.uint64),
+            layout.AT: np.zeros(1, np.float64),
+            layout.IS_ROUNDED: np.zeros(1, np.uint8),
+        }
+        self._take_own()
+        self._own_starts = int(self.frame[2 * layout.STARTS])
 
     def set(self, place: int, array: npt.NDArray[Any]) -> None:
         """Put an array into the frame."""
@@ -69,9 +78,27 @@ class Workspace:
         for place in (layout.OUT_COUNTS, layout.OUT_DOUBTFUL):
             self.grow(place, len(batch))
 
+    def take_one(self, slots: Slots, at: float) -> None:
+        """Make ready for one publication, in arrays that are there already."""
+        if self.frame[2 * layout.STARTS] != self._own_starts:
+            self._take_own()
+        count = len(slots.subjects)
+        for place in (layout.SLOT_SUBJECTS, layout.RAWS):
+            self.grow(place, count)
+        self._arrays[layout.SLOT_SUBJECTS][:count] = slots.subjects
+        self._arrays[layout.RAWS].view(np.float64)[:count] = slots.values
+        self._arrays[layout.STARTS][1] = count
+        self._arrays[layout.AT][0] = at
+        self._arrays[layout.IS_ROUNDED][0] = slots.rounded
+
+    def _take_own(self) -> None:
+        """Put arrays of this workspace where those of a batch were."""
+        for place, array in self._own.items():
+            self.set(place, array)
+
     def make_room(self, subjects: int, blocks: int) -> None:
         """Make ready for a segment of so many subjects and blocks."""
-        for place, size in zip(_SIZED, (subjects, subjects, blocks, blocks), strict=True):
+        for place, size in zip(_SIZED, (subjects, subjects, blocks, blocks, blocks), strict=True):
             self.grow(place, size)
 
     def grow(self, place: int, size: int) -> None:
@@ -84,12 +111,13 @@ class Workspace:
 
 
 _ROOM_AT_FIRST: Final = 4096
-_SIZED: Final = (layout.CODES, layout.KEYS, layout.NODES, layout.CHILDREN)
+_SIZED: Final = (layout.CODES, layout.KEYS, layout.NODES, layout.CHILDREN, layout.MASKS)
 _ROOM: Final = (
     (layout.CODES, np.uint16),
     (layout.KEYS, np.uint64),
     (layout.NODES, np.int32),
     (layout.CHILDREN, np.int32),
+    (layout.MASKS, np.uint64),
     (layout.OUT_COUNTS, np.int32),
     (layout.OUT_IDS, np.int64),
     (layout.OUT_DOUBTFUL, np.int32),
@@ -104,7 +132,8 @@ class Segment:
         self.buffer = buffer
         self.strings = strings
         """By subject of the matcher the sorted bounds among which strings are ranked."""
-        self.ids = section(buffer, layout.IDS)
+        is_short = buffer[2 * layout.SHORT_IDS + 1] > 0
+        self.ids = section(buffer, layout.SHORT_IDS if is_short else layout.IDS)
         """By row; ~id where the subscription has several rows."""
         self.alive = section(buffer, layout.ALIVE)
         self.flags = section(buffer, layout.FLAGS)
@@ -151,7 +180,7 @@ class Segment:
 
     def live_ids(self) -> Positions:
         """The subscriptions of the rows that were not removed."""
-        ids = self.ids[self.live_rows()]
+        ids = self.ids[self.live_rows()].astype(np.int64)
         return np.where(ids < 0, ~ids, ids)
 
     def rows(self) -> Rows:
@@ -165,7 +194,7 @@ class Segment:
             limits = np.broadcast_to((-np.inf, np.inf), (len(tests), 2))
         values = section(buffer, layout.BOUND_VALUES).reshape(-1, 2)
         whole = Rows(
-            np.where(self.ids < 0, ~self.ids, self.ids),
+            np.where(self.ids < 0, ~self.ids, self.ids).astype(np.int64),
             np.broadcast_to(section(buffer, layout.ACCEPTED), count),
             self.flags,  # CHECK stays where a tree left something out: harmless, and rare
             section(buffer, layout.ENTRY_STARTS).astype(np.int64),
@@ -212,17 +241,10 @@ class Segment:
 
         The workspace has taken the batch.
         """
-        self._write_texts(batch)
-        workspace.make_room(len(self._matter), len(self.alive) + WIDTH)
+        self.write_texts(batch.raws, batch.texts)
         frame = workspace.frame
-        frame[2 * layout.PUBLICATION] = 0
-        frame[2 * layout.ID_COUNT] = frame[2 * layout.DOUBT_COUNT] = 0
-        while True:
-            kernel(self.buffer, frame)
-            if frame[2 * layout.PUBLICATION] == len(batch):
-                break
-            for place in (layout.OUT_IDS, layout.OUT_DOUBTS):
-                workspace.grow(place, 2 * workspace.array(place).size)
+        frame[2 * layout.ID_COUNT] = 0
+        self.search(kernel, workspace, len(batch))
         return Found(
             workspace.array(layout.OUT_COUNTS)[: len(batch)].copy(),
             workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].copy(),
@@ -230,10 +252,22 @@ class Segment:
             workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]].copy(),
         )
 
-    def _write_texts(self, batch: Batch) -> None:
-        """The keys of a batch's strings among this segment's."""
-        for text in batch.texts:
-            batch.raws[text.slot] = raw(self._text_key(text.subject, text.text))
+    def search(self, kernel: Kernel, workspace: Workspace, publications: int) -> None:
+        """Run the kernel until all is found; ids come after those that are there already."""
+        workspace.make_room(len(self._matter), len(self.alive) + WIDTH)
+        frame = workspace.frame
+        frame[2 * layout.PUBLICATION] = frame[2 * layout.DOUBT_COUNT] = 0
+        while True:
+            kernel(self.buffer, frame)
+            if frame[2 * layout.PUBLICATION] == publications:
+                return
+            for place in (layout.OUT_IDS, layout.OUT_DOUBTS):
+                workspace.grow(place, 2 * workspace.array(place).size)
+
+    def write_texts(self, raws: Keys, texts: Sequence[Text]) -> None:
+        """The keys of strings among this segment's, each into its slot."""
+        for text in texts:
+            raws[text.slot] = raw(self._text_key(text.subject, text.text))
 
     def _text_key(self, subject: int, text: str) -> int:
         local = self._locals[subject] if subject < len(self._locals) else -1
@@ -247,7 +281,7 @@ class Segment:
 
     def scan(self, batch: Batch) -> Found:
         """The same as `find`, by looking at every row with NumPy."""
-        self._write_texts(batch)
+        self.write_texts(batch.raws, batch.texts)
         found = [self._scan_one(batch, publication) for publication in range(len(batch))]
         return Found(
             np.array([len(ids) for ids, _ in found], np.int32),
@@ -272,9 +306,9 @@ class Segment:
             kept = alive & too_late
             self._exclude_by_bounds(alive, keys, t)
             alive |= kept
-        return self.ids[alive & ~must_compute], np.flatnonzero(alive & must_compute).astype(
-            np.int32
-        )
+        return self.ids[alive & ~must_compute].astype(np.int64), np.flatnonzero(
+            alive & must_compute
+        ).astype(np.int32)
 
     def _keys(self, batch: Batch, publication: int) -> Keys:
         """By subject of this segment, the key that a publication has."""

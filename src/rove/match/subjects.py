@@ -22,7 +22,7 @@ from rove.lang.errors import PublicationError
 from rove.lang.patterns import Pattern
 from rove.lang.tree import Attribute, Call, ValueNode
 from rove.lang.values import Path, comparable, look_up
-from rove.match.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Text
+from rove.match.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Slots, Text
 from rove.match.keys import floor_float
 from rove.match.rows import Floats
 from rove.match.texts import PatternSet
@@ -117,7 +117,7 @@ class Subjects:
     def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Batch:
         """Publications that appear at the times `at`."""
         _check_times(at, len(publications))
-        slots = _Slots()
+        slots = Slots()
         starts = [0]
         rounded = []
         for publication in publications:
@@ -134,6 +134,12 @@ class Subjects:
             np.array(rounded, np.uint8),
             slots.texts,
         )
+
+    def slots(self, publication: Mapping[str, object]) -> Slots:
+        """The slots of one publication."""
+        slots = Slots()
+        self._take(publication, slots)
+        return slots
 
     def columns(self, names: Sequence[str], values: Floats, at: Floats) -> Batch:
         """Publications that come as numbers, a line each, a column for each attribute.
@@ -156,7 +162,7 @@ class Subjects:
             np.zeros(len(values), np.uint8),
         )
 
-    def _take(self, publication: Mapping[str, object], slots: _Slots) -> None:
+    def _take(self, publication: Mapping[str, object], slots: Slots) -> None:
         """The slots of one publication; the commonest case is written out."""
         sources = self._sources
         for name, value in publication.items():
@@ -183,23 +189,6 @@ def _check_times(at: Sequence[float], publications: int) -> None:
         raise PublicationError("a publication appears at no finite time", "give it in seconds")
 
 
-class _Slots:
-    """Slots as they are filled."""
-
-    __slots__ = ("rounded", "subjects", "texts", "values")
-
-    def __init__(self) -> None:
-        self.subjects: list[int] = []
-        self.values: list[float] = []
-        self.texts: list[Text] = []
-        self.rounded = 0
-
-    def add(self, subject: int, value: float) -> None:
-        if subject >= 0:
-            self.subjects.append(subject)
-            self.values.append(value)
-
-
 def _inside(value: object, rest: Path) -> object:
     for name in rest:
         if not isinstance(value, Mapping):
@@ -208,7 +197,7 @@ def _inside(value: object, rest: Path) -> object:
     return comparable(value)
 
 
-def _put(source: _Source, value: object, slots: _Slots) -> None:
+def _put(source: _Source, value: object, slots: Slots) -> None:
     """The slots of one value: itself, the patterns that it fits, what `lower` makes of it."""
     kind = type(value)
     if value is None:
@@ -230,7 +219,7 @@ def _put(source: _Source, value: object, slots: _Slots) -> None:
         slots.add(source.number, RAW_CARRIED)
 
 
-def _put_text(source: _Source, text: str, slots: _Slots) -> None:
+def _put_text(source: _Source, text: str, slots: Slots) -> None:
     if source.number >= 0:
         slots.texts.append(Text(len(slots.subjects), source.number, text))
         slots.add(source.number, RAW_TEXT)
