@@ -352,6 +352,7 @@ class Segment:
         holds = np.select(
             [comparators == comparator for comparator in range(5)],
             [seen >= bounds, seen > bounds, seen <= bounds, seen < bounds, seen == bounds],
+            default=False,  # a number, as it is by itself, would make numbers of all
         ) & np.isfinite(bounds)
         alive[rows[~holds]] = False
 
