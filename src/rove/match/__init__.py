@@ -6,15 +6,16 @@ them once where no cache has them, and may do so in the background.
 
 from rove.match.designs import Counters, Evolve, parse_evolve
 from rove.match.engine import warm_up
-from rove.match.index import Merge
-from rove.match.matcher import Matcher, Matches
+from rove.match.matcher import Matcher, Matches, Work
+from rove.match.saving import SavedError
 
 __all__ = [
     "Counters",
     "Evolve",
     "Matcher",
     "Matches",
-    "Merge",
+    "SavedError",
+    "Work",
     "parse_evolve",
     "warm_up",
 ]

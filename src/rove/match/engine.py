@@ -11,17 +11,21 @@ import sys
 from importlib import import_module
 from typing import cast
 
+from rove.match import texts
 from rove.match.segment import Kernel
 
-_MODULES = ("rove.match.kernels", "rove.match.building_kernels")
+_MODULES = ("rove.match.kernels", "rove.match.building_kernels", "rove.match.ranked_kernels")
 _ready = False
 
 
 def warm_up() -> None:
     """Load the kernels, or compile them where no cache has them."""
     global _ready
+    if _ready:
+        return
     for name in _MODULES:
         import_module(name)
+    texts.warm_up()
     _ready = True
 
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import index
-from typing import Final
+from operator import index as as_integer
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ from rove.match.building import built
 from rove.match.compiling import rows_of
 from rove.match.designs import Pairs
 from rove.match.engine import kernel, warm_up
-from rove.match.layout import COMPUTE
+from rove.match.layout import COMPUTE, Buffer
 from rove.match.programs import compiled_conjunction
 from rove.match.rows import Floats, Integers, Positions, Row, Rows, from_boxes, from_rows, merged
 from rove.match.segment import Found, Kernel, Segment, Workspace
@@ -103,6 +103,10 @@ class Merge:
             )
         self.is_done = True
         return self
+
+    def install(self) -> None:
+        """Search the new segment instead of the old ones from now on."""
+        self.index.install(self)
 
 
 class Index:
@@ -176,7 +180,7 @@ class Index:
         known = self._known_ids()
         seen: set[int] = set()
         for id in ids:
-            if not 0 <= index(id) <= INTEGER_MAX or id in known or id in seen:
+            if not 0 <= as_integer(id) <= INTEGER_MAX or id in known or id in seen:
                 raise ValueError(f"{id} is no free id; ids are integers of 64 bits from 0 on")
             seen.add(id)
 
@@ -220,9 +224,13 @@ class Index:
         if waiting is not None:
             del self._fresh_kept[id]
             self._fresh_rows -= len(waiting)
+            for row in waiting:
+                for subject, _ in row.sets:
+                    self.subjects.release(subject)
             return
         for segment in self._segments:
-            segment.remove(id)
+            for subject in segment.remove(id):
+                self.subjects.release(subject)
         if self._merge is not None:
             self._merge.removed.append(id)
 
@@ -285,7 +293,7 @@ class Index:
         self._segments = [segment for segment in self._segments if id(segment) not in gone]
         if merge.result is not None:
             for subscription in merge.removed:
-                merge.result.remove(subscription)
+                merge.result.remove(subscription)  # its subjects were released back then
             self._segments.append(merge.result)
 
     def _due(self) -> Merge | None:
@@ -309,6 +317,43 @@ class Index:
             return True
         length_s = segment.ends_at - segment.begins_at
         return length_s < math.inf and self.now > segment.begins_at + _REFRESH_AT * length_s
+
+    # -- saving ------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], list[Buffer]]:
+        """Everything but the subjects: plain values and conjunctions, and the segments' buffers."""
+        self.settle_fresh()
+        head = {
+            "now": self.now,
+            "strings": [dict(segment.strings) for segment in self._segments],
+            "kept": {
+                id: (kept.conjunctions, kept.accepted_at, dict(kept.me), kept.follows)
+                for id, kept in self._kept.items()
+            },
+        }
+        return head, [segment.buffer for segment in self._segments]
+
+    @classmethod
+    def from_state(
+        cls,
+        head: Mapping[str, Any],
+        buffers: Sequence[Buffer],
+        subjects: Subjects,
+        *,
+        compiled: bool,
+    ) -> Index:
+        """What `state` was taken from; the buffers are used as they are, not copied."""
+        index = cls(subjects, compiled=compiled)
+        index.now = head["now"]
+        index._segments = [
+            Segment(buffer, strings)
+            for buffer, strings in zip(buffers, head["strings"], strict=True)
+        ]
+        index._kept = {id: _Kept(*kept) for id, kept in head["kept"].items()}
+        index._ids = None
+        for segment in index._segments:
+            subjects.use_again(segment.subjects_in_use())
+        return index
 
     # -- matching ----------------------------------------------------------------------------
 

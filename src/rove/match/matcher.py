@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from operator import index
-from typing import TYPE_CHECKING, NamedTuple
+from operator import index as as_integer
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -27,16 +27,18 @@ from rove.lang.values import admit, change_state
 from rove.match.batch import Batch
 from rove.match.clees import Clees
 from rove.match.designs import Counters, Design, Evolve, Pairs, checked_seconds
-from rove.match.index import Index, Merge
+from rove.match.index import Index
 from rove.match.lees import Lees
 from rove.match.pes import Pes
 from rove.match.rows import Floats, Integers, Positions
+from rove.match.saving import packed, unpacked
 from rove.match.subjects import Subjects
 
 if TYPE_CHECKING:  # ranks bring kernels of their own, which not everybody needs
     from rove.match.skyband import Ranked, RankedDelivery
 
 EXACT = Evolve()
+_DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
 
 
 class Matches(NamedTuple):
@@ -63,6 +65,7 @@ class Matcher:
         self._ranked: Ranked | None = None
         self._is_ranked: dict[int, bool] = {}
         """Ranked subscriptions, and whether their condition says anything."""
+        self._design_indexes: list[Index] = []
         self._designs: dict[str, Design] = {}
         self._design_of: dict[int, Design] = {}
         self._states: dict[int, dict[str, object]] = {}
@@ -145,7 +148,7 @@ class Matcher:
         evolve: Evolve,
     ) -> _Checked:
         """Refuse what cannot be added, before anything is changed."""
-        if not 0 <= index(id) <= INTEGER_MAX:
+        if not 0 <= as_integer(id) <= INTEGER_MAX:
             raise LanguageError(f"{id} is no id", "ids are integers of 64 bits from 0 on")
         if not math.isfinite(accepted_at):
             raise LanguageError("a subscription must be accepted at a finite time")
@@ -186,9 +189,13 @@ class Matcher:
 
     def _design(self, name: str) -> Design:
         if name not in self._designs:
-            kinds: dict[str, type[Pes | Lees | Clees]] = {"pes": Pes, "lees": Lees, "clees": Clees}
-            self._designs[name] = kinds[name](lambda: Index(compiled=self._compiled))
+            self._designs[name] = _DESIGNS[name](self._new_index)
         return self._designs[name]
+
+    def _new_index(self) -> Index:
+        """An index for a design, which takes part in merging."""
+        self._design_indexes.append(Index(compiled=self._compiled))
+        return self._design_indexes[-1]
 
     def add_boxes(
         self,
@@ -284,28 +291,99 @@ class Matcher:
 
     # -- merging -----------------------------------------------------------------------------
 
-    def merge_due(self) -> Merge | None:
-        """The next merge that is worth its while, if any: to run anywhere, then to install."""
-        return self._index.merge_due() or self._conditions.merge_due()
+    def _indexes(self) -> list[Index]:
+        return [self._index, self._conditions, *self._design_indexes]
 
-    def install(self, merge: Merge) -> None:
-        """Take over a finished merge."""
-        merge.index.install(merge)
+    def merge_due(self) -> Work | None:
+        """The next work that is worth its while, if any: to run anywhere, then to install."""
+        for index in self._indexes():
+            work: Work | None = index.merge_due() or index.subjects.merge_due()
+            if work is not None:
+                return work
+        return None
+
+    def install(self, work: Work) -> None:
+        """Take over finished work."""
+        work.install()
 
     def merge_all(self) -> None:
-        """Run every merge that is due, here and now."""
-        self._index.merge_all()
-        self._conditions.merge_all()
+        """Do all work that is due, here and now."""
+        for index in self._indexes():
+            index.settle_fresh()
+        while (work := self.merge_due()) is not None:
+            self.install(work.run())
 
     def compact(self) -> None:
         """Make the indexes as quick to search as they get, here and now."""
-        self._index.compact()
-        self._conditions.compact()
+        self.merge_all()
+        for index in self._indexes():
+            index.compact()
+
+    # -- saving ------------------------------------------------------------------------------
+
+    def save(self) -> list[bytes | memoryview]:
+        """Everything, as parts of one buffer (`file.writelines` takes them)."""
+        subjects = self._subjects.state()
+        index, index_buffers = self._index.state()
+        conditions, condition_buffers = self._conditions.state()
+        head = {
+            "subjects": subjects,
+            "index": index,
+            "conditions": conditions,
+            "segments": len(index_buffers),
+            "ranked": None if self._ranked is None else self._ranked.state(),
+            "is_ranked": self._is_ranked,
+            "designs": {name: design.state() for name, design in self._designs.items()},
+            "states": self._states,
+            "published": self._published,
+        }
+        return packed(head, index_buffers + condition_buffers)
+
+    @classmethod
+    def load(cls, saved: bytes | memoryview, *, compiled: bool = True) -> Self:
+        """The matcher that was saved; a private mapping of a file is not read before it is used.
+
+        SavedError if `saved` holds no matcher of this version.
+        """
+        head, buffers = unpacked(saved)
+        matcher = cls(compiled=compiled)
+        subjects = matcher._subjects = Subjects.from_state(head["subjects"])
+        own, others = buffers[: head["segments"]], buffers[head["segments"] :]
+        matcher._index = Index.from_state(head["index"], own, subjects, compiled=compiled)
+        matcher._conditions = Index.from_state(
+            head["conditions"], others, subjects, compiled=compiled
+        )
+        matcher._restore(head)
+        return matcher
+
+    def _restore(self, head: Mapping[str, Any]) -> None:
+        """What stands outside of the indexes."""
+        if head["ranked"] is not None:
+            from rove.match.ranked import RankedIndex
+
+            self._ranked = RankedIndex.from_state(head["ranked"])
+        self._is_ranked = head["is_ranked"]
+        for name, state in head["designs"].items():
+            design = _DESIGNS[name].from_state(state, self._new_index)
+            self._designs[name] = design
+            self._design_of |= {kept.id: design for kept in state.subscriptions}
+        self._states = head["states"]
+        self._published = head["published"]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the indexes."""
         return self._index.nbytes + self._conditions.nbytes
+
+
+class Work(Protocol):
+    """Something to be done beside matching: `run` it anywhere, then `install` it here."""
+
+    def run(self) -> Work:
+        """Do it; touches nothing that matching uses."""
+
+    def install(self) -> None:
+        """Use the result from now on."""
 
 
 class _Checked(NamedTuple):

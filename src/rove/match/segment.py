@@ -140,6 +140,9 @@ class Segment:
         self.is_indexed = bool(buffer[2 * layout.TREE_STARTS + 1])
         self._sorted_ids = section(buffer, layout.SORTED_IDS)
         self._sorted_rows = section(buffer, layout.SORTED_ROWS)
+        self._subjects = section(buffer, layout.SUBJECTS)
+        self._entry_starts = section(buffer, layout.ENTRY_STARTS)
+        self._entry_subjects = section(buffer, layout.ENTRY_SUBJECTS)
         self._matter = section(buffer, layout.STRINGS_MATTER)
         self._locals = section(buffer, layout.LOCALS)
         self.live = int(np.bitwise_count(self.alive).sum(dtype=np.int64))
@@ -166,13 +169,22 @@ class Segment:
                 found.append(row)
         return found
 
-    def remove(self, id: int) -> int:
-        """Let a subscription match no more; how many of its rows did until now."""
-        rows = self.live_rows_of(id)
-        for row in rows:
+    def remove(self, id: int) -> list[int]:
+        """Let a subscription match no more; the subjects that its rows asked for until now."""
+        released: list[int] = []
+        for row in self.live_rows_of(id):
             self.alive[row // WIDTH] &= ~np.uint64(1 << row % WIDTH)
-        self.live -= len(rows)
-        return len(rows)
+            self.live -= 1
+            first, end = self._entry_starts[row], self._entry_starts[row + 1]
+            released += self._subjects[self._entry_subjects[first:end]].tolist()
+        return released
+
+    def subjects_in_use(self) -> dict[int, int]:
+        """How often each subject is asked for."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self._entry_starts))
+        live = self.live_rows()[rows]
+        numbers, counts = np.unique(self._entry_subjects[live], return_counts=True)
+        return dict(zip(self._subjects[numbers].tolist(), counts.tolist(), strict=True))
 
     def live_rows(self) -> npt.NDArray[np.bool_]:
         """By row, whether it is there and was not removed."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from rove.lang.patterns import Pattern
 from rove.lang.tree import Attribute, Call, ValueNode
 from rove.lang.values import Path, comparable, look_up
 from rove.match.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Slots, Text
+from rove.match.engine import kernel
 from rove.match.keys import floor_float
 from rove.match.rows import Floats
-from rove.match.texts import PatternSet
+from rove.match.texts import Merge, PatternSet
 
 _EXACT_MAX: Final = 2**53
 
@@ -53,12 +54,31 @@ class _Source:
         self.lowered: _Source | None = None
 
 
+class PatternMerge:
+    """Work that can be done elsewhere: automata into one."""
+
+    def __init__(self, patterns: PatternSet, merge: Merge) -> None:
+        self._patterns = patterns
+        self._merge = merge
+
+    def run(self) -> PatternMerge:
+        """Build the new automaton; touches nothing that searches use."""
+        self._merge.run()
+        return self
+
+    def install(self) -> None:
+        """Search with the new automaton from now on."""
+        self._patterns.install(self._merge)
+
+
 class Subjects:
     """Numbers for subjects, and publications as batches of slots."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
         self._sources: dict[str, list[_Source]] = {}
+        self._uses: dict[int, tuple[PatternSet, int]] = {}
+        """Of patterns, by number: the set that they are in, and their number there."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -76,15 +96,63 @@ class Subjects:
         return self.number(Attribute((name,)))
 
     def pattern(self, subject: ValueNode, pattern: Pattern) -> int:
-        """The number of the question whether `subject` fits a pattern."""
+        """The number of the question whether `subject` fits a pattern; counts as one use."""
         found = self._numbers.get((subject, pattern))
         if found is None:
-            source = self._source(subject)
-            if source.patterns is None:
-                source.patterns = PatternSet()
             found = self._new((subject, pattern))
-            source.pattern_numbers[source.patterns.add(pattern)] = found
+        source = self._source(subject)
+        if source.patterns is None:
+            source.patterns = PatternSet(compiled=kernel() is not None)
+        in_set = source.patterns.add(pattern)
+        source.pattern_numbers[in_set] = found
+        self._uses[found] = (source.patterns, in_set)
         return found
+
+    def release(self, number: int) -> None:
+        """Take back one use of a subject; a pattern that nobody uses is looked for no more.
+
+        Numbers stay: rows that were removed may still have them.
+        """
+        used = self._uses.get(number)
+        if used is not None:
+            patterns, in_set = used
+            patterns.remove(in_set)
+
+    def use_again(self, counts: Mapping[int, int]) -> None:
+        """Count the patterns that loaded rows ask for, by number, as used."""
+        named = list(self._numbers)
+        for number, count in counts.items():
+            subject = named[number]
+            if isinstance(subject, tuple):
+                for _ in range(count):
+                    self.pattern(*subject)
+
+    def merge_due(self) -> PatternMerge | None:
+        """Patterns that are worth merging now, if any."""
+        for patterns in self._pattern_sets():
+            patterns.compiled = kernel() is not None
+            if (merge := patterns.merge_due()) is not None:
+                return PatternMerge(patterns, merge)
+        return None
+
+    def _pattern_sets(self) -> list[PatternSet]:
+        found = {id(patterns): patterns for patterns, _ in self._uses.values()}
+        return list(found.values())
+
+    def state(self) -> list[object]:
+        """Every subject, in order of their numbers."""
+        return list(self._numbers)
+
+    @classmethod
+    def from_state(cls, state: Sequence[object]) -> Subjects:
+        """What `state` was taken from. Patterns are used by whoever asks for them again."""
+        subjects = cls()
+        for subject in state:
+            if isinstance(subject, tuple):
+                subjects._new(subject)
+            else:
+                subjects.number(cast(ValueNode, subject))
+        return subjects
 
     def value(self, number: int, publication: Mapping[str, object]) -> object:
         """What a publication has of the attribute of that number, as `look_up` finds it."""
