@@ -170,7 +170,7 @@ class Index:
         follows = any(_follows(conjunction) for conjunction in conjunctions)
         kept = _Kept(tuple(conjunctions), accepted_at, me or {}, follows)
         rows = self._compiled(id, kept)
-        if follows or any(row.flags & COMPUTE for row in rows):
+        if follows or not rows or any(row.flags & COMPUTE for row in rows):
             self._kept[id] = kept
         self._known_ids().add(id)
         self._wait(id, rows, kept)
