@@ -50,21 +50,23 @@ ROW = np.dtype(
     [
         ("id", "i8"),
         ("start", "i8"),
-        ("capacity", "i8"),
-        ("count", "i8"),
-        ("k", "i8"),
-        ("limit", "i8"),  # at this length a list is too long; 0 for a skyband, kept in order
-        ("target", "i8"),  # how many members stay then
         ("span", "f8"),
+        ("accepted_at", "f8"),
+        ("threshold", "f8"),  # no member outside of the list is better than this
+        ("capacity", "i4"),
+        ("count", "i4"),
+        ("k", "i4"),
+        ("limit", "i4"),  # at this length a list is too long; 0 for a skyband, kept in order
+        ("target", "i4"),  # how many members stay then
+        ("place", "i4"),
+        # What is needed for nearly everything stands above, in one line of the cache.
+        ("threshold_tail", "i8"),
+        ("sign", "f8"),
         ("counts", "i8"),  # 1 for a window of the last n, 0 for a window of time
         ("arrivals", "i8"),
-        ("accepted_at", "f8"),
         ("first_sequence", "i8"),
-        ("sign", "f8"),
-        ("threshold", "f8"),  # no member outside of the list is better than this
-        ("threshold_tail", "i8"),
-        ("place", "i8"),
         ("hungry_at", "f8"),
+        ("filler", "f8", (2,)),
     ]
 )
 TOLD = np.dtype(
@@ -551,6 +553,21 @@ def _not_worse(score: float, tail: int, other: float, other_tail: int) -> bool:
 
 
 @njit(**_inlined)
+def _is_ahead(member: Any, score: float, tail: int, sequence: int) -> bool:
+    """Better, or as good and newer."""
+    if member.score != score:
+        return member.score < score
+    return member.tail < tail or (member.tail == tail and member.sequence > sequence)
+
+
+@njit(**_inlined)
+def _is_behind(member: Any, score: float, tail: int, sequence: int) -> bool:
+    if member.score != score:
+        return member.score > score
+    return member.tail > tail or (member.tail == tail and member.sequence < sequence)
+
+
+@njit(**_inlined)
 def _tell(rows: Any, members: Any, row: int, at: float, newest: int, told: Any, count: int) -> int:
     """Tell those of the k best that were not told before, the best first."""
     start, sign = rows[row].start, rows[row].sign
@@ -615,16 +632,8 @@ def _sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None
     for place in range(start + first, start + min(end, count)):
         best = place
         for j in range(place + 1, start + count):
-            if members[j].score > members[best].score:
-                continue
-            if (
-                members[j].score < members[best].score
-                or members[j].tail < members[best].tail
-                or (
-                    members[j].tail == members[best].tail
-                    and members[j].sequence > members[best].sequence
-                )
-            ):
+            one = members[best]
+            if _is_ahead(members[j], one.score, one.tail, one.sequence):
                 best = j
         if best != place:
             _swap(members, place, best)
@@ -720,15 +729,11 @@ def _set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float
 
 
 @njit(**_inlined)
-def _fetch_ahead(rows: Any, members: Any, chosen: Any, i: int, end: int) -> None:
-    """Have the next rows and their lists at hand when it is their turn."""
+def _fetch_row(rows: Any, chosen: Any, i: int, end: int) -> bool:
+    """Have the row after next at hand when it is its turn; True if its list can be fetched too."""
     if i + 8 < end:
         _prefetch(rows, chosen[i + 8])
-    if i + 4 < end:
-        row = chosen[i + 4]
-        start = rows[row].start
-        for j in range(start, start + rows[row].count, 2):
-            _prefetch(members, j)
+    return i + 4 < end
 
 
 _scored = types.Tuple((_integers, _numbers, _integers, _marks, _marks))
@@ -749,7 +754,11 @@ def enter_skybands(
     chosen, scores, tails, whole, known = scored
     for i in range(first, chosen.size):
         row = chosen[i]
-        _fetch_ahead(rows, members, chosen, i, chosen.size)
+        if _fetch_row(rows, chosen, i, chosen.size):
+            following = rows[chosen[i + 4]]
+            end = following.start + following.count
+            for j in range(max(following.start, end - 12), end + 1, 2):
+                _prefetch(members, j)
         if not known[i] or at < rows[row].accepted_at:
             continue
         if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
@@ -783,20 +792,24 @@ def _due(leaves_at: Any, block_leaves_at: Any, now: float, due: Any) -> int:
     return count
 
 
-@njit(types.UniTuple(_i8, 3)(_pool, _f8, _told, _i8, _integers), **_options)
-def expire(pool: Any, now: float, told: Any, count: int, hungry: Any) -> tuple[int, int, int]:
+@njit(types.UniTuple(_i8, 3)(_pool, _f8, _told, _i8, _integers, _integers), **_options)
+def expire(
+    pool: Any, now: float, told: Any, count: int, due: Any, hungry: Any
+) -> tuple[int, int, int]:
     """Let members leave until `now`, moment by moment, and others move up.
 
     A row with fewer than k members and perhaps more outside of its list is left hungry: it has
-    to be refilled before it can be told anything. Returns how many were told, how many are
-    hungry, and 1 if there was no room to tell everything.
+    to be refilled before it can be told anything. `due` is room for every row and one more.
+    Returns how many were told, how many are hungry, and 1 if there was no room for all of it.
     """
     rows, members, _, leaves_at, block_leaves_at = pool
-    due = np.empty(leaves_at.size + 1, np.int64)
     due_count, waiting = _due(leaves_at, block_leaves_at, now, due), 0
     for i in range(due_count):
         row = due[i]
-        _fetch_ahead(rows, members, due, i, due_count)
+        if _fetch_row(rows, due, i, due_count):
+            next_row = rows[due[i + 4]]
+            for j in range(next_row.start, next_row.start + next_row.count, 2):
+                _prefetch(members, j)
         while leaves_at[row] <= now:
             if told.size - count < rows[row].k:
                 return count, waiting, 1
@@ -840,18 +853,49 @@ def set_threshold(worst: Any, place: int, threshold: float) -> None:
 
 
 @njit(**_inlined)
+def _part(rows: Any, members: Any, row: int, wanted: int) -> None:
+    """Bring the `wanted` best of a list to its front; the k best are there already."""
+    low = rows[row].start + rows[row].k
+    high = rows[row].start + rows[row].count - 1
+    middle = rows[row].start + wanted
+    while low < high:
+        pivot = members[(low + high) >> 1]
+        score, tail, sequence = pivot.score, pivot.tail, pivot.sequence
+        i, j = low, high
+        while i <= j:
+            while _is_ahead(members[i], score, tail, sequence):
+                i += 1
+            while _is_behind(members[j], score, tail, sequence):
+                j -= 1
+            if i <= j:
+                _swap(members, i, j)
+                i += 1
+                j -= 1
+        if middle <= j:
+            high = j
+        elif middle >= i:
+            low = i
+        else:
+            break
+
+
+@njit(**_inlined)
 def _trimmed(rows: Any, members: Any, row: int, at: float) -> bool:
     """Shorten a list that has become too long; from then on only better ones enter it."""
     if rows[row].count < rows[row].limit:
         return False
     _drop_left(rows, members, row, at)
-    if rows[row].count <= rows[row].target:
+    start, count, target = rows[row].start, rows[row].count, rows[row].target
+    if count <= target:
         return False
-    _sort_until(rows, members, row, rows[row].k, rows[row].target + 1)
-    first_out = rows[row].start + rows[row].target
-    rows[row].count = rows[row].target
-    rows[row].threshold = members[first_out].score
-    rows[row].threshold_tail = members[first_out].tail
+    _part(rows, members, row, target)
+    best = members[start + target]
+    for j in range(start + target + 1, start + count):
+        if _is_ahead(members[j], best.score, best.tail, best.sequence):
+            best = members[j]
+    rows[row].count = target
+    rows[row].threshold = best.score
+    rows[row].threshold_tail = best.tail
     return True
 
 
@@ -871,7 +915,10 @@ def enter_lists(
     chosen, scores, tails, whole, known = scored
     for i in range(first, chosen.size):
         row = chosen[i]
-        _fetch_ahead(rows, members, chosen, i, chosen.size)
+        if _fetch_row(rows, chosen, i, chosen.size):
+            following = rows[chosen[i + 4]]
+            _prefetch(members, following.start + following.k - 1)
+            _prefetch(members, following.start + following.count)
         threshold, threshold_tail = rows[row].threshold, rows[row].threshold_tail
         if (
             not known[i]

@@ -144,7 +144,12 @@ class Pool:
         self._free: list[int] = list(range(kernels.LANES - 1, -1, -1))
         self._told: Records = np.zeros(_TOLD_ROOM, kernels.TOLD)
         self._told_count = 0
-        self._hungry: Integers = np.zeros(kernels.LANES, np.int64)
+        self._make_lists()
+
+    def _make_lists(self) -> None:
+        """Room for as many row numbers as there are rows."""
+        self._due: Integers = np.zeros(self.rows.size + 1, np.int64)
+        self._hungry: Integers = np.zeros(self.rows.size, np.int64)
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -216,7 +221,7 @@ class Pool:
         self.leaves_at = np.concatenate([self.leaves_at, np.full(size, math.inf)])
         blocks = self.block_leaves_at.size
         self.block_leaves_at = np.concatenate([self.block_leaves_at, np.full(blocks, math.inf)])
-        self._hungry = np.zeros(2 * size, np.int64)
+        self._make_lists()
         self._free += range(2 * size - 1, size - 1, -1)
 
     def expire(self, now: float) -> Integers:
@@ -225,7 +230,7 @@ class Pool:
         more = 1
         while more:
             self._told_count, waiting, more = kernels.expire(
-                self.arrays, now, self._told, self._told_count, self._hungry
+                self.arrays, now, self._told, self._told_count, self._due, self._hungry
             )
             if waiting:
                 hungry.append(self._hungry[:waiting].copy())
@@ -317,28 +322,30 @@ class Pool:
         pool.leaves_at = np.frombuffer(state["leaves_at"]).copy()
         pool.block_leaves_at = pool.leaves_at.reshape(-1, kernels.LANES).min(axis=1)
         pool._free = list(state["free"])
-        pool._hungry = np.zeros(pool.rows.size, np.int64)
+        pool._make_lists()
         return pool
 
 
 def delivered(records: Records, entries: Mapping[int, Entry]) -> list[RankedDelivery]:
     """What was told, as deliveries."""
+    if not records.size:
+        return []
     scores: list[int | float] = records["score"].tolist()
     if records["whole"].any():
         exact = zip(scores, records["tail"].tolist(), records["whole"].tolist(), strict=True)
         scores = [int(score) + tail if whole else score for score, tail, whole in exact]
     found = [entries[sequence] for sequence in records["sequence"].tolist()]
-    return [
-        RankedDelivery(id, entry.key, at, score, promoted, entry.publication)
-        for id, entry, at, score, promoted in zip(
+    return list(
+        map(
+            RankedDelivery,
             records["id"].tolist(),
-            found,
+            [entry.key for entry in found],
             records["at"].tolist(),
             scores,
             records["promoted"].astype(bool).tolist(),
-            strict=True,
+            [entry.publication for entry in found],
         )
-    ]
+    )
 
 
 class SkybandRanked:
