@@ -69,8 +69,8 @@ soak: setup ## the tests for hours: new random examples, many more of them
 	@$(PY) -m pytest -n auto --maxprocesses=4 -m "soak or not soak" --hypothesis-profile=soak --timeout=0
 
 .PHONY: bench
-bench: setup ## measure this machine
-	@.venv/bin/rove bench language
+bench: setup ## measure this machine (some ten minutes)
+	@.venv/bin/rove bench all
 
 # uv comes into a throw-away place: it is needed once in a while and by nobody else. Local
 # package sources are switched off, so that the lock holds on machines that have none.

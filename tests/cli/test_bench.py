@@ -1,23 +1,38 @@
 """`rove bench`: a table for people, one object a line for programs."""
 
+import io
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from rove.cli import bench, main
+from rove.lab import language_bench, match_bench
+from rove.lab.match_bench import Options
 from rove.lab.measure import Measure
 
 
 @pytest.fixture(autouse=True)
-def quick_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real suite takes seconds and is run by tests/lab; here only the showing counts."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """The real suites take minutes and are run by tests/lab; here only the showing counts."""
 
-    def suite() -> Iterator[Measure]:
-        yield Measure("one", 1234.5, "texts/s", goal=">= 1,000", reached=True)
-        yield Measure("other", 0.5, "texts/s", ratio=0.25, against="one")
+    def language() -> Iterator[Measure]:
+        yield Measure("language.one", 1234.5, "texts/s", goal=">= 1,000", reached=True)
+        yield Measure("language.other", 0.5, "texts/s", ratio=0.25, against="language.one")
 
-    monkeypatch.setitem(bench._SUITES, "language", suite)
+    def match(options: Options, tell: Callable[[str], None]) -> Iterator[Measure]:
+        options_asked.append(options)
+        tell("the full scan")
+        for name in options.workloads:
+            for size in options.sizes:
+                yield Measure(f"match.{name}.{size}.scan", 1e9 / size, "events/s")
+
+    options_asked: list[Options] = []
+    monkeypatch.setattr(language_bench, "run", language)
+    monkeypatch.setattr(match_bench, "run", match)
+    return options_asked
 
 
 def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,23 +40,134 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "CPython" in out
     assert "✔ >= 1,000" in out
-    assert "0.25×" in out
+    assert "0.25×  one" in out, "only what differs in the name"
 
 
 def test_programs_get_one_object_a_line(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert main(["bench", "language", "--json"]) == 0
     first, second = map(json.loads, capfdbinary.readouterr().out.splitlines())
     assert first == {
-        "name": "one",
+        "name": "language.one",
         "value": 1234.5,
         "unit": "texts/s",
         "goal": ">= 1,000",
         "reached": True,
     }
     assert second["ratio"] == 0.25
-    assert second["against"] == "one"
+    assert second["against"] == "language.one"
 
 
 def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "nonsense"]) == 2
     assert "language" in capsys.readouterr().err
+
+
+class TestMatch:
+    def test_everything_by_default(self, asked: list[Options]) -> None:
+        assert main(["bench", "match"]) == 0
+        assert asked == [Options()]
+
+    def test_options_are_passed_on(self, asked: list[Options]) -> None:
+        words = "--workload W3 W1 --subscriptions 5000 10 5000 --engine scan index --missing 0.5"
+        more = "--threads 4 --part speed kinetic"
+        assert main(["bench", "match", *words.split(), *more.split()]) == 0
+        (options,) = asked
+        assert options.workloads == ["W1", "W3"]
+        assert options.sizes == [10, 5000]
+        assert options.engines == ["index"], "the scan always runs"
+        assert (options.missing, options.threads) == (0.5, 4)
+        assert options.parts == ["speed", "kinetic"]
+
+    def test_no_run_with_missing_values(self, asked: list[Options]) -> None:
+        assert main(["bench", "match", "--missing", "0"]) == 0
+        assert asked[0].missing == 0.0
+
+    @pytest.mark.parametrize("suite", ["designs", "forest", "programs", "ranked", "texts"])
+    def test_parts_are_suites_too(self, asked: list[Options], suite: str) -> None:
+        assert main(["bench", suite]) == 0
+        assert [options.parts for options in asked] == [[suite]]
+
+    def test_all_is_language_and_match(
+        self, asked: list[Options], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["bench", "all", "--subscriptions", "7"]) == 0
+        out = capsys.readouterr().out
+        assert "language.one" in out
+        assert "match.W4.7.scan" in out
+        assert asked[0].parts == ()
+
+    @pytest.mark.parametrize(
+        ("words", "complaint"),
+        [
+            ("match --workload W9", "there is no workload 'W9'; choose from W1, W2, W3, W4"),
+            ("match --engine warp", "there is no engine 'warp'; choose from scan, index"),
+            ("all --workload W0", "there is no workload 'W0'"),
+            ("match --part all", "there is no part 'all'; choose from speed"),
+            ("match --subscriptions 0", "0 is not a whole number from 1 to 10,000,000"),
+            ("match --subscriptions many", "many is not a whole number"),
+            ("match --subscriptions 10000001", "10000001 is not a whole number"),
+            ("match --threads 65", "65 is not a whole number from 1 to 64"),
+            ("match --missing 1", "1 is not a number from 0 to less than 1"),
+            ("match --missing nan", "nan is not a number"),
+            ("match --missing most", "most is not a number"),
+            ("language --threads 2", "--threads is for `rove bench match`, not for language"),
+            ("texts --plots here", "--plots is for `rove bench match`, not for texts"),
+            ("match --plots here --part start", "--plots draws what the part `speed` measures"),
+        ],
+    )
+    def test_bad_values_are_refused(
+        self, asked: list[Options], capsys: pytest.CaptureFixture[str], words: str, complaint: str
+    ) -> None:
+        assert main(["bench", *words.split()]) == 2
+        out, err = capsys.readouterr()
+        assert err.startswith("rove: error: ")
+        assert complaint in err
+        assert not asked, "nothing is measured before"
+        assert "language.one" not in out
+
+
+class TestPlots:
+    def test_a_picture_for_each_workload(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        pytest.importorskip("matplotlib")
+        folder = tmp_path / "plots"
+        words = ["--workload", "W1", "W2", "--plots", str(folder)]
+        assert main(["bench", "match", *words]) == 0
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "matching-W1.png",
+            "matching-W2.png",
+        ]
+        assert "matching-W2.png" in capsys.readouterr().err
+
+    def test_without_matplotlib_nothing_is_measured(
+        self, monkeypatch: pytest.MonkeyPatch, asked: list[Options], tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        assert main(["bench", "match", "--plots", str(tmp_path)]) == 2
+        assert not asked
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class TestProgress:
+    def test_a_person_is_told_what_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", watched := _Terminal())
+        with bench._told(as_json=False) as tell:
+            tell("the full scan")
+        assert "the full scan" in watched.getvalue()
+
+    def test_a_program_is_not(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["bench", "match", "--json"]) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_nor_is_a_terminal_full_of_json(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stderr", watched := _Terminal())
+        monkeypatch.setattr(sys, "stdout", _Terminal())
+        with bench._told(as_json=True) as tell:
+            tell("the full scan")
+        assert watched.getvalue() == ""

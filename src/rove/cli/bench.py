@@ -1,22 +1,211 @@
-"""`rove bench SUITE`: measure this machine; a table for people, `--json` for programs."""
+"""`rove bench SUITE`: measure this machine; a table for people, `--json` for programs.
+
+`match` is the large one and takes options; `all` is `language` and `match`. What is being
+measured is shown on stderr while a person is watching.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rove.lab import language_bench
-from rove.lab.measure import show
+import msgspec
 
-_SUITES = {"language": language_bench.run}
+from rove.cli.output import is_terminal
+from rove.errors import UsageError
+
+if TYPE_CHECKING:
+    from rove.lab.match_bench import Options
+    from rove.lab.measure import Measure
+
+_SUITES = ("all", "designs", "forest", "language", "match", "programs", "ranked", "texts")
+_WITH_OPTIONS = ("all", "match")
+_SUBSCRIPTIONS_MAX = 10_000_000
+_THREADS_MAX = 64
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove bench`."""
-    parser.add_argument("suite", choices=sorted(_SUITES), help="what to measure")
+    parser.add_argument("suite", choices=_SUITES, help="what to measure")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    options = parser.add_argument_group("for match and all")
+    options.add_argument("--workload", nargs="+", metavar="NAME", help="W1 to W4 (default all)")
+    options.add_argument(
+        "--subscriptions",
+        nargs="+",
+        metavar="N",
+        type=_number_to(_SUBSCRIPTIONS_MAX),
+        help="how many (default 1000 10000 100000 1000000)",
+    )
+    options.add_argument(
+        "--engine", nargs="+", metavar="NAME", help="scan, index, numpy, forest (default all)"
+    )
+    options.add_argument(
+        "--missing",
+        metavar="SHARE",
+        type=_share,
+        help="of the values, in a second run (default 0.3; 0 for no such run)",
+    )
+    options.add_argument(
+        "--threads",
+        metavar="N",
+        type=_number_to(_THREADS_MAX),
+        help="that share a batch (default 2; 1 for none)",
+    )
+    options.add_argument(
+        "--part", nargs="+", metavar="NAME", help="speed, kinetic, changes … (default all)"
+    )
+    options.add_argument(
+        "--plots", metavar="FOLDER", type=Path, help="write pictures of speed against size there"
+    )
+
+
+def _number_to(largest: int) -> Callable[[str], int]:
+    def read(written: str) -> int:
+        try:
+            number = int(written)
+        except ValueError:
+            number = 0
+        if not 1 <= number <= largest:
+            raise argparse.ArgumentTypeError(
+                f"{written} is not a whole number from 1 to {largest:,}"
+            )
+        return number
+
+    return read
+
+
+def _share(written: str) -> float:
+    try:
+        share = float(written)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{written} is not a number from 0 to less than 1")
+    return share
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one suite and print its measures."""
-    show(_SUITES[arguments.suite](), as_json=arguments.json)
+    from rove.lab.measure import show
+
+    if arguments.suite not in _WITH_OPTIONS:
+        _refuse_options(arguments)
+    _check_plots(arguments)
+    options = _options(arguments)
+    with _told(as_json=arguments.json) as tell:
+        measures = _Kept(_measures(arguments.suite, options, tell))
+        if arguments.json:
+            show(measures, as_json=True)
+        else:
+            list(measures)
+    if not arguments.json:
+        show(map(_shortened, measures.seen), as_json=False)
+    if arguments.plots is not None:
+        from rove.lab.match_bench import draw
+
+        for path in draw(measures.seen, options.workloads, arguments.plots):
+            print(f"wrote {path}", file=sys.stderr)
     return 0
+
+
+def _shortened(measure: Measure) -> Measure:
+    """For a table: of what it is compared with, only the part of the name that differs."""
+    if measure.against is None:
+        return measure
+    names = zip(measure.name.split("."), measure.against.split("."), strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], names))
+    against = ".".join(measure.against.split(".")[same:])
+    return msgspec.structs.replace(measure, against=against)
+
+
+class _Kept:
+    """Passes measures on as they come, and remembers them."""
+
+    def __init__(self, measures: Iterator[Measure]) -> None:
+        self._measures = measures
+        self.seen: list[Measure] = []
+
+    def __iter__(self) -> Iterator[Measure]:
+        for measure in self._measures:
+            self.seen.append(measure)
+            yield measure
+
+
+def _measures(suite: str, options: Options, tell: Callable[[str], None]) -> Iterator[Measure]:
+    if suite in ("all", "language"):
+        from rove.lab import language_bench
+
+        tell("language")
+        yield from language_bench.run()
+    if suite != "language":
+        from rove.lab import match_bench
+
+        yield from match_bench.run(options, tell)
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    from rove.lab import match_bench
+    from rove.lab.match_engines import ENGINES
+
+    given = {
+        "workloads": _chosen("workload", arguments.workload, match_bench.WORKLOADS),
+        "sizes": arguments.subscriptions and sorted(set(arguments.subscriptions)),
+        "engines": _chosen("engine", arguments.engine, ("scan", *ENGINES)),
+        "missing": arguments.missing,
+        "threads": arguments.threads,
+        "parts": _chosen("part", arguments.part, tuple(match_bench.PARTS)),
+    }
+    if arguments.suite in match_bench.PARTS:
+        given["parts"] = [arguments.suite]
+    if given["engines"] is not None:  # the scan is the judge and runs anyway
+        given["engines"] = [name for name in given["engines"] if name != "scan"]
+    return match_bench.Options(
+        **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def _chosen(what: str, names: list[str] | None, known: tuple[str, ...]) -> list[str] | None:
+    """Each name once, in our order; UsageError for one that is not known."""
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+    return None if names is None else [name for name in known if name in names]
+
+
+def _refuse_options(arguments: argparse.Namespace) -> None:
+    for name in ("workload", "subscriptions", "engine", "missing", "threads", "part", "plots"):
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name} is for `rove bench match`, not for {arguments.suite}")
+
+
+def _check_plots(arguments: argparse.Namespace) -> None:
+    """Before ten minutes are spent on measures that could not be drawn."""
+    if arguments.plots is None:
+        return
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--plots needs matplotlib; install it with `pip install rove[plots]`")
+    if "speed" not in (arguments.part or ["speed"]):
+        raise UsageError("--plots draws what the part `speed` measures; add it to --part")
+
+
+@contextmanager
+def _told(*, as_json: bool) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what is going on, for a person; nothing for a program."""
+    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda text: progress.update(task, description=text)
