@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.match import layout
+from rove.match.drifts import Times, drift_sections, extremes
 from rove.match.keys import (
     CARRIED,
     FIRST_NUMBER,
@@ -29,7 +30,15 @@ from rove.match.keys import (
     Keys,
     float_keys,
 )
-from rove.match.layout import CHECK, CODE_MAX, COMPUTE, MOVING, MULTIPLE, WIDTH, Buffer
+from rove.match.layout import (
+    CHECK,
+    CODE_MAX,
+    COMPUTE,
+    MOVING,
+    MULTIPLE,
+    WIDTH,
+    Buffer,
+)
 from rove.match.rows import Floats, Integers, Positions, Rows
 
 _CUTS_MAX: Final = 65_534
@@ -38,17 +47,10 @@ _ROWS_OF_A_TREE_MIN: Final = 64
 _HORIZON_S: Final = 10.0
 _HORIZON_S_MIN: Final = 0.1
 _HORIZON_S_MAX: Final = 3600.0
-_GROWTH: Final = 0.1
+_GROWTH: Final = 0.08
 """By what share of its extent a moving box may grow for the horizon."""
 _BUILDING_S: Final = 1e-5
 """What a row costs to build, generously; a horizon is several times that of all rows."""
-
-
-class Times(NamedTuple):
-    """For which times a segment's moving boxes are right."""
-
-    begins_at: float = -np.inf
-    ends_at: float = np.inf
 
 
 class _Boxes(NamedTuple):
@@ -87,15 +89,20 @@ def built(rows: Rows, now: float, *, indexed: bool) -> Buffer:
     index = _Index(np.arange(len(rows)), {})
     if indexed:
         index = _index(len(rows), len(used), boxes, flags)
-    latest, any_inexact = rows.accepted.max(initial=-np.inf), index.sections.get(layout.INEXACT)
+    latest = rows.accepted.max(initial=-np.inf)
+    any_inexact = bool(np.any(index.sections.get(layout.INEXACT, False)))
+    order = _in_blocks(index.order)
+    taken = order >= 0
+    rows = msgspec.structs.replace(rows, flags=flags).taken(order)
     return layout.packed(
         {
             layout.LOCALS: locals_,
             layout.SUBJECTS: used,
             layout.STRINGS_MATTER: strings_matter,
-            layout.TIMES: np.array([*times, latest, np.any(any_inexact)], np.float64),
+            layout.TIMES: np.array([*times, latest, any_inexact], np.float64),
             **index.sections,
-            **_by_row(msgspec.structs.replace(rows, flags=flags), _in_blocks(index.order)),
+            **_by_row(rows, taken, any_inexact),
+            **drift_sections(rows, taken, times, index.sections),
         }
     )
 
@@ -109,12 +116,15 @@ def _renumbered(rows: Rows, used: Integers) -> Rows:
     )
 
 
-def _by_row(rows: Rows, order: Positions) -> dict[int, npt.NDArray[Any]]:
-    """The sections that go by row, in a new order, with an empty row where it says -1."""
-    taken = order >= 0
-    rows = rows.taken(order)
+def _by_row(
+    rows: Rows, taken: npt.NDArray[np.bool_], any_inexact: bool
+) -> dict[int, npt.NDArray[Any]]:
+    """The sections that go by row; those that are not taken are empty."""
     flags = np.where(taken, rows.flags, 0)
     special = taken & ((flags & (CHECK | COMPUTE | MOVING)) != 0)
+    only_moving = (flags & (CHECK | COMPUTE | MOVING)) == MOVING
+    if any_inexact:
+        only_moving &= np.diff(rows.entry_starts) == 0
     by_id = np.flatnonzero(taken)[np.argsort(rows.ids[taken], kind="stable")]
     values = rows.bound_values.reshape(-1, 4)
     limits = values[:, 2:].ravel()
@@ -125,6 +135,7 @@ def _by_row(rows: Rows, order: Positions) -> dict[int, npt.NDArray[Any]]:
         layout.SHORT_IDS if is_short else layout.IDS: ids,
         layout.ALIVE: np.packbits(taken, bitorder="little").view(np.uint64),
         layout.SPECIAL: np.packbits(special, bitorder="little").view(np.uint64),
+        layout.ONLY_MOVING: np.packbits(only_moving, bitorder="little").view(np.uint64),
         layout.FLAGS: flags,
         layout.ACCEPTED: _shortened(rows.accepted, taken),
         layout.SORTED_IDS: rows.ids[by_id],
@@ -189,26 +200,15 @@ def _boxes(rows: Rows, times: Times) -> _Boxes:
 
 
 def _moving_hulls(rows: Rows, times: Times) -> tuple[Keys, Keys]:
-    """The keys that moving bounds allow at some time of the horizon.
-
-    Rounding never reverses an order, so the ends of the horizon give the extremes to the bit.
-    """
-    values = rows.bound_values.reshape(-1, 4)
-    accepted = rows.accepted[rows.bound_rows]
-    limit = np.finfo(np.float64).max
-    with np.errstate(over="ignore", invalid="ignore"):
-        ends = [
-            values[:, 0]
-            + values[:, 1] * np.clip(np.maximum(at - accepted, 0.0), values[:, 2], values[:, 3])
-            for at in times
-        ]
+    """The keys that moving bounds allow at some time of the horizon."""
+    least, most = extremes(rows, times)
     rough = (rows.flags[rows.bound_rows] & COMPUTE) != 0
-    unknown = ~(np.isfinite(ends[0]) & np.isfinite(ends[1]))
-    unknown |= rough & (times.ends_at - accepted > layout.T_MAX)
-    low = np.where(unknown, -limit, np.minimum(*ends))
-    high = np.where(unknown, limit, np.maximum(*ends))
+    unknown = np.isnan(least)
+    unknown |= rough & (times.ends_at - rows.accepted[rows.bound_rows] > layout.T_MAX)
+    limit = np.finfo(np.float64).max
     comparators = rows.bound_tests & 7
-    firsts, lasts = float_keys(low), float_keys(high)
+    firsts = float_keys(np.where(unknown, -limit, least))
+    lasts = float_keys(np.where(unknown, limit, most))
     firsts[(comparators == layout.AT_MOST) | (comparators == layout.BELOW)] = FIRST_NUMBER
     lasts[(comparators == layout.AT_LEAST) | (comparators == layout.ABOVE)] = LAST_NUMBER
     return firsts, lasts

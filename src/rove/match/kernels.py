@@ -49,6 +49,8 @@ from rove.match.layout import (
     CUT_STARTS,
     CUTS,
     DOUBT_COUNT,
+    DRIFT_TESTS,
+    DRIFTS,
     EARLY,
     ENTRY_FIRSTS,
     ENTRY_LASTS,
@@ -58,6 +60,7 @@ from rove.match.layout import (
     ID_COUNT,
     IDS,
     INEXACT,
+    INNERS,
     IS_ROUNDED,
     KEYS,
     LOCALS,
@@ -67,6 +70,7 @@ from rove.match.layout import (
     NODE_KEYS,
     NODE_STARTS,
     NODES,
+    ONLY_MOVING,
     OUT_COUNTS,
     OUT_DOUBTFUL,
     OUT_DOUBTS,
@@ -179,6 +183,7 @@ _real = _reading(types.float64, types.float64)
 _byte = _reading(types.uint8, types.int64)
 
 
+_MAX = float(np.finfo(np.float64).max)
 _u1, _u2, _u8 = types.uint8, types.uint16, types.uint64
 _i4, _i8, _f8 = types.int32, types.int64, types.float64
 
@@ -241,6 +246,22 @@ def _entries_hold(buffer: Any, row: int, keys: Any) -> bool:
     return True
 
 
+@njit(types.boolean(_f8, _i8, _f8), cache=True, nogil=True)
+def _is_within(value: float, comparator: int, bound: float) -> bool:
+    """Whether a comparison holds; a bound that became infinite is UNKNOWN to the evaluator."""
+    if comparator == AT_LEAST:
+        inside = value >= bound
+    elif comparator == AT_MOST:
+        inside = value <= bound
+    elif comparator == ABOVE:
+        inside = value > bound
+    elif comparator == BELOW:
+        inside = value < bound
+    else:
+        inside = value == bound
+    return inside and bound - bound == 0.0
+
+
 @njit(types.boolean(_row(_i8), _i8, _row(_u8), _f8), cache=True, nogil=True)
 def _bounds_hold(buffer: Any, row: int, keys: Any, t: float) -> bool:
     """Whether a row's moving bounds hold at `t`, in the very operations of the evaluator."""
@@ -254,20 +275,7 @@ def _bounds_hold(buffer: Any, row: int, keys: Any, t: float) -> bool:
         if limited:
             moved = min(max(t, _real(limits, 2 * i)), _real(limits, 2 * i + 1))
         bound = _real(values, 2 * i) + _real(values, 2 * i + 1) * moved
-        if bound - bound != 0.0:  # an infinity: the evaluator calls it UNKNOWN
-            return False
-        comparator = test & 7
-        if comparator == AT_LEAST:
-            inside = value >= bound
-        elif comparator == AT_MOST:
-            inside = value <= bound
-        elif comparator == ABOVE:
-            inside = value > bound
-        elif comparator == BELOW:
-            inside = value < bound
-        else:
-            inside = value == bound
-        if not inside:
+        if not _is_within(value, test & 7, bound):
             return False
     return True
 
@@ -357,6 +365,72 @@ def _id(buffer: Any, row: int) -> int:
     return _word(_address(buffer, IDS), row)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _drift_value(buffer: Any, i: int, keys: Any) -> float:
+    """What the i-th drift is compared with; 0 where there is none."""
+    if i >= buffer[2 * DRIFT_TESTS + 1]:
+        return 0.0
+    test = _int(_address(buffer, DRIFT_TESTS), i)
+    value = _number(keys[test >> 3])
+    return -value if test & 7 == AT_MOST else value
+
+
+@njit(_u8(_row(_i8), _i8, _u8, _row(_u8), _f8), cache=True, nogil=True)
+def _drifts_hold(buffer: Any, first: int, mask: Any, keys: Any, at: float) -> Any:
+    """The same as `_moving_hold` where all rows move in the same way, without a branch."""
+    accepted = _address(buffer, ACCEPTED)
+    several = 1 if buffer[2 * ACCEPTED + 1] > 1 else 0
+    drifts = _address(buffer, DRIFTS) + 64 * first
+    values = (
+        _drift_value(buffer, 0, keys),
+        _drift_value(buffer, 1, keys),
+        _drift_value(buffer, 2, keys),
+        _drift_value(buffer, 3, keys),
+    )
+    held = np.uint64(0)
+    while mask != 0:
+        lane = _lowest_bit(mask)
+        mask &= mask - np.uint64(1)
+        t = at - _real(accepted, (first + lane) * several)
+        inside = True
+        for i in range(4):
+            bound = _real(drifts, 8 * lane + i) + _real(drifts, 8 * lane + 4 + i) * t
+            inside &= (values[i] >= bound) & (bound >= -_MAX)
+        held |= np.uint64(inside) << np.uint64(lane)
+    return held
+
+
+@njit(_u8(_row(_i8), _i8, _u8, _row(_u8), _f8), cache=True, nogil=True)
+def _moving_hold(buffer: Any, first: int, mask: Any, keys: Any, at: float) -> Any:
+    """Those rows of a block whose bounds hold now; all of them only move.
+
+    What `_decide` does, for the commonest case and all in one place: 8 ns a row instead of 80.
+    """
+    if buffer[2 * DRIFTS + 1] > 0:
+        return _drifts_hold(buffer, first, mask, keys, at)
+    starts, tests = _address(buffer, BOUND_STARTS), _address(buffer, BOUND_TESTS)
+    values, limits = _address(buffer, BOUND_VALUES), _address(buffer, BOUND_LIMITS)
+    accepted, limited = _address(buffer, ACCEPTED), buffer[2 * BOUND_LIMITS + 1] > 0
+    several = 1 if buffer[2 * ACCEPTED + 1] > 1 else 0
+    key_address = np.int64(keys.ctypes.data)
+    held = mask
+    while mask != 0:
+        lane = _lowest_bit(mask)
+        mask &= mask - np.uint64(1)
+        row = first + lane
+        t = at - _real(accepted, row * several)
+        for i in range(_int(starts, row), _int(starts, row + 1)):
+            test = _int(tests, i)
+            moved = t
+            if limited:
+                moved = min(max(t, _real(limits, 2 * i)), _real(limits, 2 * i + 1))
+            bound = _real(values, 2 * i) + _real(values, 2 * i + 1) * moved
+            if not _is_within(_number(_key_at(key_address, test >> 3)), test & 7, bound):
+                held &= ~(np.uint64(1) << np.uint64(lane))
+                break
+    return held
+
+
 @njit(
     types.UniTuple(_i8, 2)(
         _row(_i8),
@@ -402,6 +476,41 @@ def _decide_rows(
     return count, doubts
 
 
+@njit(types.void(_row(_i8), _i8, _u8), cache=True, nogil=True)
+def _prefetch_bounds(buffer: Any, first: int, mask: Any) -> None:
+    """Ask for the moving bounds of some rows of a block."""
+    if buffer[2 * DRIFTS + 1] > 0:
+        drifts = _address(buffer, DRIFTS) + 64 * first
+        while mask != 0:
+            _prefetch(drifts + 64 * _lowest_bit(mask))
+            mask &= mask - np.uint64(1)
+        return
+    starts, tests = _address(buffer, BOUND_STARTS), _address(buffer, BOUND_TESTS)
+    values = _address(buffer, BOUND_VALUES)
+    while mask != 0:
+        bound = _int(starts, first + _lowest_bit(mask))
+        mask &= mask - np.uint64(1)
+        _prefetch(tests + 4 * bound)
+        _prefetch(values + 16 * bound)
+        _prefetch(values + 16 * bound + 64)
+
+
+@njit(_u8(_row(_i8), _i8, _row(_u2)), cache=True, nogil=True)
+def _surely_inside(buffer: Any, block: int, codes: Any) -> Any:
+    """The rows of a block whose moving bounds hold all the time that their boxes are right."""
+    count = buffer[2 * DRIFT_TESTS + 1]
+    if buffer[2 * INNERS + 1] == 0:
+        return np.uint64(0)
+    inners, tests = _address(buffer, INNERS), _address(buffer, DRIFT_TESTS)
+    mask = np.uint64(0xFFFFFFFFFFFFFFFF)
+    for i in range(count):
+        test = _int(tests, i)
+        turned = CODE_MAX if test & 7 == AT_MOST else 0
+        code = codes[test >> 3] ^ np.uint16(turned)
+        mask &= _at_most(inners + (block * count + i) * (2 * WIDTH), code)
+    return mask
+
+
 @njit(_i8(_row(_i8), _i8, _row(_u2), _row(_i4), _row(_u8), _i8), cache=True, nogil=True)
 def _blocks_hit(buffer: Any, tree: int, codes: Any, nodes: Any, masks: Any, waiting: int) -> int:
     """Search the leaves in `nodes`; the blocks that are hit are left there, with their masks.
@@ -415,6 +524,7 @@ def _blocks_hit(buffer: Any, tree: int, codes: Any, nodes: Any, masks: Any, wait
     ids = _address(buffer, SHORT_IDS if is_short else IDS)
     width = 4 if is_short else 8
     first_block, first_leaf = _word(tree, 0), _word(tree, 2)
+    moves, only_moving = buffer[2 * BOUND_TESTS + 1] > 0, _address(buffer, ONLY_MOVING)
     hit = 0
     for i in range(waiting):
         if i + 8 < waiting:
@@ -433,6 +543,11 @@ def _blocks_hit(buffer: Any, tree: int, codes: Any, nodes: Any, masks: Any, wait
             hit += 1
             for line in range(width):
                 _prefetch(ids + (first_block + leaf) * WIDTH * width + 64 * line)
+            if moves:
+                unsure = mask & _key_at(only_moving, first_block + leaf)
+                unsure &= ~_surely_inside(buffer, first_block + leaf, codes)
+                masks[masks.size // 2 + hit - 1] = unsure
+                _prefetch_bounds(buffer, (first_block + leaf) * WIDTH, unsure)
     return hit
 
 
@@ -471,7 +586,8 @@ def _search(
     doubts: int,
 ) -> tuple[int, int]:
     """One publication in one tree; (-1, -1) when there is no room."""
-    special = _address(buffer, SPECIAL)
+    special, only_moving = _address(buffer, SPECIAL), _address(buffer, ONLY_MOVING)
+    moves = buffer[2 * BOUND_TESTS + 1] > 0
     is_short = buffer[2 * SHORT_IDS + 1] > 0
     ids = _address(buffer, SHORT_IDS if is_short else IDS)
     tree = _address(buffer, TREES) + 8 * _int(_address(buffer, TREE_STARTS), tree_number)
@@ -481,13 +597,20 @@ def _search(
         return -1, -1
     for i in range(hit):
         block, mask = _word(tree, 0) + nodes[i], masks[i]
+        first = block * WIDTH
         slow = mask & _key_at(special, block)
-        if modes & ANY_INEXACT:
-            slow |= mask & _undecided(buffer, _word(tree, 2) + nodes[i], codes)
+        if moves and modes & ~ANY_INEXACT == 0:
+            moving, unsure = _key_at(only_moving, block), masks[masks.size // 2 + i]
+            slow &= ~moving
+            if unsure != 0:
+                mask &= ~unsure | _moving_hold(buffer, first, unsure, keys, at)
+        else:
+            moving = np.uint64(0)
+        if modes & ANY_INEXACT and mask & ~moving != 0:
+            slow |= mask & ~moving & _undecided(buffer, _word(tree, 2) + nodes[i], codes)
         if modes & EARLY:
             slow = mask
         mask &= ~slow
-        first = block * WIDTH
         while mask != 0:
             row = first + _lowest_bit(mask)
             out_ids[count] = _int(ids, row) if is_short else _word(ids, row)

@@ -28,6 +28,7 @@ CODE_MAX: Final = 65_535
     SHORT_IDS,  # by row: the same in 32 bits if they fit; then IDS is empty
     ALIVE,  # by block of 64 rows: which of them are to be found
     SPECIAL,  # by block: which of them need more than their box
+    ONLY_MOVING,  # by block: which of them are decided by their moving bounds alone
     FLAGS,  # by row
     ACCEPTED,  # by row, or one for all: when the subscription was accepted
     SORTED_IDS,  # ascending: the subscriptions, one for each row
@@ -40,6 +41,9 @@ CODE_MAX: Final = 65_535
     BOUND_TESTS,  # by bound: 8 * subject + comparator
     BOUND_VALUES,  # by bound: base and slope
     BOUND_LIMITS,  # by bound: between which t it moves; empty if all are free
+    DRIFTS,  # by row, if all move in the same way: four bases and four slopes (see `drifts`)
+    DRIFT_TESTS,  # 8 * subject + comparator of those four
+    INNERS,  # by block and drift: 64 codes from which on a value is inside all the time
     MOVING_ROWS,  # rows in trees with moving bounds
     LOCALS,  # by subject of the matcher: the subject here, or -1
     SUBJECTS,  # by subject: that of the matcher
@@ -57,7 +61,7 @@ CODE_MAX: Final = 65_535
     COLUMNS,  # by column: 64 codes
     TIMES,  # from when to when moving boxes are right; the last acceptance
     SECTIONS,
-) = range(33)
+) = range(37)
 
 CHECK, COMPUTE, MOVING, MULTIPLE = 1, 2, 4, 8
 """Flags of a row: its entries are to be looked at; it must be computed; it has moving bounds; its
@@ -94,30 +98,48 @@ yet; a time for which moving boxes were not made; an integer that no float can h
 and its size at 2 * i + 1, and each number stands at 2 * i. Handing over fifteen arrays would cost
 as much as a small search."""
 
+_LINE_WORDS: Final = 8
+"""Words in a line of memory: 64 bytes."""
 _TYPES: Final[dict[int, Any]] = {
     **dict.fromkeys((IDS, SORTED_IDS, TREES, NODE_STARTS, CUT_STARTS), np.int64),
-    **dict.fromkeys((ALIVE, SPECIAL, ENTRY_FIRSTS, ENTRY_LASTS, CUTS), np.uint64),
-    **dict.fromkeys((ACCEPTED, BOUND_VALUES, BOUND_LIMITS, TIMES), np.float64),
+    **dict.fromkeys((ALIVE, SPECIAL, ONLY_MOVING, ENTRY_FIRSTS, ENTRY_LASTS, CUTS), np.uint64),
+    **dict.fromkeys((ACCEPTED, BOUND_VALUES, BOUND_LIMITS, DRIFTS, TIMES), np.float64),
     **dict.fromkeys((FLAGS, INEXACT, STRINGS_MATTER), np.uint8),
-    COLUMNS: np.uint16,
+    **dict.fromkeys((COLUMNS, INNERS), np.uint16),
 }
 """What is not named holds integers of 32 bits."""
 
 
 def packed(sections: Mapping[int, npt.NDArray[Any]]) -> Buffer:
-    """One buffer with all sections; those that are not given are empty."""
+    """One buffer with all sections; those that are not given are empty.
+
+    Each begins with a line of memory, so that what is kept in lines is fetched in lines.
+    """
     arrays = {
         section: np.ascontiguousarray(array, _TYPES.get(section, np.int32))
         for section, array in sections.items()
     }
-    words = 2 * SECTIONS + sum(-(-array.nbytes // 8) for array in arrays.values())
-    buffer = np.zeros(words, np.int64)
-    first = 2 * SECTIONS
+    table_words = _whole_lines(2 * SECTIONS)
+    buffer = _aligned(
+        table_words + sum(_whole_lines(-(-array.nbytes // 8)) for array in arrays.values())
+    )
+    first = table_words
     for section, array in arrays.items():
         buffer[2 * section : 2 * section + 2] = first, array.size
         buffer[first:].view(np.uint8)[: array.nbytes] = array.view(np.uint8)
-        first += -(-array.nbytes // 8)
+        first += _whole_lines(-(-array.nbytes // 8))
     return buffer
+
+
+def _whole_lines(words: int) -> int:
+    return -(-words // _LINE_WORDS) * _LINE_WORDS
+
+
+def _aligned(words: int) -> Buffer:
+    """Zeros that begin with a line of memory."""
+    room = np.zeros(words + _LINE_WORDS, np.int64)
+    shift = -(room.__array_interface__["data"][0] // 8) % _LINE_WORDS
+    return room[shift : shift + words]
 
 
 def section(buffer: Buffer, number: int) -> npt.NDArray[Any]:

@@ -98,7 +98,9 @@ class Workspace:
 
     def make_room(self, subjects: int, blocks: int) -> None:
         """Make ready for a segment of so many subjects and blocks."""
-        for place, size in zip(_SIZED, (subjects, subjects, blocks, blocks, blocks), strict=True):
+        for place, size in zip(
+            _SIZED, (subjects, subjects, blocks, blocks, 2 * blocks), strict=True
+        ):
             self.grow(place, size)
 
     def grow(self, place: int, size: int) -> None:
