@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rove.lab.measure import Measure, seconds_for
 from rove.lang import normalise, parse
@@ -28,8 +27,12 @@ from rove.lang.normal import Conjunction
 from rove.lang.oracle import Publication
 from rove.lang.tree import Attribute
 from rove.match.clees import Clees
-from rove.match.designs import Design, NewIndex, Pairs
+from rove.match.designs import (
+    Design,
+    NewIndex,
+)
 from rove.match.lees import Column, Lees, Line, Rows
+from rove.match.pairs import Pairs
 from rove.match.pes import Pes
 from rove.testing.boxes import Boxes, workload
 
@@ -60,17 +63,15 @@ class ArrayIndex:
         """Remove a box."""
         self._rows.remove(id)
 
-    def match(
-        self, publications: Sequence[Publication]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def match(self, publications: Sequence[Publication]) -> Pairs:
         """The boxes that each publication lies in."""
         found = []
         for publication in publications:
             values = self._rows.values(publication)
             assert values is not None, "publications of this world have a place"
             found.append(self._rows.holding(values, 0.0))
-        counts = [len(ids) for ids in found]
-        return np.repeat(np.arange(len(found), dtype=np.int32), counts), np.concatenate(found)
+        counts = np.array([len(ids) for ids in found], np.int32)
+        return Pairs.counted(counts, np.concatenate(found))
 
 
 class Stream(msgspec.Struct, frozen=True):

@@ -37,7 +37,6 @@ from rove.match.designs import (
     DesignState,
     Evolving,
     NewIndex,
-    Pairs,
     Versions,
     by_publication,
     checked_seconds,
@@ -45,6 +44,7 @@ from rove.match.designs import (
     in_order_of_time,
     refuse_second,
 )
+from rove.match.pairs import Pairs
 
 Needs: TypeAlias = frozenset[frozenset[Path]]
 """The attributes of each alternative; a publication that lacks some of each cannot match."""

@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Final, Literal, NamedTuple, Protocol, Self, TypeAlias, cast
+from typing import Final, Literal, Protocol, Self, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -34,6 +34,7 @@ from rove.lang.oracle import Publication, State
 from rove.lang.sets import EMPTY, ValueSet, intersection
 from rove.lang.tree import Attribute, Comparator, Comparison, Me, Node, Time, ValueNode, walk
 from rove.lang.values import Path, look_up
+from rove.match.pairs import Pairs
 from rove.match.programs import (
     TruthProgram,
     ValueProgram,
@@ -114,15 +115,6 @@ def checked_seconds(design: str, option: float | None) -> float:
 # -- the interface ------------------------------------------------------------------------
 
 
-class Pairs(NamedTuple):
-    """Who gets what: each pair once, sorted by publication and subscription."""
-
-    publications: npt.NDArray[np.int32]
-    """Positions in the batch."""
-    subscriptions: npt.NDArray[np.int64]
-    """The ids that the subscriptions were added with."""
-
-
 class StaticIndex(Protocol):
     """An index of plain conjunctions: neither `t` nor `me.` occurs in them."""
 
@@ -132,10 +124,8 @@ class StaticIndex(Protocol):
     def remove(self, id: int) -> None:
         """Remove everything that was added under an id."""
 
-    def match(
-        self, publications: Sequence[Publication]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Positions of publications and the ids that match them, each pair once, in any order."""
+    def match(self, publications: Sequence[Publication]) -> Pairs:
+        """Positions of publications and the ids that match them, each pair once."""
 
 
 NewIndex: TypeAlias = Callable[[], StaticIndex]
@@ -156,9 +146,7 @@ class OneByOne:
         """Remove everything that was added under an id."""
         del self.held[id]
 
-    def match(
-        self, publications: Sequence[Publication]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def match(self, publications: Sequence[Publication]) -> Pairs:
         """Positions of publications and the ids that match them."""
         found = [
             (position, id)
@@ -167,7 +155,7 @@ class OneByOne:
             if holds(NormalForm(conjunctions), publication)
         ]
         positions = np.array([position for position, _ in found], np.int32)
-        return positions, np.array([id for _, id in found], np.int64)
+        return Pairs(positions, np.array([id for _, id in found], np.int64))
 
 
 class Counters(msgspec.Struct):
@@ -461,15 +449,10 @@ def in_order_of_time(at: Sequence[float]) -> list[int]:
     return sorted(range(len(at)), key=at.__getitem__)
 
 
-def by_publication(
-    found: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]], count: int
-) -> list[list[int]]:
+def by_publication(found: Pairs, count: int) -> list[list[int]]:
     """The ids of each of `count` publications."""
-    positions, ids = found
-    order = np.argsort(positions, kind="stable")
-    ends = np.searchsorted(positions[order], np.arange(count + 1)).tolist()
-    sorted_ids = ids[order].tolist()
-    return [sorted_ids[ends[i] : ends[i + 1]] for i in range(count)]
+    ends, ids = found.starts(count).tolist(), found.subscriptions.tolist()
+    return [ids[ends[i] : ends[i + 1]] for i in range(count)]
 
 
 class Answers:
@@ -488,9 +471,9 @@ class Answers:
     def ask(self, index: StaticIndex, run: list[int]) -> None:
         """Whatever `index` finds for the publications at the positions `run`, which is emptied."""
         if run:
-            positions, ids = index.match([self._publications[position] for position in run])
-            self._positions.append(np.array(run, np.int32)[positions])
-            self._ids.append(ids)
+            found = index.match([self._publications[position] for position in run])
+            self._positions.append(np.array(run, np.int32)[found.publications])
+            self._ids.append(found.subscriptions)
             run.clear()
 
     def pairs(self) -> Pairs:

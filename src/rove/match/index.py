@@ -36,11 +36,11 @@ from rove.match import layout
 from rove.match.batch import Batch
 from rove.match.building import built
 from rove.match.compiling import rows_of
-from rove.match.designs import Pairs
 from rove.match.engine import kernel, warm_up
 from rove.match.layout import COMPUTE, Buffer
+from rove.match.pairs import Pairs
 from rove.match.programs import compiled_conjunction
-from rove.match.rows import Floats, Integers, Positions, Row, Rows, from_boxes, from_rows, merged
+from rove.match.rows import Floats, Positions, Row, Rows, from_boxes, from_rows, merged
 from rove.match.segment import Found, Kernel, Segment, Workspace
 from rove.match.subjects import Subjects
 
@@ -426,10 +426,10 @@ class Index:
             found = segment.scan(batch)
         else:
             found = segment.find(batch, compiled, workspace)
-        publications = np.repeat(np.arange(len(batch), dtype=np.int32), found.counts)
+        pairs = Pairs.counted(found.counts, found.ids)
         if not len(found.doubts):
-            return Pairs(publications, found.ids)
-        return _together([Pairs(publications, found.ids), self._computed(segment, found, batch)])
+            return pairs
+        return _together([pairs, self._computed(segment, found, batch)])
 
     def _computed(self, segment: Segment, found: Found, batch: Batch) -> Pairs:
         """Those of the doubtful rows whose subscription holds."""
@@ -491,22 +491,23 @@ def _level(rows: int) -> int:
 
 
 def _together(parts: Sequence[Pairs]) -> Pairs:
-    """Parts as one, grouped by publication; what several rows found is there once."""
-    parts = [part for part in parts if len(part.publications)]
+    """Parts as one, by publication; what several rows found is there once."""
+    parts = [part for part in parts if len(part)]
     if not parts:
         return Pairs(np.empty(0, np.int32), np.empty(0, np.int64))
-    publications, ids = parts[0]
+    pairs = parts[0]
     if len(parts) > 1:
         publications = np.concatenate([part.publications for part in parts])
         ids = np.concatenate([part.subscriptions for part in parts])
         order = np.argsort(publications, kind="stable")
-        publications, ids = publications[order], ids[order]
-    several = ids < 0
-    return _once(publications, ids, several) if several.any() else Pairs(publications, ids)
+        pairs = Pairs(publications[order], ids[order])
+    several = pairs.subscriptions < 0
+    return _once(pairs, several) if several.any() else pairs
 
 
-def _once(publications: Integers, ids: Positions, several: npt.NDArray[np.bool_]) -> Pairs:
+def _once(pairs: Pairs, several: npt.NDArray[np.bool_]) -> Pairs:
     """Subscriptions that were found through several rows (~id), each once."""
+    publications, ids = pairs.publications, pairs.subscriptions
     found = np.unique(np.stack([publications[several], ~ids[several]]), axis=1)
     publications = np.concatenate([publications[~several], found[0].astype(np.int32)])
     ids = np.concatenate([ids[~several], found[1]])

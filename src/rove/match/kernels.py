@@ -216,6 +216,8 @@ def _key(raw: Any) -> Any:
     sign = np.uint64(1) << np.uint64(63)
     if raw == sign:  # -0.0 is 0.0
         return sign
+    if raw << np.uint64(1) == np.uint64(0xFFF0000000000000):  # NaN stands for a missing value
+        return np.uint64(0)
     return ~raw if raw & sign else raw | sign
 
 

@@ -48,10 +48,10 @@ from rove.match.designs import (
     DesignState,
     Evolving,
     NewIndex,
-    Pairs,
     by_publication,
     refuse_second,
 )
+from rove.match.pairs import Pairs
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

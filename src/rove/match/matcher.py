@@ -26,9 +26,10 @@ from rove.lang.tree import TRUE, Subscription
 from rove.lang.values import admit, change_state
 from rove.match.batch import Batch
 from rove.match.clees import Clees
-from rove.match.designs import Counters, Design, Evolve, Pairs, checked_seconds
+from rove.match.designs import Counters, Design, Evolve, checked_seconds
 from rove.match.index import Index
 from rove.match.lees import Lees
+from rove.match.pairs import Pairs
 from rove.match.pes import Pes
 from rove.match.rows import Floats, Integers, Positions
 from rove.match.saving import packed, unpacked
@@ -41,15 +42,26 @@ EXACT = Evolve()
 _DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
 
 
-class Matches(NamedTuple):
-    """Who gets what: each pair once, grouped by publication; and what ranks deliver."""
+class Matches(Pairs):
+    """Who gets what, and what ranked subscriptions are given now, in order of time."""
 
-    publications: Integers
-    """Positions in the batch, ascending."""
-    subscriptions: Positions
-    """Ids, in no particular order within a publication."""
-    ranked: Sequence[RankedDelivery] = ()
-    """For ranked subscriptions: what they are given now, in order of time."""
+    __slots__ = ("ranked",)
+
+    def __init__(
+        self,
+        publications: Integers | None,
+        subscriptions: Positions,
+        ranked: Sequence[RankedDelivery] = (),
+    ) -> None:
+        super().__init__(publications, subscriptions)
+        self.ranked = ranked
+
+    @classmethod
+    def of(cls, pairs: Pairs, ranked: Sequence[RankedDelivery] = ()) -> Matches:
+        """The same pairs, and what ranks deliver."""
+        matches = cls(pairs._publications, pairs.subscriptions, ranked)
+        matches._counts = pairs._counts
+        return matches
 
 
 class Matcher:
@@ -231,7 +243,7 @@ class Matcher:
             found = self._with_designs(found, publications, at)
         ranked = self._rank(batch, keys) if self._is_ranked else ()
         self._published += len(publications)
-        return Matches(found.publications, found.subscriptions, ranked)
+        return Matches.of(found, ranked)
 
     def match_one(self, publication: Publication, at: float) -> Positions:
         """The ids that get one publication, ranked subscriptions left aside: the quickest way.
@@ -250,12 +262,13 @@ class Matcher:
         Only for subscriptions whose boxes say everything.
         """
         found = self._index.match_columns(names, values, at)
-        return Matches(found.publications, found.subscriptions)
+        return Matches.of(found)
 
     def _with_designs(
         self, found: Pairs, publications: Sequence[Publication], at: Sequence[float]
     ) -> Pairs:
-        parts = [found, *(design.match(publications, at) for design in self._designs.values())]
+        parts: list[Pairs] = [found]
+        parts += [design.match(publications, at) for design in self._designs.values()]
         numbers = np.concatenate([part.publications for part in parts])
         ids = np.concatenate([part.subscriptions for part in parts])
         order = np.argsort(numbers, kind="stable")
@@ -264,7 +277,7 @@ class Matcher:
     def _rank(self, batch: Batch, keys: Sequence[object] | None) -> list[RankedDelivery]:
         assert self._ranked is not None
         matched = self._conditions.match_batch(batch)
-        ends = np.searchsorted(matched.publications, np.arange(len(batch) + 1)).tolist()
+        ends = matched.starts(len(batch)).tolist()
         ranked: list[RankedDelivery] = []
         for number, publication in enumerate(batch.publications):
             ids = np.sort(matched.subscriptions[ends[number] : ends[number + 1]])

@@ -31,12 +31,12 @@ from rove.match.designs import (
     DesignState,
     Evolving,
     NewIndex,
-    Pairs,
     Versions,
     checked_seconds,
     in_order_of_time,
     refuse_second,
 )
+from rove.match.pairs import Pairs
 
 
 class EvolutionQueue:

@@ -19,11 +19,12 @@ import numpy.typing as npt
 from rove.lang.tree import Comparator
 from rove.match import layout
 from rove.match.batch import Batch, Slots, Text, raw
-from rove.match.keys import CARRIED, FIRST_STRING, NULL, Keys
+from rove.match.keys import CARRIED, FIRST_STRING, LAST, NULL, Keys
 from rove.match.layout import COMPUTE, MOVING, WIDTH, Buffer, section
 from rove.match.rows import Integers, Positions, Rows
 
 Kernel = Callable[[Buffer, Buffer], None]
+_NAN: Final = 0x7FF8_0000_0000_0000
 _COMPARATORS: Final[tuple[Comparator, ...]] = (">=", ">", "<=", "<", "=")
 """In the order of `layout.AT_LEAST` to `layout.EQUAL`."""
 
@@ -96,6 +97,14 @@ class Workspace:
         for place, array in self._own.items():
             self.set(place, array)
 
+    def taken_ids(self) -> Positions:
+        """The ids that were found; of many, the array itself, and room is made anew later."""
+        ids, count = self._arrays[layout.OUT_IDS], int(self.frame[2 * layout.ID_COUNT])
+        if count < _HANDED_OVER_MIN:
+            return ids[:count].copy()
+        self.set(layout.OUT_IDS, np.empty(ids.size, np.int64))
+        return ids[:count]
+
     def make_room(self, subjects: int, blocks: int) -> None:
         """Make ready for a segment of so many subjects and blocks."""
         for place, size in zip(
@@ -113,6 +122,7 @@ class Workspace:
 
 
 _ROOM_AT_FIRST: Final = 4096
+_HANDED_OVER_MIN: Final = 1 << 16
 _SIZED: Final = (layout.CODES, layout.KEYS, layout.NODES, layout.CHILDREN, layout.MASKS)
 _ROOM: Final = (
     (layout.CODES, np.uint16),
@@ -261,7 +271,7 @@ class Segment:
         self.search(kernel, workspace, len(batch))
         return Found(
             workspace.array(layout.OUT_COUNTS)[: len(batch)].copy(),
-            workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].copy(),
+            workspace.taken_ids(),
             workspace.array(layout.OUT_DOUBTFUL)[: len(batch)].copy(),
             workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]].copy(),
         )
@@ -334,6 +344,7 @@ class Segment:
         sign = np.uint64(1 << 63)
         raws = np.where(raws == sign, np.uint64(0), raws)[known]
         made = np.where(raws & sign, ~raws, raws | sign)
+        made[raws << np.uint64(1) == np.uint64(_NAN << 1 & LAST)] = NULL
         keys[here[here >= 0]] = made[here >= 0]
         return keys
 

@@ -219,15 +219,14 @@ class Subjects:
         if np.isinf(values).any():
             raise PublicationError("a value is infinite", "numbers must be finite; NaN is missing")
         numbers = np.array([self.attribute(name) for name in names], np.int32)
-        present = ~np.isnan(values)
-        _, column = np.nonzero(present)
+        total = len(values)
         return Batch(
             (),
-            np.array(at, np.float64),
-            np.concatenate([[0], np.cumsum(present.sum(axis=1))]),
-            numbers[column],
-            np.ascontiguousarray(values[present]).view(np.uint64),
-            np.zeros(len(values), np.uint8),
+            np.asarray(at, np.float64),
+            np.arange(total + 1) * len(numbers),
+            np.tile(numbers, total),
+            np.ascontiguousarray(values, np.float64).ravel().view(np.uint64),
+            np.zeros(total, np.uint8),
         )
 
     def _take(self, publication: Mapping[str, object], slots: Slots) -> None:
