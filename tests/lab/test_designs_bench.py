@@ -37,9 +37,10 @@ def test_the_index_of_boxes_is_an_index() -> None:
     for index in (slow, quick):
         index.remove(7)
     publications = [{"x": x, "y": y} for x in range(25) for y in (-3.5, -3.6, 3, 3.5)]
+    found = [index.match(publications) for index in (slow, quick)]
     pairs = [
-        sorted(zip(*(column.tolist() for column in index.match(publications)), strict=True))
-        for index in (slow, quick)
+        sorted(zip(one.publications.tolist(), one.subscriptions.tolist(), strict=True))
+        for one in found
     ]
     assert pairs[0] == pairs[1] != []
 
