@@ -64,7 +64,7 @@ from rove.match.skyband import (
 )
 
 _LANES: Final = kernels.LANES
-_SPARE: Final = 6
+_SPARE: Final = 8
 _LIST_ROOM_MAX: Final = 16
 _LOOSE_MIN: Final = 1_024
 _MISSING, _WHOLE, _FLOAT, _HUGE = range(4)
@@ -381,6 +381,13 @@ def _order(constants: Floats) -> Integers:
     return order
 
 
+def _distinct(kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The columns that occur; nearly always there is one, and sorting them all is slow."""
+    if kinds.size and (kinds == kinds[:, :1]).all():
+        return kinds[:, :1].T
+    return np.unique(kinds, axis=1).T
+
+
 class _History:
     """The publications of the longest window, each once: attributes in columns, and the rest."""
 
@@ -485,7 +492,7 @@ class _History:
         )
         asked = np.zeros(count, bool)
         asked[settle(scores, doubts, mixed)] = True
-        for kind in np.unique(kinds, axis=1).T:
+        for kind in _distinct(kinds):
             of_this_kind = (kinds == kind[:, np.newaxis]).all(axis=0)
             whole = result_is_whole(program, tuple((kind != _FLOAT).tolist()))
             scores.whole[of_this_kind] = bool(whole)
