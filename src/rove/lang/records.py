@@ -1,7 +1,8 @@
 """JSON lines of subscriptions and publications, one record a line.
 
 A subscription is a text, `"NO2 > 40"`, or an object with a `filter` and perhaps an `id`, the
-time `at` which it was accepted (0 without one) and the subscriber's `me` variables.
+time `at` which it was accepted (0 without one), the subscriber's `me` variables and how it is to
+`evolve` (the language means the same either way, so what stands there is not looked at here).
 
 A publication is an object of attributes, as it would be published. Its attribute `at` (in
 seconds) is when it appears; without one it appears together with the one before. Its
@@ -29,6 +30,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     id: str | int | None = None
     at: float = 0.0
     me: dict[str, object] = {}
+    evolve: str | None = None
 
 
 class StateRecord(msgspec.Struct, frozen=True):
@@ -61,6 +63,8 @@ def read_subscription(line: bytes | str) -> SubscriptionRecord:
         raise LanguageError(f"not a subscription: {error}", hint) from None
     except ValueError as error:
         raise LanguageError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise _too_deep() from None
 
 
 def read_publication(
@@ -71,14 +75,31 @@ def read_publication(
         found = msgspec.json.decode(line)
     except ValueError as error:
         raise LanguageError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise _too_deep() from None
     if not isinstance(found, dict):
         raise LanguageError("not a publication", 'write a JSON object such as {"NO2": 41}')
-    at = found.get(time_key)
-    if isinstance(at, bool) or not isinstance(at, int | float | None):
-        raise LanguageError(f"{time_key} is {at!r}", "the time is a number of seconds")
+    at = _seconds(found.get(time_key), time_key)
     if STATE_KEY in found:
         return StateRecord(at, _changes(found[STATE_KEY]))
     return PublicationRecord(str(found.get(id_key, number)), at, found)
+
+
+def _too_deep() -> LanguageError:
+    return LanguageError("nested too deep to be read", "use fewer levels of brackets")
+
+
+def _seconds(found: object, time_key: str) -> float | None:
+    if found is None or type(found) is float:
+        return found
+    try:
+        if type(found) is int:
+            return float(found)
+    except OverflowError:
+        raise LanguageError(
+            f"{time_key} has {len(str(found))} digits", "no time is so large"
+        ) from None
+    raise LanguageError(f"{time_key} is {found!r}", "the time is a number of seconds")
 
 
 def _changes(found: object) -> Mapping[str, Mapping[str, object]]:
