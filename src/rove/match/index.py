@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index as as_integer
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 import numpy as np
@@ -313,7 +313,7 @@ class Index:
 
     def _is_stale(self, segment: Segment) -> bool:
         """True if most rows are gone, or most of the horizon is over."""
-        if 2 * segment.live < len(segment) - layout.WIDTH:
+        if 2 * segment.live < segment.built - layout.WIDTH:
             return True
         length_s = segment.ends_at - segment.begins_at
         return length_s < math.inf and self.now > segment.begins_at + _REFRESH_AT * length_s
@@ -389,6 +389,14 @@ class Index:
             parts.append(self._tried(batch))
         return _together(parts)
 
+    def ready_kernel(self) -> Kernel | None:
+        """What searches the segments, if all can be searched and nothing waits to become one."""
+        if self._fresh:
+            self.settle_fresh()
+        compiled = kernel()
+        ready = compiled is not None and all(segment.is_indexed for segment in self._segments)
+        return compiled if ready else None
+
     def match_one(self, publication: Publication, at: float) -> Positions:
         """Who is interested in one publication: the same as `match`, in a few microseconds."""
         compiled = kernel()
@@ -434,9 +442,7 @@ class Index:
     def _computed(self, segment: Segment, found: Found, batch: Batch) -> Pairs:
         """Those of the doubtful rows whose subscription holds."""
         if not len(batch.publications):
-            raise PublicationError(
-                "columns are not enough for what must be computed", "match publications instead"
-            )
+            self.refuse_columns()
         publications = np.repeat(np.arange(len(batch), dtype=np.int32), found.doubtful)
         ids = segment.ids[found.doubts].astype(np.int64)
         kept = np.array(
@@ -447,6 +453,12 @@ class Index:
             np.bool_,
         )
         return Pairs(publications[kept], ids[kept])
+
+    def refuse_columns(self) -> NoReturn:
+        """Say that numbers alone do not tell whether a subscription holds."""
+        raise PublicationError(
+            "columns are not enough for what must be computed", "match publications instead"
+        )
 
     def _holds(self, segment: Segment, row: int, publication: Publication, at: float) -> bool:
         """Whether the subscription of a doubtful row holds.

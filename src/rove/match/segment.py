@@ -159,6 +159,8 @@ class Segment:
         self._locals = section(buffer, layout.LOCALS)
         self.live = int(np.bitwise_count(self.alive).sum(dtype=np.int64))
         """Rows that were not removed."""
+        self.built = len(self._sorted_ids)
+        """Rows that it was made with, removed ones included, empty ones not."""
         times = section(buffer, layout.TIMES)
         self.begins_at, self.ends_at = float(times[0]), float(times[1])
         self.has_moving = bool(buffer[2 * layout.BOUND_TESTS + 1])
