@@ -198,7 +198,55 @@ def test_boxes_that_move_are_right_before_in_and_after_their_horizon(at: float) 
     rows.check(segment, near, [at] * 4)
 
 
-def test_the_horizon_is_as_long_as_boxes_take_to_grow_by_a_tenth() -> None:
+ends = st.tuples(
+    strategies.numbers.map(float), strategies.numbers.map(float), st.sampled_from([0.0, 0.5, -2.0])
+)
+
+
+@pytest.mark.parametrize("name", ["as they are", "few cuts"])
+@settings(max_examples=60)
+@given(
+    st.lists(ends, min_size=1, max_size=90),
+    st.sampled_from(["", " AND y > 1", " AND y BETWEEN 0 + t AND 3 + t"]),
+    st.lists(st.tuples(strategies.values, st.sampled_from([0, 1, 2, 3.5])), max_size=3),
+    st.lists(st.sampled_from([0.0, 0.0, 0.5]), min_size=1, max_size=3),
+    st.sampled_from([0.0, 0.01, 0.5, 1.0, 8.0, 1e9]),
+)
+def test_boxes_that_move_alike_mean_what_they_mean(
+    name: str,
+    boxes: list[tuple[float, float, float]],
+    other: str,
+    values: list[tuple[object, float]],
+    accepted: list[float],
+    at: float,
+) -> None:
+    """All with the same few bounds: these are checked by lines of memory and inner columns."""
+    rows = Rows()
+    for number, (low, high, speed) in enumerate(boxes):
+        text = f"x >= {low!r} + {speed!r} * t AND x <= {high!r} + {speed!r} * t{other}"
+        for conjunction in normalise(parse(text)).conjunctions:
+            rows.add(conjunction, accepted[number % len(accepted)])
+    on_bounds = [(end + speed * at, 2.0) for low, high, speed in boxes[:4] for end in (low, high)]
+    publications: list[Publication] = [{"x": x, "y": y} for x, y in (*values, *on_bounds)]
+    with limits(LIMITS[name]):
+        rows.check(rows.segment(), publications, [at] * len(publications))
+
+
+def test_boxes_that_move_alike_have_lines_and_inner_columns() -> None:
+    """That the test above meets what it is there for."""
+    rows = Rows()
+    for number in range(70):
+        rows.add_text(f"x BETWEEN {number} + t AND {number + 5} + t")
+    segment = rows.segment()
+    assert len(section(segment.buffer, layout.DRIFTS)) > 0
+    assert len(section(segment.buffer, layout.INNERS)) > 0
+    rows.check(segment, [{"x": x} for x in (-1, 0, 2.5, 70, 74, 75)], [0.0] * 6)
+
+
+def test_the_horizon_is_as_long_as_boxes_take_to_grow_a_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(building, "_GROWTH", 0.1)
     ids, zero = np.arange(3), np.zeros((1, 3))
 
     def horizon(width: float, speed: float, now: float = 5.0) -> tuple[float, float]:

@@ -171,6 +171,16 @@ def test_lines_are_decided_by_the_index(text: str, line: Bound) -> None:
     assert not row.flags & COMPUTE
 
 
+def test_rows_that_move_alike_have_their_bounds_in_one_order() -> None:
+    found, subjects = set(), Subjects()
+    for number in range(20):
+        text = f"x BETWEEN {number} + t AND {number + 5} + t AND y > {number} - t"
+        (row,) = rows_of(1, normalise(parse(text)).conjunctions, 0.0, subjects)
+        found.add(tuple((bound.subject, bound.comparator) for bound in row.bounds))
+    (tests,) = found
+    assert len(tests) == 3
+
+
 @pytest.mark.parametrize(
     ("text", "t", "bound"),
     [

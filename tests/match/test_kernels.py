@@ -1,71 +1,87 @@
-"""The kernels alone: 64 comparisons at once, and rows in blocks of neighbours."""
+"""The smallest parts of a search, each against a loop: comparisons of 64, keys, codes."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
 from rove.match import kernels
-from rove.match.kernels import CODE_MAX, WIDTH, pack, put_in_order
-
-codes = st.integers(0, CODE_MAX)
+from rove.match.keys import FIRST_NUMBER, FIRST_STRING, LAST, NULL, float_keys, number_key
+from rove.match.layout import CODE_MAX, WIDTH
+from rove.testing import strategies
 
 
 @njit
-def compared(columns: Any, offset: int, value: int) -> Any:
-    return (
-        kernels._at_most(columns, offset, np.uint16(value)),
-        kernels._at_least(columns, offset, np.uint16(value)),
-        kernels._equal(columns, offset, np.uint16(value)),
-    )
+def at_most(address: Any, value: Any) -> Any:
+    return kernels._at_most(address, value)
 
 
-def mask_of(truths: list[bool]) -> int:
-    return sum(1 << i for i, truth in enumerate(truths) if truth)
+@njit
+def equal(address: Any, value: Any) -> Any:
+    return kernels._equal(address, value)
 
 
-@given(st.lists(codes, min_size=70, max_size=70), st.integers(0, 6), codes)
-def test_a_wide_comparison_is_64_comparisons(column: list[int], offset: int, value: int) -> None:
-    window = column[offset : offset + WIDTH]
-    wanted = (
-        mask_of([bound <= value for bound in window]),
-        mask_of([bound >= value for bound in window]),
-        mask_of([bound == value for bound in window]),
-    )
-    assert compared(np.array(column, np.uint16), offset, value) == wanted
+@njit
+def lowest_bit(mask: Any) -> Any:
+    return kernels._lowest_bit(mask)
 
 
-@pytest.mark.parametrize("count", [1, 63, 64, 65, 128, 129, 1_000, 5_000])
-def test_every_row_keeps_its_place_in_the_order(count: int) -> None:
-    keys = np.random.default_rng(1).integers(0, CODE_MAX, (4, count)).astype(np.uint16)
-    order = np.arange(count, dtype=np.int32)
-    put_in_order(keys, order)
-    assert sorted(order.tolist()) == list(range(count))
+codes = st.sampled_from([0, 1, 2, 254, 255, 256, 32_767, 32_768, CODE_MAX - 1, CODE_MAX])
 
 
-def test_neighbours_are_alike() -> None:
-    keys = np.random.default_rng(1).permutation(64 * 64).astype(np.uint16)[np.newaxis]
-    order = np.arange(keys.shape[1], dtype=np.int32)
-    put_in_order(np.ascontiguousarray(keys), order)
-    blocks = keys[0][order].reshape(-1, WIDTH)
-    assert all(block.max() - block.min() == WIDTH - 1 for block in blocks)
+@settings(max_examples=200)
+@given(st.lists(codes, min_size=WIDTH + 8, max_size=WIDTH + 8), codes, st.integers(0, 7))
+def test_64_comparisons_at_once(drawn: list[int], value: int, shift: int) -> None:
+    """At any address: a column need not begin at a whole word."""
+    table = np.array(drawn, np.uint16)
+    address = np.int64(table.__array_interface__["data"][0] + 2 * shift)
+    column = drawn[shift : shift + WIDTH]
+    wide = np.uint16(value)
+    assert int(at_most(address, wide)) == sum((c <= value) << i for i, c in enumerate(column))
+    assert int(equal(address, wide)) == sum((c == value) << i for i, c in enumerate(column))
 
 
-def test_equal_rows_do_not_slow_the_order_down() -> None:
-    keys = np.full((3, 100_000), 7, np.uint16)
-    order = np.arange(keys.shape[1], dtype=np.int32)
-    put_in_order(keys, order)
-    assert order.size == np.unique(order).size
+@given(st.integers(1, 2**64 - 1))
+def test_the_lowest_bit(mask: int) -> None:
+    assert lowest_bit(np.uint64(mask)) == (mask & -mask).bit_length() - 1
 
 
-def test_columns_that_exclude_nothing_are_left_out() -> None:
-    lows, highs = np.zeros((2, WIDTH), np.uint16), np.full((2, WIDTH), CODE_MAX, np.uint16)
-    lows[1, 5] = 3
-    starts, nothing = np.empty(2, np.int64), np.empty(0, np.uint16)
-    assert pack(lows, highs, starts, nothing, nothing) == 1
-    keys, columns = np.empty(1, np.uint16), np.empty(WIDTH, np.uint16)
-    pack(lows, highs, starts, keys, columns)
-    assert (keys.tolist(), columns[5], starts.tolist()) == ([2], 3, [0, 1])
+def bits(value: float) -> np.uint64:
+    found: np.uint64 = np.array([value]).view(np.uint64)[0]
+    return found
+
+
+@settings(max_examples=300)
+@given(strategies.numbers.map(float) | st.floats(allow_nan=False, allow_infinity=False))
+def test_the_key_of_a_slot_is_that_of_its_number(value: float) -> None:
+    key = int(kernels._key(bits(value)))
+    assert key == number_key(value) == int(float_keys(np.array([value]))[0])
+    assert kernels._number(np.uint64(key)) == value
+
+
+@pytest.mark.parametrize("missing", [math.nan, -math.nan])
+def test_nan_is_missing(missing: float) -> None:
+    assert kernels._key(bits(missing)) == NULL
+
+
+@pytest.mark.parametrize("key", [0, 1, 2, 3, FIRST_NUMBER, FIRST_STRING, FIRST_STRING + 1, LAST])
+def test_what_is_no_number_has_none(key: int) -> None:
+    assert math.isnan(kernels._number(np.uint64(key)))
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=40), st.integers(0, 2**64 - 1), st.data())
+def test_a_code_counts_the_cuts_that_are_not_above(
+    drawn: list[int], key: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, len(drawn)))
+    cuts = drawn[:first] + sorted(drawn[first:])
+    key = data.draw(st.sampled_from([key, *drawn]))
+    table = np.array([*cuts, 0], np.uint64)
+    address = np.int64(table.__array_interface__["data"][0])
+    found = kernels._code(address, first, len(cuts), np.uint64(key))
+    assert found == sum(cut <= key for cut in cuts[first:])

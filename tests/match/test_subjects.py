@@ -19,6 +19,8 @@ from rove.match.subjects import Subjects, is_subject
 from rove.testing import strategies
 
 SIGN = 1 << 63
+NAN = 0x7FF8_0000_0000_0000
+"""How a missing value stands in a column."""
 
 
 def lower(attribute: Attribute) -> Call:
@@ -26,6 +28,8 @@ def lower(attribute: Attribute) -> Call:
 
 
 def key_of_bits(bits: int) -> int:
+    if bits == NAN:
+        return keys.NULL
     bits = 0 if bits == SIGN else bits
     return bits ^ LAST if bits & SIGN else bits | SIGN
 
@@ -148,6 +152,50 @@ def test_integers_that_no_float_holds_are_noted() -> None:
     assert slots(batch, 3)[number] == number_key(-(2.0**53) - 2)
 
 
+def test_a_pattern_is_looked_for_as_long_as_somebody_uses_it() -> None:
+    subjects, a = Subjects(), Attribute(("a",))
+    number = subjects.pattern(a, contains("x"))
+    subjects.pattern(a, contains("x"))
+    subjects.release(number)
+    assert slots(subjects.batch([{"a": "x"}], [0.0])) == {number: keys.TRUE}
+    subjects.release(number)
+    assert slots(subjects.batch([{"a": "x"}], [0.0])) == {}
+    assert subjects.pattern(a, contains("x")) == number
+    assert slots(subjects.batch([{"a": "x"}], [0.0])) == {number: keys.TRUE}
+
+
+def test_releasing_an_attribute_changes_nothing() -> None:
+    subjects = Subjects()
+    number = subjects.attribute("a")
+    subjects.release(number)
+    assert slots(subjects.batch([{"a": True}], [0.0])) == {number: keys.TRUE}
+
+
+def test_subjects_have_the_same_numbers_after_a_journey() -> None:
+    subjects, a = Subjects(), Attribute(("a",))
+    subjects.pattern(lower(a), contains("x"))
+    subjects.number(Attribute(("n", "m")))
+    subjects.number(lower(a))
+    arrived = Subjects.from_state(subjects.state())
+    arrived.use_again({0: 1, 1: 7})
+    asked = [{"a": "X", "n": {"m": 1}}]
+    assert slots(arrived.batch(asked, [0.0])) == slots(subjects.batch(asked, [0.0]))
+    assert len(slots(arrived.batch(asked, [0.0]))) == 3
+    arrived.release(0)
+    assert len(slots(arrived.batch(asked, [0.0]))) == 2
+
+
+def test_one_publication_has_the_slots_of_a_batch_of_one() -> None:
+    subjects = Subjects()
+    numbers = [subjects.attribute(name) for name in "abc"]
+    asked = {"c": "text", "a": 2**53 + 1, "b": None, "d": 1}
+    one, batch = subjects.slots(asked), subjects.batch([asked], [0.0])
+    assert one.subjects == batch.subjects.tolist() == [numbers[2], numbers[0]]
+    assert one.values == batch.raws.view(np.float64).tolist()
+    assert [text.text for text in one.texts] == [text.text for text in batch.texts] == ["text"]
+    assert one.rounded == batch.rounded[0] == 1
+
+
 def test_what_nobody_asks_for_has_no_slot() -> None:
     subjects = Subjects()
     subjects.pattern(Attribute(("a",)), contains("x"))
@@ -181,10 +229,10 @@ def test_columns_are_a_batch_of_the_same_numbers(lines: list[tuple[float, float,
     ]
     batch = subjects.batch(publications, at.tolist())
     assert found.at.tolist() == batch.at.tolist()
-    assert found.starts.tolist() == batch.starts.tolist()
-    assert found.subjects.tolist() == batch.subjects.tolist()
-    assert found.raws.tolist() == batch.raws.tolist()
     assert found.rounded.tolist() == batch.rounded.tolist()
+    for position in range(len(lines)):
+        present = slots(found, position)
+        assert {s: key for s, key in present.items() if key != keys.NULL} == slots(batch, position)
 
 
 def test_columns_take_times_of_any_type() -> None:

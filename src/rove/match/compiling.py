@@ -75,7 +75,8 @@ class _Compiler:
                 self._flags |= COMPUTE
         for atom in conjunction.atoms:
             self._compare(atom)
-        sets, bounds = tuple(self._sets.items()), tuple(self._bounds)
+        # In one order, whatever that of the atoms: rows that move alike are to look alike.
+        sets, bounds = tuple(self._sets.items()), tuple(sorted(self._bounds))
         return Row(id, accepted_at, self._flags, sets, bounds)
 
     def _restrict(self, subject: ValueNode, allowed: ValueSet) -> None:
