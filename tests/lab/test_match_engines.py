@@ -13,6 +13,7 @@ from rove.lab.match_engines import (
     WrongAnswerError,
     stream_of,
 )
+from rove.match.pairs import Pairs
 from rove.testing.boxes import Name, workload
 
 
@@ -56,23 +57,25 @@ class TestJudge:
     def test_order_within_a_publication_does_not_matter(self) -> None:
         boxes, events = workload("W4", 300, 40)
         stream = stream_of(events)
-        numbers, ids = IndexEngine(boxes).match(stream)
-        assert len(ids) > 1
-        Judge(boxes, stream).check("turned", (numbers[::-1], ids[::-1]), len(stream))
+        found = IndexEngine(boxes).match(stream)
+        assert len(found) > 1
+        turned = Pairs(found.publications[::-1], found.subscriptions[::-1])
+        Judge(boxes, stream).check("turned", turned, len(stream))
 
     @pytest.mark.parametrize("fault", ["one less", "one more", "twice", "moved"])
     def test_a_wrong_answer_is_refused(self, fault: str) -> None:
         boxes, events = workload("W4", 300, 40)
         stream = stream_of(events)
-        numbers, ids = IndexEngine(boxes).match(stream)
+        found = IndexEngine(boxes).match(stream)
+        numbers, ids = found.publications, found.subscriptions
         wrong = {
             "one less": (numbers[1:], ids[1:]),
-            "one more": (np.append(numbers, 0), np.append(ids, 300)),
-            "twice": (np.append(numbers, numbers[0]), np.append(ids, ids[0])),
+            "one more": (np.append(numbers, numbers[:1] * 0), np.append(ids, 300)),
+            "twice": (np.append(numbers, numbers[:1]), np.append(ids, ids[:1])),
             "moved": (numbers + 1, ids),
         }
         with pytest.raises(WrongAnswerError, match="index differs"):
-            Judge(boxes, stream).check("index", wrong[fault], len(stream))
+            Judge(boxes, stream).check("index", Pairs(*wrong[fault]), len(stream))
 
     def test_the_first_so_many_can_be_judged(self) -> None:
         boxes, events = workload("W4", 300, 40)

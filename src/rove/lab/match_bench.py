@@ -43,7 +43,6 @@ from rove.lab.match_engines import (
     Engine,
     IndexEngine,
     Judge,
-    Pairs,
     Stream,
     stream_of,
     together,
@@ -52,6 +51,7 @@ from rove.lab.measure import Measure, seconds_for
 from rove.lab.plots import speed_plot
 from rove.lang import parse
 from rove.match import Matcher, warm_up
+from rove.match.pairs import Pairs
 from rove.testing.boxes import Boxes, Name, workload
 
 WORKLOADS: Final[tuple[Name, ...]] = ("W1", "W2", "W3", "W4")
@@ -194,13 +194,13 @@ class _Timing(msgspec.Struct, frozen=True, eq=False):
 
     def streamed(self, engine: IndexEngine) -> Measure:
         """Each publication by itself, all of them several times."""
-        singles = list(zip(self.stream.publications, self.stream.at.tolist(), strict=True))
-        found = together([engine.match_one(publication, at) for publication, at in singles])
+        singles = list(zip(self.stream.values, self.stream.at.tolist(), strict=True))
+        found = together([engine.match_one(values, at) for values, at in singles])
         self.judge.check(f"{self.group}.{self.kind}.stream", found, len(singles))
 
         def all_of_them() -> None:
-            for publication, at in singles:
-                engine.match_one(publication, at)
+            for values, at in singles:
+                engine.match_one(values, at)
 
         per_s = len(singles) / steady_seconds(all_of_them)
         return self._against_scan("stream", per_s, self.stream_goal)
@@ -209,7 +209,7 @@ class _Timing(msgspec.Struct, frozen=True, eq=False):
         """All publications in one call."""
         mode = f"batch{len(self.stream)}"
         self._check(mode, [self.stream], [engine.match(self.stream)])
-        per_s = len(self.stream) / steady_seconds(lambda: engine.match(self.stream))
+        per_s = len(self.stream) / steady_seconds(lambda: _taken_apart(engine, self.stream))
         return self._against_scan(mode, per_s, self.batch_goal)
 
     def threaded(self, engine: Engine, threads: int, batch: Measure) -> Measure:
@@ -217,7 +217,9 @@ class _Timing(msgspec.Struct, frozen=True, eq=False):
         parts = self.stream.parts(threads)
         with ThreadPoolExecutor(threads) as pool:
             self._check(f"threads{threads}", parts, list(pool.map(engine.match, parts)))
-            seconds = steady_seconds(lambda: list(pool.map(engine.match, parts)))
+            seconds = steady_seconds(
+                lambda: list(pool.map(lambda part: _taken_apart(engine, part), parts))
+            )
         per_s = len(self.stream) / seconds
         name = f"{self.group}.{self.kind}.threads{threads}"
         return Measure(name, per_s, "events/s", per_s / batch.value, batch.name)
@@ -234,10 +236,13 @@ class _Timing(msgspec.Struct, frozen=True, eq=False):
 
     def _check(self, mode: str, parts: Sequence[Stream], found: Sequence[Pairs]) -> None:
         """Put the answers for consecutive parts together, and before the judge."""
-        ends = np.cumsum([0, *(len(part) for part in parts)])
-        numbers = [pairs[0] + start for pairs, start in zip(found, ends[:-1], strict=True)]
-        together = np.concatenate(numbers), np.concatenate([pairs[1] for pairs in found])
-        self.judge.check(f"{self.group}.{self.kind}.{mode}", together, int(ends[-1]))
+        counts = [
+            np.diff(pairs.starts(len(part))) for part, pairs in zip(parts, found, strict=True)
+        ]
+        ids = np.concatenate([pairs.subscriptions for pairs in found])
+        pairs = Pairs.counted(np.concatenate(counts).astype(np.int32), ids)
+        events = sum(map(len, parts))
+        self.judge.check(f"{self.group}.{self.kind}.{mode}", pairs, events)
 
     def _against_scan(self, mode: str, per_s: float, goal: float | None) -> Measure:
         ratio = per_s / self.judge.events_per_s
@@ -250,6 +255,11 @@ class _Timing(msgspec.Struct, frozen=True, eq=False):
             None if goal is None else f">= {goal:g}×",
             None if goal is None else ratio >= goal,
         )
+
+
+def _taken_apart(engine: Engine, stream: Stream) -> None:
+    """Match, up to knowing which ids belong to which publication."""
+    engine.match(stream).starts(len(stream))
 
 
 def steady_seconds(work: Callable[[], object]) -> float:

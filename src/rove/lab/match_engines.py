@@ -14,24 +14,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rove.lang import parse
 from rove.match import Evolve, Matcher
 from rove.match.building import built
 from rove.match.forest import Forest
+from rove.match.pairs import Pairs
 from rove.match.rows import Floats, Positions, from_boxes
 from rove.match.scan import Scan
 from rove.match.segment import Segment
 from rove.match.subjects import Subjects
 from rove.testing.boxes import Boxes, Events
-
-Pairs: TypeAlias = tuple[npt.NDArray[np.integer], Positions]
-"""Numbers of publications in their stream, and the subscriptions that get them."""
 
 _CHUNKS: Final = 8
 """Parts in which the judge is timed; the least disturbed one counts."""
@@ -69,8 +66,8 @@ class Stream(msgspec.Struct, frozen=True, eq=False):
 
 def together(found: Sequence[Positions]) -> Pairs:
     """What was found for one publication after another."""
-    numbers = np.repeat(np.arange(len(found)), [len(ids) for ids in found])
-    return numbers, np.concatenate([np.empty(0, np.int64), *found])
+    counts = np.array([len(ids) for ids in found], np.int32)
+    return Pairs.counted(counts, np.concatenate([np.empty(0, np.int64), *found]))
 
 
 def stream_of(events: Events, lasting_s: float = 0.0) -> Stream:
@@ -111,13 +108,13 @@ class Judge:
         if as_of is not None:
             rows = zip(self._stream.values[:events], as_of.tolist(), strict=True)
             wanted = [self._scan.match(values, t) for values, t in rows]
-        if not np.array_equal(_in_order(*found), _in_order(*together(wanted))):
+        if not np.array_equal(_in_order(found), _in_order(together(wanted))):
             raise WrongAnswerError(f"{name} differs from the full scan")
 
 
-def _in_order(numbers: npt.NDArray[np.integer], ids: Positions) -> npt.NDArray[np.int64]:
+def _in_order(pairs: Pairs) -> Positions:
     """Pairs as one number each, ascending: equal for equal answers in whatever order."""
-    return np.sort((numbers.astype(np.int64) << 32) | ids)
+    return np.sort((pairs.publications.astype(np.int64) << 32) | pairs.subscriptions)
 
 
 def scan_of(boxes: Boxes, ids: Positions | None = None) -> Scan:
@@ -144,15 +141,15 @@ class IndexEngine:
         self.matcher = Matcher()
         numbers = np.arange(len(boxes))
         self.matcher.add_boxes(numbers, boxes.attributes, boxes.lows, boxes.highs, boxes.speeds)
+        self._reader = self.matcher.reader(boxes.attributes)
 
     def match(self, stream: Stream) -> Pairs:
         """All of the stream in one call."""
-        found = self.matcher.match_columns(stream.names, stream.values, stream.at)
-        return found.publications, found.subscriptions
+        return self.matcher.match_columns(stream.names, stream.values, stream.at)
 
-    def match_one(self, publication: dict[str, float], at: float) -> Positions:
-        """Who gets one publication."""
-        return self.matcher.match_one(publication, at)
+    def match_one(self, values: Floats, at: float) -> Positions:
+        """Who gets one publication: a line of numbers, as the scan gets it."""
+        return self._reader.match(values, at)
 
 
 class NumpyEngine:
@@ -169,7 +166,7 @@ class NumpyEngine:
         """All of the stream in one call."""
         batch = self._subjects.columns(stream.names, stream.values, stream.at)
         found = self._segment.scan(batch)
-        return np.repeat(np.arange(len(stream)), found.counts), found.ids
+        return Pairs.counted(found.counts, found.ids.astype(np.int64))
 
 
 class ForestEngine:
@@ -197,8 +194,7 @@ class DesignEngine:
 
     def match(self, stream: Stream) -> Pairs:
         """All of the stream in one call; its times must not go back."""
-        found = self._matcher.match(stream.publications, stream.at.tolist())
-        return found.publications, found.subscriptions
+        return self._matcher.match(stream.publications, stream.at.tolist())
 
     def as_of(self, at: Floats) -> Floats:
         """For which moments the answers are, if publications come at these times and no others.

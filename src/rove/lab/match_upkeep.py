@@ -89,8 +89,7 @@ def _judged(
     name: str, matcher: Matcher, stream: Stream, left: Boxes, ids: np.typing.NDArray[np.int64]
 ) -> None:
     found = matcher.match(stream.publications, stream.at.tolist())
-    pairs = found.publications, found.subscriptions
-    Judge(left, stream, ids).check(name, pairs, len(stream))
+    Judge(left, stream, ids).check(name, found, len(stream))
 
 
 class _Changes:
