@@ -130,7 +130,7 @@ def _by_row(
     limits = values[:, 2:].ravel()
     moves = len(rows.bound_tests) > 0
     ids = np.where(taken, np.where(flags & MULTIPLE, ~rows.ids, rows.ids), -1)
-    is_short = bool((np.abs(ids) < 2**31).all())
+    is_short = bool(((ids >= -(2**31)) & (ids < 2**31)).all())
     return {
         layout.SHORT_IDS if is_short else layout.IDS: ids,
         layout.ALIVE: np.packbits(taken, bitorder="little").view(np.uint64),
