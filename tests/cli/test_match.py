@@ -3,14 +3,17 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from rove.cli import main
+from rove.cli import match as command
+from rove.testing.workloads import AirQuality
 
 SUBSCRIPTIONS = [
     "NO2 > 40",
@@ -194,3 +197,128 @@ def test_a_person_watching_sees_how_far_it_is(tmp_path: Path) -> None:
     assert "matching" in shown
     assert "200 notifications" in shown
     assert len(done.stdout.splitlines()) == 200
+
+
+# -- the engine and the oracle -------------------------------------------------------------------
+
+
+def written(tmp_path: Path, *more: str) -> tuple[int, bytes]:
+    """Both files of the last `match`, matched again."""
+    target = tmp_path / "told.jsonl"
+    words = ["--subscriptions", str(tmp_path / "subscriptions.jsonl")]
+    words += ["--publications", str(tmp_path / "publications.jsonl"), "--output", str(target)]
+    return main(["match", *words, *more]), target.read_bytes()
+
+
+def test_the_oracle_writes_the_same_bytes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publications = [*PUBLICATIONS, b"?", {"x": 9}, {"at": 1}, {"at": 3, "$me": {"me": {"x": None}}}]
+    assert match(tmp_path, SUBSCRIPTIONS, publications) == 2
+    told = capfd.readouterr()
+    assert written(tmp_path, "--oracle") == (2, told.out.encode())
+    complaints = [line for line in told.err.splitlines() if "left out: " in line]
+    assert len(complaints) == 2
+    assert complaints == [
+        line for line in capfd.readouterr().err.splitlines() if "left out:" in line
+    ]
+
+
+def test_many_lines_are_the_same_lines(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_KERNELS_AFTER_S", 0.0)  # and so they come in the midst of it
+    air = AirQuality(4)
+    subscriptions = [{"id": f"é{n}", "filter": text} for n, text in enumerate(air.texts(60))]
+    publications = [{"at": n / 7, **one} for n, one in enumerate(air.publications(2_000))]
+    assert match(tmp_path, [*subscriptions, *SUBSCRIPTIONS], publications, "--until", "1e6") == 0
+    told = capfd.readouterr().out.encode()
+    assert written(tmp_path, "--oracle", "--until", "1e6") == (0, told)
+    assert told.count(b"\n") > 500
+
+
+def test_throughput_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert match(tmp_path, ["TRUE"], [{}, {}]) == 0
+    err = capfd.readouterr().err
+    found = re.search(
+        r"loaded in [\d.]+ s, matched in [\d.]+ s: "
+        r"([\d,]+) publications/s, ([\d,]+) notifications/s",
+        err,
+    )
+    assert found is not None
+    assert found.group(1) == found.group(2) != "0"
+
+
+@pytest.mark.parametrize("how", [[], ["--oracle"]])
+def test_notifications_can_be_counted_only(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], how: list[str]
+) -> None:
+    assert match(tmp_path, SUBSCRIPTIONS, PUBLICATIONS, "--until", "6", "--count", *how) == 0
+    captured = capfd.readouterr()
+    assert captured.out == "9\n"
+    assert "9 notifications" in captured.err
+
+
+def test_kernels_that_cannot_be_loaded_are_told_and_missed_by_nobody(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("no cache")
+
+    monkeypatch.setattr(command, "_KERNELS_AFTER_S", 0.0)
+    monkeypatch.setattr("rove.match.warm_up", broken)
+    assert match(tmp_path, ["x > 1"], [{"x": 2}] * 5_000) == 0
+    captured = capfd.readouterr()
+    assert len(captured.out.splitlines()) == 5_000
+    assert "slower than need be: the kernels could not be loaded: no cache" in captured.err
+
+
+class TestDesigns:
+    """--evolve for all, `evolve` for one."""
+
+    STREAM: ClassVar = [{"x": 4, "y": 3}, {"at": 1, "x": 4, "y": 3}]
+    AREA: ClassVar[dict[str, Any]] = {"id": "area", "filter": "x BETWEEN t + 3 AND t + 4"}
+
+    @pytest.mark.parametrize("own", [None, "clees 5s"])
+    @pytest.mark.parametrize("design", [None, "exact", "pes 10s", "lees"])
+    def test_all_are_known(
+        self,
+        tmp_path: Path,
+        capfd: pytest.CaptureFixture[str],
+        design: str | None,
+        own: str | None,
+    ) -> None:
+        how = [] if design is None else ["--evolve", design]
+        assert match(tmp_path, [{**self.AREA, "evolve": own}], self.STREAM, *how) == 0
+        assert [at for at, _, _ in delivered(capfd.readouterr().out)] == [0, 1]
+
+    def test_a_periodic_one_is_as_old_as_it_may_be(
+        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        moved_on = [{"x": 3.5}, {"at": 2, "x": 3.5}, {"at": 2, "x": 5.5}]
+        assert match(tmp_path, [{**self.AREA, "evolve": "pes 10s"}], moved_on) == 0
+        assert [one[2] for one in delivered(capfd.readouterr().out)] == ["1", "2"]
+        assert match(tmp_path, [self.AREA], moved_on) == 0
+        assert [one[2] for one in delivered(capfd.readouterr().out)] == ["1", "3"]
+
+    def test_bad_ones_are_refused(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        assert match(tmp_path, [self.AREA], self.STREAM, "--evolve", "magic") == 2
+        assert "there is no design magic" in capfd.readouterr().err
+        assert match(tmp_path, [{**self.AREA, "evolve": "pes"}, self.AREA], self.STREAM) == 2
+        captured = capfd.readouterr()
+        assert "line 1, left out: column 1: pes needs an interval" in captured.err
+        assert len(delivered(captured.out)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--oracle", "--evolve", "lees"], "the oracle knows no designs"),
+        (["--count", "--output", "x"], "--count writes no notifications"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    capfd: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    assert main(["match", "--subscriptions", "-", "--publications", "p", *words]) == 2
+    assert complaint in capfd.readouterr().err
