@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rove.lang import RankedWindow, Subscription, matches, parse
 from rove.lang.tree import TRUE, Rank, Window
 from rove.match.ranked import RankedIndex
+from rove.match.scores import read
 from rove.match.skyband import Ranked, RankedDelivery, SkybandRanked, is_conditional
 from rove.testing import strategies
 
@@ -452,5 +453,10 @@ def test_a_publication_touches_only_those_that_may_want_it(monkeypatch: pytest.M
     for number in range(1_000):
         publish(pruned, number, {"a": random.random()}, number / 100, [])
     (zones,) = pruned._zones.values()
-    point = np.array([0.5])
-    assert 0 < zones.candidates(point, point, False).size < 200
+    assert zones.program is not None
+    for publication in ({"a": 0.5}, {"a": 2**53 + 1}):
+        reading = read(zones.program, publication, 0.0)
+        assert reading is not None
+        places, scores = zones.candidates(reading)
+        assert (scores is None) is (publication["a"] != 0.5)
+        assert places.size < 200

@@ -34,13 +34,14 @@ import numpy.typing as npt
 from rove.lang.oracle import score_of
 from rove.lang.tree import Me, Subscription, walk
 from rove.lang.values import Path, is_number, look_up
-from rove.match import ranked_kernels as kernels
+from rove.match import ranked_kernels, score_kernels
 from rove.match.scores import (
     Columns,
     Compiled,
     Floats,
     Integers,
     Program,
+    Reading,
     Scores,
     compiled,
     empty_scores,
@@ -63,7 +64,7 @@ from rove.match.skyband import (
     rank_of,
 )
 
-_LANES: Final = kernels.LANES
+_LANES: Final = score_kernels.LANES
 _SPARE: Final = 8
 _LIST_ROOM_MAX: Final = 16
 _LOOSE_MIN: Final = 1_024
@@ -121,7 +122,7 @@ class RankedIndex:
             zones = self._zones[found.program] = _Zones(found.program)
             self._track()
         place = self._pool.rows["place"][row] = zones.add(row, found.constants)
-        kernels.set_threshold(zones.worst, place, float(self._pool.rows["threshold"][row]))
+        ranked_kernels.set_threshold(zones.worst, place, float(self._pool.rows["threshold"][row]))
 
     def _track(self) -> None:
         self._history.track({path for program in self._zones for path in program.attributes})
@@ -180,13 +181,14 @@ class RankedIndex:
             return
         if zones.loose > max(_LOOSE_MIN, len(zones) // 2):
             zones.put_in_order(self._pool)
-        places = zones.candidates(reading.low, reading.high, reading.mixed)
+        places, scores = zones.candidates(reading)
         if not places.size:
             return
         rows = zones.rows[places]
-        scores, asked = zones.score(reading, places)
-        if asked.size:
-            ask_oracle(self._pool, self._held, rows, scores, asked, publication, at)
+        if scores is None:
+            scores, asked = zones.score(reading, places)
+            if asked.size:
+                ask_oracle(self._pool, self._held, rows, scores, asked, publication, at)
         self._pool.enter_lists(rows, scores, at, sequence, zones.worst)
 
     def advance(self, now: float) -> list[RankedDelivery]:
@@ -270,7 +272,7 @@ class _Zones(Columns):
         super().__init__(program)
         self.loose = 0
         """How many were added since they were put in order."""
-        self._found: Integers = np.empty(0, np.int64)
+        self._slow = program.uses_library
         self._make_room()
 
     def _make_room(self) -> None:
@@ -286,7 +288,11 @@ class _Zones(Columns):
         """Thresholds of places, and the worst of each block and group; -inf where nobody is."""
         self._low = [np.full((wide, count), math.inf) for count in (blocks, groups)]
         self._high = [np.full((wide, count), -math.inf) for count in (blocks, groups)]
-        self._found = np.empty(size, np.int64)
+        # A block more than there are places: the kernel writes first and counts then.
+        self._found = np.empty(size + _LANES, np.int64)
+        self._scores = np.empty(size + _LANES)
+        self._zeros = np.zeros(size, np.int64)
+        self._floats, self._known = np.zeros(size, np.uint8), np.ones(size, np.uint8)
 
     def change(self, place: int, constants: tuple[float, ...]) -> None:
         super().change(place, constants)
@@ -298,7 +304,7 @@ class _Zones(Columns):
 
     def remove(self, place: int) -> None:
         super().remove(place)
-        kernels.set_threshold(self.worst, place, -math.inf)
+        ranked_kernels.set_threshold(self.worst, place, -math.inf)
 
     def grow(self) -> None:
         thresholds = self.worst[0]
@@ -335,22 +341,35 @@ class _Zones(Columns):
         self._map(thresholds)
         self.loose = 0
 
-    def candidates(self, low: Floats, high: Floats, mixed: bool) -> Integers:
-        """The places whose threshold a publication may beat."""
+    def candidates(self, reading: Reading) -> tuple[Integers, Scores | None]:
+        """The places whose threshold a publication may beat.
+
+        Where numbers are floats and nothing is slow to compute, those whose threshold it does
+        beat, with their scores.
+        """
         assert self.program is not None, "zones are made of programs"
-        count = kernels.find_candidates(
+        exact = reading.sure and not (reading.mixed or self._slow)
+        count = score_kernels.find_candidates(
             self.code,
             self.program.depth,
-            low,
-            high,
-            mixed,
+            reading.low,
+            reading.high,
+            reading.mixed,
             self.program.sign,
+            exact,
             (self.constants, self.constants, self.worst[0]),
             (self._low[0], self._high[0], self.worst[1]),
             (self._low[1], self._high[1], self.worst[2]),
             self._found,
+            self._scores,
         )
-        return self._found[:count]
+        places = self._found[:count]
+        if not exact:
+            return places, None
+        zeros = self._zeros[:count]
+        return places, Scores(
+            self._scores[:count], zeros, self._floats[:count], self._known[:count]
+        )
 
 
 def _zoned(values: Floats, padding: float) -> Floats:
@@ -432,7 +451,7 @@ class _History:
                 kinds[index] = _MISSING
                 continue
             values[index] = found
-            huge = type(found) is int and abs(found) >= kernels.EXACT_MAX
+            huge = type(found) is int and abs(found) >= score_kernels.EXACT_MAX
             kinds[index] = _HUGE if huge else _WHOLE if type(found) is int else _FLOAT
         self.ats[index] = entry.at
         self.entries[self.first + index] = entry
@@ -480,7 +499,7 @@ class _History:
         kinds = np.array([kinds[past] for _, kinds in tracked]).reshape(len(tracked), count)
         mixed = any(program.whole) or bool(((kinds == _WHOLE) | (kinds == _HUGE)).any())
         doubts = np.empty(count)
-        kernels.score_window(
+        score_kernels.score_window(
             columns.code,
             program.depth,
             np.array(inputs).reshape(len(inputs), count),

@@ -36,7 +36,7 @@ from rove.lang.tree import (
     children,
 )
 from rove.lang.values import Path, Value, is_number, look_up
-from rove.match import ranked_kernels as kernels
+from rove.match import score_kernels as kernels
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -86,6 +86,11 @@ class Program(NamedTuple):
     @property
     def sign(self) -> float:
         return -1.0 if self.descending else 1.0
+
+    @property
+    def uses_library(self) -> bool:
+        """Whether a step is a function of the C library, which is slow beside the others."""
+        return any(step in _OF_THE_LIBRARY for step in self.code)
 
 
 class Compiled(NamedTuple):

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from rove.lang.oracle import score_of
 from rove.lang.tree import Literal, Rank, Subscription
 from rove.match import ranked_kernels as kernels
+from rove.match.score_kernels import LANES
 from rove.match.scores import (
     Columns,
     Floats,
@@ -135,13 +136,13 @@ class Pool:
     """Rows, one for each subscription, and the records of their members."""
 
     def __init__(self) -> None:
-        self.rows: Records = np.zeros(kernels.LANES, kernels.ROW)
+        self.rows: Records = np.zeros(LANES, kernels.ROW)
         self.members: Records = np.zeros(1_024, kernels.MEMBER)
         self.used: Integers = np.zeros(1, np.int64)
-        self.leaves_at: Floats = np.full(kernels.LANES, math.inf)
+        self.leaves_at: Floats = np.full(LANES, math.inf)
         """For each row, the earliest moment at which one of its members may leave by age."""
         self.block_leaves_at: Floats = np.full(1, math.inf)
-        self._free: list[int] = list(range(kernels.LANES - 1, -1, -1))
+        self._free: list[int] = list(range(LANES - 1, -1, -1))
         self._told: Records = np.zeros(_TOLD_ROOM, kernels.TOLD)
         self._told_count = 0
         self._make_lists()
@@ -178,8 +179,8 @@ class Pool:
     def remove(self, row: int) -> None:
         self.rows[row]["count"] = self.rows[row]["capacity"] = 0
         self.leaves_at[row] = math.inf
-        block = row // kernels.LANES
-        block_rows = slice(block * kernels.LANES, (block + 1) * kernels.LANES)
+        block = row // LANES
+        block_rows = slice(block * LANES, (block + 1) * LANES)
         self.block_leaves_at[block] = self.leaves_at[block_rows].min()
         self._free.append(row)
 
@@ -320,7 +321,7 @@ class Pool:
         pool.members = np.frombuffer(state["members"], kernels.MEMBER).copy()
         pool.used[0] = pool.members.size
         pool.leaves_at = np.frombuffer(state["leaves_at"]).copy()
-        pool.block_leaves_at = pool.leaves_at.reshape(-1, kernels.LANES).min(axis=1)
+        pool.block_leaves_at = pool.leaves_at.reshape(-1, LANES).min(axis=1)
         pool._free = list(state["free"])
         pool._make_lists()
         return pool
