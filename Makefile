@@ -69,7 +69,7 @@ soak: setup ## the tests for hours: new random examples, many more of them
 	@$(PY) -m pytest -n auto --maxprocesses=4 -m "soak or not soak" --hypothesis-profile=soak --timeout=0
 
 .PHONY: bench
-bench: setup ## measure this machine (some ten minutes)
+bench: setup ## measure this machine (a quarter of an hour)
 	@.venv/bin/rove bench all
 
 # uv comes into a throw-away place: it is needed once in a while and by nobody else. Local

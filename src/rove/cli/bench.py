@@ -185,7 +185,7 @@ def _refuse_options(arguments: argparse.Namespace) -> None:
 
 
 def _check_plots(arguments: argparse.Namespace) -> None:
-    """Before ten minutes are spent on measures that could not be drawn."""
+    """Before many minutes are spent on measures that could not be drawn."""
     if arguments.plots is None:
         return
     import importlib.util

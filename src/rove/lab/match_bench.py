@@ -14,7 +14,7 @@ the part `kinetic` lets them move. The scan and slow engines are timed on parts 
 the best part counts, quick ones on all of it, several times.
 
 Other parts are measured elsewhere: `rove.lab.match_upkeep`, and the suites that have commands of
-their own. Everything with its defaults takes some ten minutes, most of it the scan's.
+their own. All of it takes about a quarter of an hour, mostly the scan's and the strict skybands'.
 """
 
 from __future__ import annotations
