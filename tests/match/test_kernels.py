@@ -1,87 +1,74 @@
-"""The smallest parts of a search, each against a loop: comparisons of 64, keys, codes."""
+"""The search itself: it goes on where it stopped, and leaves its workspace as it found it."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numba import njit
 
-from rove.match import kernels
-from rove.match.keys import FIRST_NUMBER, FIRST_STRING, LAST, NULL, float_keys, number_key
-from rove.match.layout import CODE_MAX, WIDTH
-from rove.testing import strategies
-
-
-@njit
-def at_most(address: Any, value: Any) -> Any:
-    return kernels._at_most(address, value)
+from rove.lang import normalise, parse
+from rove.match import layout
+from rove.match.building import built
+from rove.match.compiling import rows_of
+from rove.match.kernels import find
+from rove.match.layout import WIDTH
+from rove.match.rows import Row, from_rows
+from rove.match.segment import Segment, Workspace
+from rove.match.subjects import Subjects
 
 
-@njit
-def equal(address: Any, value: Any) -> Any:
-    return kernels._equal(address, value)
+def prepared(
+    texts: list[str], publications: list[dict[str, Any]]
+) -> tuple[Segment, Workspace, np.ndarray]:
+    """A segment, and a workspace that is ready to search it."""
+    subjects, found = Subjects(), list[Row]()
+    for id, text in enumerate(texts):
+        found += rows_of(id, normalise(parse(text)).conjunctions, 0.0, subjects)
+    rows = from_rows(found)
+    segment = Segment(built(rows, 0.0, indexed=True), rows.strings)
+    batch = subjects.batch(publications, [1.0] * len(publications))
+    segment.write_texts(batch.raws, batch.texts)
+    workspace = Workspace()
+    workspace.take(batch)
+    workspace.make_room(len(subjects), len(segment.alive) + WIDTH)
+    return segment, workspace, workspace.frame
 
 
-@njit
-def lowest_bit(mask: Any) -> Any:
-    return kernels._lowest_bit(mask)
+def test_a_search_stops_when_there_is_no_room_and_goes_on_from_there() -> None:
+    texts = ["x > 1"] * 100
+    segment, workspace, frame = prepared(texts, [{"x": 2}, {"x": 0}, {"x": 3}])
+    workspace.set(layout.OUT_IDS, np.zeros(2 * WIDTH, np.int64))
+    find(segment.buffer, frame)
+    assert frame[2 * layout.PUBLICATION] == 2, "the third needs room that the first has taken"
+    assert frame[2 * layout.ID_COUNT] == 100
+    workspace.grow(layout.OUT_IDS, 4 * WIDTH)
+    find(segment.buffer, frame)
+    assert frame[2 * layout.PUBLICATION] == 3
+    assert frame[2 * layout.ID_COUNT] == 200
+    assert workspace.array(layout.OUT_COUNTS)[:3].tolist() == [100, 0, 100]
+    ids = workspace.array(layout.OUT_IDS)[:200]
+    assert np.sort(ids[:100]).tolist() == np.sort(ids[100:]).tolist() == list(range(100))
 
 
-codes = st.sampled_from([0, 1, 2, 254, 255, 256, 32_767, 32_768, CODE_MAX - 1, CODE_MAX])
+@pytest.mark.parametrize("place", [layout.CODES, layout.KEYS])
+def test_codes_and_keys_are_missing_again_afterwards(place: int) -> None:
+    texts = ["x > 1 AND s = 'a'", "y < 5", "s != 'b'", "x + y > 3", "x > t"]
+    asked: list[dict[str, Any]] = [{"x": 2, "y": 2, "s": "a"}, {}, {"s": True, "x": [1]}]
+    segment, workspace, frame = prepared(texts, asked)
+    find(segment.buffer, frame)
+    assert frame[2 * layout.ID_COUNT] > 0
+    assert not workspace.array(place).any()
 
 
-@settings(max_examples=200)
-@given(st.lists(codes, min_size=WIDTH + 8, max_size=WIDTH + 8), codes, st.integers(0, 7))
-def test_64_comparisons_at_once(drawn: list[int], value: int, shift: int) -> None:
-    """At any address: a column need not begin at a whole word."""
-    table = np.array(drawn, np.uint16)
-    address = np.int64(table.__array_interface__["data"][0] + 2 * shift)
-    column = drawn[shift : shift + WIDTH]
-    wide = np.uint16(value)
-    assert int(at_most(address, wide)) == sum((c <= value) << i for i, c in enumerate(column))
-    assert int(equal(address, wide)) == sum((c == value) << i for i, c in enumerate(column))
+def test_doubts_are_rows_and_ids_are_subscriptions() -> None:
+    segment, workspace, frame = prepared(["x + y > 3", "x > 1", "x > 1 OR y > 1"], [{"x": 2}])
+    find(segment.buffer, frame)
+    assert sorted(workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].tolist()) == [~2, 1]
+    doubts = workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]]
+    assert segment.ids[doubts].tolist() == [0]
+    assert workspace.array(layout.OUT_DOUBTFUL)[0] == 1
 
 
-@given(st.integers(1, 2**64 - 1))
-def test_the_lowest_bit(mask: int) -> None:
-    assert lowest_bit(np.uint64(mask)) == (mask & -mask).bit_length() - 1
-
-
-def bits(value: float) -> np.uint64:
-    found: np.uint64 = np.array([value]).view(np.uint64)[0]
-    return found
-
-
-@settings(max_examples=300)
-@given(strategies.numbers.map(float) | st.floats(allow_nan=False, allow_infinity=False))
-def test_the_key_of_a_slot_is_that_of_its_number(value: float) -> None:
-    key = int(kernels._key(bits(value)))
-    assert key == number_key(value) == int(float_keys(np.array([value]))[0])
-    assert kernels._number(np.uint64(key)) == value
-
-
-@pytest.mark.parametrize("missing", [math.nan, -math.nan])
-def test_nan_is_missing(missing: float) -> None:
-    assert kernels._key(bits(missing)) == NULL
-
-
-@pytest.mark.parametrize("key", [0, 1, 2, 3, FIRST_NUMBER, FIRST_STRING, FIRST_STRING + 1, LAST])
-def test_what_is_no_number_has_none(key: int) -> None:
-    assert math.isnan(kernels._number(np.uint64(key)))
-
-
-@settings(max_examples=200)
-@given(st.lists(st.integers(0, 2**64 - 1), max_size=40), st.integers(0, 2**64 - 1), st.data())
-def test_a_code_counts_the_cuts_that_are_not_above(
-    drawn: list[int], key: int, data: st.DataObject
-) -> None:
-    first = data.draw(st.integers(0, len(drawn)))
-    cuts = drawn[:first] + sorted(drawn[first:])
-    key = data.draw(st.sampled_from([key, *drawn]))
-    table = np.array([*cuts, 0], np.uint64)
-    address = np.int64(table.__array_interface__["data"][0])
-    found = kernels._code(address, first, len(cuts), np.uint64(key))
-    assert found == sum(cut <= key for cut in cuts[first:])
+def test_attributes_that_nobody_knows_are_passed_over() -> None:
+    segment, workspace, frame = prepared(["x > 1"], [{}, {"later": 5, "x": 2}])
+    find(segment.buffer, frame)
+    assert workspace.array(layout.OUT_COUNTS)[:2].tolist() == [0, 1]

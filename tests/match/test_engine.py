@@ -1,0 +1,40 @@
+"""Kernels are there after `warm_up`, and nobody waits for them before."""
+
+import subprocess
+import sys
+
+from rove.match.engine import kernel, warm_up
+from rove.match.kernels import find
+
+
+def told_by(script: str) -> list[str]:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_there_is_no_kernel_before_it_was_warmed_up() -> None:
+    script = """
+import sys
+from rove.match.engine import kernel, warm_up
+print(kernel(), "numba" in sys.modules)
+from rove.match import Matcher
+from rove.lang import parse
+matcher = Matcher(compiled=False)
+for id in range(300):
+    matcher.add(id, parse(f"x > {id} AND s LIKE '%a%'"))
+print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])), kernel(), "numba" in sys.modules)
+warm_up()
+print(kernel() is sys.modules["rove.match.kernels"].find)
+print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])))
+"""
+    assert told_by(script) == ["None", "False", "10", "None", "False", "True", "10"]
+
+
+def test_warming_up_twice_changes_nothing() -> None:
+    warm_up()
+    first = kernel()
+    warm_up()
+    assert kernel() is first is find
