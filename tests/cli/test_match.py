@@ -230,11 +230,11 @@ def test_many_lines_are_the_same_lines(
     monkeypatch.setattr(command, "_KERNELS_AFTER_S", 0.0)  # and so they come in the midst of it
     air = AirQuality(4)
     subscriptions = [{"id": f"é{n}", "filter": text} for n, text in enumerate(air.texts(60))]
-    publications = [{"at": n / 7, **one} for n, one in enumerate(air.publications(2_000))]
+    publications = [{"at": n / 7, **one} for n, one in enumerate(air.publications(600))]
     assert match(tmp_path, [*subscriptions, *SUBSCRIPTIONS], publications, "--until", "1e6") == 0
     told = capfd.readouterr().out.encode()
     assert written(tmp_path, "--oracle", "--until", "1e6") == (0, told)
-    assert told.count(b"\n") > 500
+    assert told.count(b"\n") > 100
 
 
 def test_throughput_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -147,13 +147,13 @@ class EngineReplay:
             return []
         self._merge()
         before_count = self.delivered
-        positions, ids = self._matched(taken)
+        starts, ids = self._matched(taken)
         moved_up, arriving = self._ranks(taken) if len(self._ranked) else ({}, {})
         self.delivered += len(ids) + _size(moved_up) + _size(arriving)
         self._choose_batch_size(len(taken), self.delivered - before_count)
         if self._scribe is None:
             return []
-        return self._scribe.written(taken, positions, ids, moved_up, arriving)
+        return self._scribe.written(taken, starts, ids, moved_up, arriving)
 
     def advance(self, at: float) -> list[bytes]:
         """Deliver what waits, then let time pass, so that windows slide."""
@@ -185,13 +185,13 @@ class EngineReplay:
         self._batch_size = max(1, min(aim, _BATCH_GROWTH * publications, BATCH_MAX))
 
     def _matched(self, taken: Sequence[_Taken]) -> tuple[Sequence[int], Sequence[int]]:
-        """The pairs of publications and subscriptions without a rank, in order."""
+        """Subscriptions without a rank, in order, and where those of each publication start."""
         if not len(self._plain):
-            return (), ()
+            return [0] * (len(taken) + 1), []
         found = self._plain.match([one.publication for one in taken], [one.at for one in taken])
         pairs = (found.publications.astype(np.int64) << _ID_BITS) | found.subscriptions
         pairs.sort()
-        return found.publications.tolist(), (pairs & ((1 << _ID_BITS) - 1)).tolist()
+        return found.starts(len(taken)).tolist(), (pairs & ((1 << _ID_BITS) - 1)).tolist()
 
     def _ranks(self, taken: Sequence[_Taken]) -> tuple[Deliveries, Deliveries]:
         """What moved up before each publication, and what was delivered as it came."""
@@ -265,25 +265,22 @@ class _Scribe:
     def written(
         self,
         taken: Sequence[_Taken],
-        positions: Sequence[int],
+        starts: Sequence[int],
         ids: Sequence[int],
         moved_up: Deliveries,
         arriving: Deliveries,
     ) -> list[bytes]:
-        """The lines of a batch; `positions` and `ids` are pairs in order."""
+        """The lines of a batch; the subscriptions of one publication stand from its start on."""
         pieces: list[bytes] = []
         selects = len(self._choosers) > 1
-        first = 0
         for position, one in enumerate(taken):
-            end = bisect_left(positions, position + 1, first)
             if position in moved_up:
                 pieces += self.ranked(moved_up[position])
-            here = ids[first:end]
+            here = ids[starts[position] : starts[position + 1]]
             if position in arriving or (selects and any(self._choice_of[id] for id in here)):
                 pieces += self._mixed(one, here, arriving.get(position, ()))
             elif here:
                 pieces.append(self._alike(one, here))
-            first = end
         return pieces
 
     def _alike(self, one: _Taken, ids: Sequence[int]) -> bytes:
