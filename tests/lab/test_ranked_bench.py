@@ -28,4 +28,4 @@ def test_different_deliveries_stop_the_benchmark(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(ranked_bench, "RankedIndex", Forgetful)
     with pytest.raises(AssertionError, match="delivered differently"):
-        list(run(20, window=40, events=60, strict_events=60))
+        list(run(20, window=40, events=60, strict_events=50))
