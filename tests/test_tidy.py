@@ -36,6 +36,7 @@ CROSS_CUTTING_TESTS = {
     "tests/lang/test_algebra_and_oracle.py",  # judges algebra, cases, bounds and sets together
     "tests/lang/test_paper_examples.py",  # the examples that everybody knows, end to end
     "tests/lang/test_hostile.py",  # no text harms: lexer, parser, printer and errors together
+    "tests/match/test_differential.py",  # all engines of the room against the oracle
     "tests/test_readme.py",  # what strangers read first
 }
 
