@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from rove.match.intrinsics import F4, F8, I4, I8, U2, U8, row_of, table_of
 from rove.match.layout import CODE_MAX, WIDTH
-
-_u2, _u8 = types.uint16, types.uint64
-_i4, _i8, _f4, _f8 = types.int32, types.int64, types.float32, types.float64
 
 _SAMPLE = 160
 """Rows looked at to choose where to divide."""
@@ -26,15 +24,7 @@ _LARGE = WIDTH * WIDTH
 """Rows of a part in which a few strays do not matter."""
 
 
-def _row(kind: Any) -> Any:
-    return types.Array(kind, 1, "C")
-
-
-def _table(kind: Any) -> Any:
-    return types.Array(kind, 2, "C")
-
-
-@njit(types.void(_row(_u2), _row(_i4), _i8, _i8, _i8), cache=True, nogil=True)
+@njit(types.void(row_of(U2), row_of(I4), I8, I8, I8), cache=True, nogil=True)
 def _select(values: Any, order: Any, first: int, end: int, middle: int) -> None:
     """Reorder order[first:end] so that the smallest values stand before `middle`."""
     low, high = first, end - 1
@@ -58,7 +48,7 @@ def _select(values: Any, order: Any, first: int, end: int, middle: int) -> None:
             return
 
 
-@njit(_f8(_row(_u2), _row(_u2), _row(_i4), _row(_f4), _i8, _i8, _i8), cache=True, nogil=True)
+@njit(F8(row_of(U2), row_of(U2), row_of(I4), row_of(F4), I8, I8, I8), cache=True, nogil=True)
 def _reached(
     lows: Any, highs: Any, sample: Any, shares: Any, first: int, end: int, strays: int
 ) -> float:
@@ -80,7 +70,7 @@ def _reached(
     return float(shares[min(np.int64(high) + 1, last)] - shares[min(np.int64(low), last)])
 
 
-@njit(_f8(_row(_u2), _row(_u2), _row(_i4), _row(_f4), _i8, _i8), cache=True, nogil=True)
+@njit(F8(row_of(U2), row_of(U2), row_of(I4), row_of(F4), I8, I8), cache=True, nogil=True)
 def _reached_alone(lows: Any, highs: Any, sample: Any, shares: Any, first: int, end: int) -> float:
     """The share of values that a row of these reaches on its own, in the mean."""
     total = 0.0
@@ -91,7 +81,7 @@ def _reached_alone(lows: Any, highs: Any, sample: Any, shares: Any, first: int, 
     return total / (end - first)
 
 
-@njit(_f8(_row(_u2), _row(_u2), _row(_i4), _row(_f4), _i8, _i8, _f8), cache=True, nogil=True)
+@njit(F8(row_of(U2), row_of(U2), row_of(I4), row_of(F4), I8, I8, F8), cache=True, nogil=True)
 def _cost(
     lows: Any, highs: Any, sample: Any, shares: Any, middle: int, strays: int, before: float
 ) -> float:
@@ -102,7 +92,7 @@ def _cost(
 
 
 @njit(
-    types.UniTuple(_i8, 2)(_table(_u2), _table(_u2), _table(_f4), _row(_i4), _i8, _i8, _i8),
+    types.UniTuple(I8, 2)(table_of(U2), table_of(U2), table_of(F4), row_of(I4), I8, I8, I8),
     cache=True,
     nogil=True,
 )
@@ -145,7 +135,7 @@ def _best_cut(
     return best_side, first + best_position
 
 
-@njit(types.void(_table(_u2), _table(_u2), _table(_f4), _row(_i4)), cache=True, nogil=True)
+@njit(types.void(table_of(U2), table_of(U2), table_of(F4), row_of(I4)), cache=True, nogil=True)
 def put_in_order(lows: Any, highs: Any, shares: Any, order: Any) -> None:
     """Put rows (columns of `lows` and `highs`) in an order of like neighbours.
 
@@ -171,7 +161,7 @@ def put_in_order(lows: Any, highs: Any, shares: Any, order: Any) -> None:
         waiting += 2
 
 
-@njit(_f8(_row(_u2), _i8, _i8, _row(_f4)), cache=True, nogil=True)
+@njit(F8(row_of(U2), I8, I8, row_of(F4)), cache=True, nogil=True)
 def _exclusion(bounds: Any, first: int, side: int, shares: Any) -> float:
     """The share of values that a node's column excludes for all 64; -1 if none for any."""
     nearest = bounds[first]
@@ -188,14 +178,14 @@ def _exclusion(bounds: Any, first: int, side: int, shares: Any) -> float:
 
 
 @njit(
-    _i8(
-        _table(_u2),
-        _table(_u2),
-        _row(_i4),
-        _table(_f4),
-        _row(_i8),
-        _row(_i4),
-        _row(_u2),
+    I8(
+        table_of(U2),
+        table_of(U2),
+        row_of(I4),
+        table_of(F4),
+        row_of(I8),
+        row_of(I4),
+        row_of(U2),
     ),
     cache=True,
     nogil=True,
@@ -240,7 +230,7 @@ def pack(
     return count
 
 
-@njit(types.void(_row(_u8), _row(_u8), _row(_u2)), cache=True, nogil=True)
+@njit(types.void(row_of(U8), row_of(U8), row_of(U2)), cache=True, nogil=True)
 def code_all(keys: Any, cuts: Any, codes: Any) -> None:
     """The codes of many keys among the cuts of one subject."""
     for i in range(keys.size):

@@ -399,9 +399,9 @@ class Index:
 
     def match_one(self, publication: Publication, at: float) -> Positions:
         """Who is interested in one publication: the same as `match`, in a few microseconds."""
-        compiled = kernel()
-        if compiled is None or not all(segment.is_indexed for segment in self._segments):
-            return self.match([publication], [at]).subscriptions
+        compiled = self.ready_kernel()
+        if compiled is None or not math.isfinite(at):
+            return self.match([publication], [at]).subscriptions  # which refuses a bad time
         self.now = max(self.now, at)
         slots = self.subjects.slots(publication)
         workspace = self._workspaces.pop() if self._workspaces else Workspace()

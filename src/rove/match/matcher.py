@@ -31,6 +31,7 @@ from rove.match.index import Index
 from rove.match.lees import Lees
 from rove.match.pairs import Pairs
 from rove.match.pes import Pes
+from rove.match.reading import Reader
 from rove.match.rows import Floats, Integers, Positions
 from rove.match.saving import packed, unpacked
 from rove.match.subjects import Subjects
@@ -263,6 +264,13 @@ class Matcher:
         """
         found = self._index.match_columns(names, values, at)
         return Matches.of(found)
+
+    def reader(self, names: Sequence[str]) -> Reader:
+        """For publications that are a line of numbers each, one at a time (see `reading`).
+
+        Ranked subscriptions and those that evolve by a design are left aside.
+        """
+        return Reader(self._index, names)
 
     def _with_designs(
         self, found: Pairs, publications: Sequence[Publication], at: Sequence[float]
