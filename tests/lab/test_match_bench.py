@@ -9,6 +9,7 @@ from rove.lab import match_bench
 from rove.lab.match_bench import PARTS, Options, draw, run, steady_seconds
 from rove.lab.match_engines import IndexEngine, Judge, Stream, WrongAnswerError
 from rove.lab.measure import Measure
+from rove.match import Matcher
 from rove.match.pairs import Pairs
 
 QUICK = Options(sizes=(100, 300), events=32, parts=("speed",))
@@ -31,7 +32,13 @@ class TestSpeed:
         for name in ("W1", "W3"):
             for group in (f"match.{name}.100", f"match.{name}.300.missing30"):
                 assert measures[f"{group}.scan"].unit == "events/s"
-                for engine in ("index.stream", "index.batch32", "numpy.stream", "forest.stream"):
+                for engine in (
+                    "index.stream",
+                    "index.dictionary",
+                    "index.batch32",
+                    "numpy.stream",
+                    "forest.stream",
+                ):
                     measure = measures[f"{group}.{engine}"]
                     assert measure.against == f"{group}.scan"
                     assert measure.ratio == pytest.approx(
@@ -52,6 +59,7 @@ class TestSpeed:
             f"{group}.index.bytes",
             f"{group}.scan",
             f"{group}.index.stream",
+            f"{group}.index.dictionary",
             f"{group}.index.batch32",
         ]
 
@@ -97,6 +105,13 @@ class TestSpeed:
     ) -> None:
         monkeypatch.setattr(IndexEngine, "match_one", lambda self, one, at: np.array([1, 2]))
         with pytest.raises(WrongAnswerError, match=r"match\.W4\.300\.index\.stream"):
+            measured(workloads=("W4",), sizes=(300,), missing=0.0)
+
+    def test_a_wrong_answer_to_a_dictionary_stops_the_benchmark(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Matcher, "match_one", lambda self, one, at: np.array([1, 2]))
+        with pytest.raises(WrongAnswerError, match=r"match\.W4\.300\.index\.dictionary"):
             measured(workloads=("W4",), sizes=(300,), missing=0.0)
 
 
@@ -172,6 +187,7 @@ class TestDrawing:
             "match.W2.1000.index.stream",
             "match.W2.1000.index.batch4096",
             "match.W2.1000.index.threads2",
+            "match.W2.1000.index.dictionary",
             "match.W2.1000.index.build",
             "match.W2.1000.missing30.index.stream",
             "match.W2.1000.moving.scan",

@@ -4,7 +4,8 @@ The workloads W1 to W4 (`rove.testing.boxes`), each in several sizes. The full s
 engine get the same publications in one process; the scan judges every answer (see
 `rove.lab.match_engines`). Names are `match.WORKLOAD.SIZE.ENGINE.MODE`:
 
-- `stream`: one call from Python for each publication, a dictionary,
+- `stream`: one call from Python for each publication, a line of numbers, as the scan gets it,
+- `dictionary`: the same with dictionaries, as a broker has them; goals are those of `stream`,
 - `batch4096`: one call for 4,096 of them, as columns,
 - `threads2`: the same batch, divided between two threads,
 - `missing30.…`: the same publications, with each value missing with a probability of 30 %.
@@ -23,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -52,6 +53,7 @@ from rove.lab.plots import speed_plot
 from rove.lang import parse
 from rove.match import Matcher, warm_up
 from rove.match.pairs import Pairs
+from rove.match.rows import Positions
 from rove.testing.boxes import Boxes, Name, workload
 
 WORKLOADS: Final[tuple[Name, ...]] = ("W1", "W2", "W3", "W4")
@@ -187,23 +189,36 @@ class _Timing(msgspec.Struct, frozen=True, eq=False):
             yield self.while_there_is_time(engine)
             return
         yield self.streamed(engine)
+        yield self.by_dictionary(engine)
         batch = self.batched(engine)
         yield batch
         if threads > 1:
             yield self.threaded(engine, threads, batch)
 
     def streamed(self, engine: IndexEngine) -> Measure:
-        """Each publication by itself, all of them several times."""
-        singles = list(zip(self.stream.values, self.stream.at.tolist(), strict=True))
-        found = together([engine.match_one(values, at) for values, at in singles])
-        self.judge.check(f"{self.group}.{self.kind}.stream", found, len(singles))
+        """Each publication by itself, a line of numbers."""
+        per_s = self._one_at_a_time("stream", engine.match_one, self.stream.values)
+        return self._against_scan("stream", per_s, self.stream_goal)
+
+    def by_dictionary(self, engine: IndexEngine) -> Measure:
+        """Each publication by itself, a dictionary."""
+        ask = engine.matcher.match_one
+        per_s = self._one_at_a_time("dictionary", ask, self.stream.publications)
+        return self._against_scan("dictionary", per_s, None)
+
+    def _one_at_a_time(
+        self, mode: str, ask: Callable[[Any, float], Positions], publications: Iterable[Any]
+    ) -> float:
+        """Publications a second, all of them several times."""
+        singles = list(zip(publications, self.stream.at.tolist(), strict=True))
+        found = together([ask(publication, at) for publication, at in singles])
+        self.judge.check(f"{self.group}.{self.kind}.{mode}", found, len(singles))
 
         def all_of_them() -> None:
-            for values, at in singles:
-                engine.match_one(values, at)
+            for publication, at in singles:
+                ask(publication, at)
 
-        per_s = len(singles) / steady_seconds(all_of_them)
-        return self._against_scan("stream", per_s, self.stream_goal)
+        return len(singles) / steady_seconds(all_of_them)
 
     def batched(self, engine: Engine) -> Measure:
         """All publications in one call."""
