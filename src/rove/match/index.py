@@ -399,8 +399,9 @@ class Index:
 
     def match_one(self, publication: Publication, at: float) -> Positions:
         """Who is interested in one publication: the same as `match`, in a few microseconds."""
-        compiled = self.ready_kernel()
-        if compiled is None or not math.isfinite(at):
+        compiled = kernel()
+        is_ready = math.isfinite(at) and all(segment.is_indexed for segment in self._segments)
+        if compiled is None or not is_ready:
             return self.match([publication], [at]).subscriptions  # which refuses a bad time
         self.now = max(self.now, at)
         slots = self.subjects.slots(publication)

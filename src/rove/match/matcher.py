@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from rove.lang.errors import LanguageError
+from rove.lang.errors import LanguageError, PublicationError
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.normal import Conjunction, normalise
 from rove.lang.oracle import Publication
@@ -239,6 +239,12 @@ class Matcher:
         ranked subscription is given one; without, they are numbered as they come.
         """
         batch = self._subjects.batch(publications, at)
+        if keys is not None and len(keys) != len(publications):
+            raise PublicationError(
+                f"{len(publications)} publications came with {len(keys)} keys", "give each its own"
+            )
+        if self._is_ranked and (np.diff(batch.at) < 0).any():
+            raise PublicationError("times run back within a batch", "sort publications by time")
         found = self._index.match_batch(batch)
         if self._design_of:
             found = self._with_designs(found, publications, at)
