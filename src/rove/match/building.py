@@ -167,11 +167,13 @@ def _horizon(rows: Rows, now: float) -> Times:
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(low, group[~is_upper], values[~is_upper, 0])
     np.maximum.at(high, group[is_upper], values[is_upper, 0])
-    extents = (high - low)[(high > low) & np.isfinite(high - low)]
-    speeds = np.abs(values[:, 1])[values[:, 1] != 0]
     length_s = _HORIZON_S
-    if len(extents) and len(speeds):
-        length_s = _GROWTH * float(np.median(extents)) / float(np.median(speeds))
+    with np.errstate(over="ignore"):  # bounds and speeds may be as large as floats get
+        extents = (high - low)[(high > low) & np.isfinite(high - low)]
+        speeds = np.abs(values[:, 1])[values[:, 1] != 0]
+        if len(extents) and len(speeds):
+            speed = min(float(np.median(speeds)), np.finfo(np.float64).max)
+            length_s = _GROWTH * float(np.median(extents)) / speed
     length_s = max(_HORIZON_S_MIN, min(length_s, _HORIZON_S_MAX), 2 * _BUILDING_S * len(rows))
     begins_at = now if np.isfinite(now) else 0.0
     return Times(begins_at, begins_at + length_s)
