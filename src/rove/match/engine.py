@@ -7,28 +7,23 @@ either: it calls `warm_up` in the background, and searches with NumPy until that
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import cast
-
 from rove.match import texts
 from rove.match.segment import Kernel
 
-_MODULES = ("rove.match.kernels", "rove.match.building_kernels", "rove.match.ranked_kernels")
-_ready = False
+_kernel: Kernel | None = None
 
 
 def warm_up() -> None:
     """Load the kernels, or compile them where no cache has them."""
-    global _ready
-    if _ready:
+    global _kernel
+    if _kernel is not None:
         return
-    for name in _MODULES:
-        import_module(name)
+    from rove.match import building_kernels, kernels, ranked_kernels  # noqa: F401
+
     texts.warm_up()
-    _ready = True
+    _kernel = kernels.find
 
 
 def kernel() -> Kernel | None:
     """What searches a segment, or None as long as that is not compiled."""
-    return cast(Kernel, sys.modules[_MODULES[0]].find) if _ready else None
+    return _kernel

@@ -317,30 +317,20 @@ def _find_one(
     doubts: int,
 ) -> tuple[int, int]:
     """One publication, whose codes and keys are set: the trees and lists that it opens."""
-    own_trees = address(buffer, TREE_OF_SUBJECT)
-    list_starts, lists = address(buffer, POSTING_STARTS), address(buffer, POSTING_ROWS)
-    if word_at(address(buffer, TREES), 0) >= 0:
-        count, doubts = _search(
-            buffer,
-            0,
-            codes,
-            keys,
-            nodes,
-            children,
-            masks,
-            at,
-            modes,
-            out_ids,
-            count,
-            out_doubts,
-            doubts,
-        )
-    for slot in range(first, end):
-        subject = _local(buffer, subjects[slot])
-        if count < 0 or subject < 0 or keys[subject] == 0:
-            continue
-        tree = int_at(own_trees, subject)
-        if tree > 0:
+    own_trees, starts = address(buffer, TREE_OF_SUBJECT), address(buffer, POSTING_STARTS)
+    lists = address(buffer, POSTING_ROWS)
+    for slot in range(first - 1, end):
+        if slot < first:  # the tree for everybody comes first
+            tree = 0 if word_at(address(buffer, TREES), 0) >= 0 else -1
+            rows, listed = 0, 0
+        else:
+            subject = _local(buffer, subjects[slot])
+            if subject < 0 or keys[subject] == 0:
+                continue
+            tree = int_at(own_trees, subject)
+            rows = lists + 4 * int_at(starts, subject)
+            listed = int_at(starts, subject + 1) - int_at(starts, subject)
+        if count >= 0 and tree >= 0:
             count, doubts = _search(
                 buffer,
                 tree,
@@ -356,20 +346,9 @@ def _find_one(
                 out_doubts,
                 doubts,
             )
-        listed, listed_end = int_at(list_starts, subject), int_at(list_starts, subject + 1)
-        if count >= 0 and listed_end > listed:
-            rows = lists + 4 * listed
+        if count >= 0 and listed > 0:
             count, doubts = try_rows(
-                buffer,
-                rows,
-                listed_end - listed,
-                keys,
-                at,
-                modes,
-                out_ids,
-                count,
-                out_doubts,
-                doubts,
+                buffer, rows, listed, keys, at, modes, out_ids, count, out_doubts, doubts
             )
     if count >= 0 and modes & OUT_OF_TIME:
         moving, total = address(buffer, MOVING_ROWS), buffer[2 * MOVING_ROWS + 1]
