@@ -1,165 +1,433 @@
-"""The matcher against the oracle, while subscriptions come, go, change and are merged."""
+"""The door to the room: everything together in one matcher, against the oracle over a stream."""
 
+import math
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rove.lang import LanguageError, LimitError, PublicationError, Subscription, matches, parse
-from rove.match import matcher as matcher_module
-from rove.match.matcher import Matcher, Merge
+from rove.lang import LanguageError, LimitError, Subscription, matches, parse
+from rove.lang.errors import PublicationError
+from rove.lang.ranking import RankedWindow
+from rove.lang.replay import Replay
+from rove.lang.values import change_state
+from rove.match import index as index_module
+from rove.match.designs import Evolve, parse_evolve
+from rove.match.matcher import EXACT, Matcher, Work
 from rove.testing import strategies
 
+Publication = dict[str, Any]
+Encounter = tuple[Subscription, Publication, float, Publication]
+LEES = parse_evolve("lees")
+TOO_MANY = " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(10))
+NEAREST = "x > 0 ORDER BY x LIMIT 1 WITHIN 10 SECONDS"
 
-class Model:
-    """The same subscriptions, kept in a dict and asked one by one."""
 
-    def __init__(self) -> None:
-        self.live: dict[int, tuple[Subscription, dict[str, object]]] = {}
+def ids(matcher: Matcher, publication: Publication, at: float = 0.0) -> list[int]:
+    found = sorted(matcher.match([publication], [at]).subscriptions.tolist())
+    assert sorted(matcher.match_one(publication, at).tolist()) == found
+    return found
 
-    def match(self, publications: list[dict[str, object]], at: list[float]) -> list[list[int]]:
-        return [
-            [
-                id
-                for id, (subscription, me) in sorted(self.live.items())
-                if matches(subscription, publication, moment, me)
-            ]
-            for publication, moment in zip(publications, at, strict=True)
+
+# -- against the oracle ----------------------------------------------------------------------
+
+
+class Script:
+    """Random changes of a matcher and of a model beside it, and publications in order of time."""
+
+    def __init__(self, drawn: list[Encounter], seed: int) -> None:
+        self.random = Random(seed)
+        self.drawn = drawn
+        self.matcher = Matcher()
+        self.live: dict[int, tuple[Subscription, float, Publication, RankedWindow | None]] = {}
+        self.now = 0.0
+        self.published = 0
+        self.running: Work | None = None
+
+    def step(self, id: int) -> None:
+        what = self.random.random()
+        chosen = self.random.choice(list(self.live)) if self.live else None
+        if what < 0.55 or chosen is None:
+            self.put(id)
+        elif what < 0.65:
+            self.put(chosen)
+        elif what < 0.75:
+            self.matcher.remove(chosen)
+            del self.live[chosen]
+        elif what < 0.85:
+            changes = self.random.choice(self.drawn)[3]
+            self.matcher.set_state(chosen, changes)
+            change_state(self.live[chosen][2], changes)
+        else:
+            self.now += self.random.choice([0.0, 0.25, 1.0, 40.0])
+            self.publish()
+        self.work()
+
+    def put(self, id: int) -> None:
+        """Add a subscription, or put it in the place of another."""
+        subscription, _, _, me = self.random.choice(self.drawn)
+        accepted_at = self.random.choice([self.now, self.now, self.now + 0.5])
+        evolve = EXACT if subscription.rank else self.random.choice([EXACT, EXACT, LEES])
+        change = self.matcher.replace if id in self.live else self.matcher.add
+        try:
+            change(id, subscription, accepted_at, me, evolve)
+        except LimitError:
+            return
+        window = RankedWindow(subscription, accepted_at) if subscription.rank else None
+        self.live[id] = subscription, accepted_at, dict(me), window
+
+    def publish(self) -> None:
+        publications = [self.random.choice(self.drawn)[1] for _ in range(3)]
+        at = [self.now, self.now, self.now + 0.25]
+        self.now = at[-1]
+        found = self.matcher.match(publications, at)
+        assert (np.diff(found.publications) >= 0).all()
+        starts = found.starts(3)
+        for number, (publication, moment) in enumerate(zip(publications, at, strict=True)):
+            got = sorted(found.subscriptions[starts[number] : starts[number + 1]].tolist())
+            assert got == self.expected(publication, moment)
+        assert told(found.ranked) == self.delivered(publications, at)
+        self.published += 3
+
+    def expected(self, publication: Publication, at: float) -> list[int]:
+        return sorted(
+            id
+            for id, (subscription, accepted_at, me, window) in self.live.items()
+            if window is None
+            and at >= accepted_at
+            and matches(subscription, publication, at - accepted_at, me)
+        )
+
+    def delivered(self, publications: list[Publication], at: list[float]) -> list[Any]:
+        found = [
+            (id, one.key, one.at, one.score, one.promoted)
+            for id, (_, _, me, window) in self.live.items()
+            if window is not None
+            for number, publication in enumerate(publications)
+            for one in window.publish(publication, at[number], me, self.published + number)
         ]
+        return sorted(found, key=lambda each: each[0])
 
-
-def as_lists(
-    matcher: Matcher, publications: list[dict[str, object]], at: list[float]
-) -> list[list[int]]:
-    found = matcher.match(publications, at)
-    lists: list[list[int]] = [[] for _ in publications]
-    for number, id in zip(found.publications.tolist(), found.subscriptions.tolist(), strict=True):
-        lists[number].append(id)
-    return lists
-
-
-def change(
-    random: Random,
-    id: int,
-    drawn: list[Subscription],
-    states: list[dict[str, object]],
-    matcher: Matcher,
-    model: Model,
-) -> None:
-    """One random change of both."""
-    subscription, me = random.choice(drawn), random.choice(states)
-    what = random.random()
-    if what < 0.7 or not model.live:
-        try:
-            matcher.add(id, subscription, 0.0, me)
-        except LimitError:
+    def work(self) -> None:
+        """Begin, do or install what is due."""
+        if self.random.random() < 0.5:
             return
-        model.live[id] = (subscription, dict(me))
-        return
-    chosen = random.choice(list(model.live))
-    if what < 0.85:
-        matcher.remove(chosen)
-        del model.live[chosen]
-    elif what < 0.92:
-        matcher.set_state(chosen, me)
-        state = model.live[chosen][1]
-        state.update(me)
-        for name in [name for name, value in state.items() if value is None]:
-            del state[name]
-    else:
-        try:
-            matcher.replace(chosen, subscription, 0.0, me)
-        except LimitError:
-            return
-        model.live[chosen] = (subscription, dict(me))
+        if self.running is None:
+            self.running = self.matcher.merge_due()
+        else:
+            self.matcher.install(self.running.run())
+            self.running = None
 
 
-@settings(max_examples=60)
-@given(
-    st.lists(strategies.subscriptions, min_size=1, max_size=40),
-    st.lists(st.tuples(strategies.publications, strategies.times), min_size=1, max_size=5),
-    st.lists(strategies.states, min_size=1, max_size=4),
-    st.integers(0, 2**32),
-)
-def test_changes_interleaved_with_merges_lose_and_invent_nothing(
-    drawn: list[Subscription],
-    stream: list[tuple[dict[str, object], float]],
-    states: list[dict[str, object]],
-    seed: int,
-) -> None:
-    random, matcher, model = Random(seed), Matcher(), Model()
-    publications, at = [p for p, _ in stream], [t for _, t in stream]
-    running: Merge | None = None
+def told(deliveries: Any) -> list[Any]:
+    """By subscription; for each in the order in which it was delivered."""
+    found = [(d.subscription, d.key, d.at, d.score, d.promoted) for d in deliveries]
+    return sorted(found, key=lambda each: each[0])
+
+
+@settings(max_examples=50)
+@given(st.lists(strategies.encounters(), min_size=1, max_size=10), st.integers(0, 2**32))
+def test_everything_together_is_what_the_oracle_says(drawn: list[Encounter], seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matcher_module, "FRESH_MAX", 6)
-        patch.setattr(matcher_module, "MERGE_WIDTH", 3)
-        for id in range(120):
-            change(random, id, drawn, states, matcher, model)
-            if running is not None and random.random() < 0.3:
-                matcher.install(running)
-                running = None
-            elif running is None and (due := matcher.merge_due()) is not None:
-                running = due.run()
-            if id % 40 == 39:
-                assert as_lists(matcher, publications, at) == model.match(publications, at)
-    assert len(matcher) == len(model.live)
+        patch.setattr(index_module, "FRESH_MAX", 4)
+        patch.setattr(index_module, "MERGE_WIDTH", 3)
+        script = Script(drawn, seed)
+        for id in range(60):
+            script.step(id)
+        script.matcher.compact()
+        script.publish()
+        assert len(script.matcher) == len(script.live)
+        assert all(id in script.matcher for id in script.live)
+
+
+def test_a_stream_is_what_its_replay_is() -> None:
+    texts = [
+        "NO2 > 40",
+        "x BETWEEN -3 + t AND 3 + t",
+        "x > me.x",
+        "NO2 > 10 ORDER BY NO2 DESC LIMIT 2 WITHIN 3 SECONDS",
+        "ORDER BY abs(x - me.x) LIMIT 1 WITHIN 4 PUBLICATIONS",
+    ]
+    replay, matcher, random = Replay(), Matcher(), Random(3)
+    for id, text in enumerate(texts):
+        replay.subscribe(str(id), text, 0.0, {"x": id})
+        matcher.add(id, parse(text), 0.0, {"x": id})
+    for number in range(200):
+        at = number * 0.37
+        if number % 20 == 7:
+            replay.set_state("4", {"x": number})
+            matcher.set_state(4, {"x": number})
+        publication = {"NO2": random.randrange(80), "x": random.randrange(-20, 80)}
+        expected = [
+            (each.subscription, each.publication, each.at, each.score, each.promoted)
+            for each in replay.publish(str(number), publication, at)
+        ]
+        found = matcher.match([publication], [at], [str(number)])
+        got: list[Any] = [(str(id), str(number), at, None, False) for id in found.subscriptions]
+        got += [(str(d.subscription), d.key, d.at, d.score, d.promoted) for d in found.ranked]
+        assert sorted(got, key=repr) == sorted(expected, key=repr)
+
+
+# -- subscriptions ---------------------------------------------------------------------------
 
 
 class TestChanges:
     def test_t_counts_from_acceptance(self) -> None:
         matcher = Matcher()
         matcher.add(1, parse("x > t"), accepted_at=10.0)
-        assert as_lists(matcher, [{"x": 2}], [11.0]) == [[1]]
-        assert as_lists(matcher, [{"x": 2}], [12.0]) == [[]]
+        assert ids(matcher, {"x": 2}, 9.0) == []
+        assert ids(matcher, {"x": 2}, 11.0) == [1]
+        assert ids(matcher, {"x": 2}, 12.0) == []
 
-    def test_a_state_moves_its_subscription(self) -> None:
+    @pytest.mark.parametrize("evolve", ["exact", "lees", "pes 1s", "clees 1s"])
+    def test_a_state_moves_its_subscription(self, evolve: str) -> None:
         matcher = Matcher()
-        matcher.add(1, parse("x > me.x"), me={"x": 5})
-        assert as_lists(matcher, [{"x": 4}], [0.0]) == [[]]
+        matcher.add(
+            1, parse("x > me.x AND y = me.y"), me={"x": 5, "y": 1}, evolve=parse_evolve(evolve)
+        )
+        assert ids(matcher, {"x": 4, "y": 1}) == []
         matcher.set_state(1, {"x": 3})
-        assert as_lists(matcher, [{"x": 4}], [0.0]) == [[1]]
+        assert ids(matcher, {"x": 4, "y": 1}) == [1]
         matcher.set_state(1, {"x": None})
-        assert as_lists(matcher, [{"x": 4}], [0.0]) == [[]]
+        assert ids(matcher, {"x": 4, "y": 1}) == []
 
-    def test_several_conjunctions_match_once(self) -> None:
+    def test_a_state_moves_a_rank(self) -> None:
         matcher = Matcher()
-        for id in range(100):
-            matcher.add(id, parse("a = 1 OR b = 1"))
-        assert as_lists(matcher, [{"a": 1, "b": 1}], [0.0]) == [list(range(100))]
+        matcher.add(1, parse("x > me.x ORDER BY abs(x - me.y) LIMIT 1 WITHIN 1 HOUR"), me={"y": 0})
+        assert not matcher.match([{"x": 5}], [0.0]).ranked
+        matcher.set_state(1, {"x": 1, "y": 7})
+        (delivery,) = matcher.match([{"x": 5}], [1.0]).ranked
+        assert delivery.score == 2
 
-    def test_an_id_is_used_once(self) -> None:
+    @pytest.mark.parametrize("text", ["x > me.x", "x > me.x ORDER BY x LIMIT 1 WITHIN 1 HOUR"])
+    def test_a_state_is_gone_with_its_subscription(self, text: str) -> None:
         matcher = Matcher()
-        matcher.add(1, parse("x > 1"))
+        matcher.add(1, parse("x > me.x"), me={"x": 1})
+        matcher.remove(1)
+        matcher.add(1, parse(text))
+        matcher.set_state(1, {"y": 1})
+        found = matcher.match([{"x": 5}], [0.0])
+        assert not len(found.subscriptions)
+        assert not found.ranked
+
+    def test_what_the_caller_does_with_its_state_later_changes_nothing(self) -> None:
+        matcher, me = Matcher(), {"x": 1}
+        matcher.add(1, parse("x + y > me.x"), me=me)
+        me["x"] = 100
+        assert ids(matcher, {"x": 1, "y": 1}) == [1]
+
+    @pytest.mark.parametrize("text", ["x > 1", NEAREST, "ORDER BY x LIMIT 1 WITHIN 1 HOUR"])
+    @pytest.mark.parametrize("evolve", [EXACT, LEES])
+    def test_all_kinds_come_and_go(self, text: str, evolve: Evolve) -> None:
+        subscription = parse(text)
+        evolve = EXACT if subscription.rank else evolve
+        matcher = Matcher()
+        matcher.add(1, subscription, evolve=evolve)
+        assert 1 in matcher
+        assert len(matcher) == 1
         with pytest.raises(LanguageError, match="already a subscription 1"):
             matcher.add(1, parse("x > 2"))
-
-    def test_an_unknown_id_cannot_be_removed(self) -> None:
+        matcher.remove(1)
+        assert 1 not in matcher
+        assert len(matcher) == 0
         with pytest.raises(KeyError):
-            Matcher().remove(1)
+            matcher.remove(1)
+        with pytest.raises(KeyError):
+            matcher.set_state(1, {})
+        found = matcher.match([{"x": 5}], [0.0])
+        assert not len(found)
+        assert not found.ranked
 
-    def test_a_refused_replacement_leaves_the_old_one(self) -> None:
+    def test_one_kind_takes_the_place_of_another(self) -> None:
         matcher = Matcher()
         matcher.add(1, parse("x > 1"))
-        too_many = " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(10))
-        with pytest.raises(LimitError):
-            matcher.replace(1, parse(too_many))
-        assert as_lists(matcher, [{"x": 2}], [0.0]) == [[1]]
+        matcher.replace(1, parse("x > t"), evolve=LEES)
+        assert ids(matcher, {"x": 1}) == [1]
+        matcher.replace(1, parse(NEAREST))
+        found = matcher.match([{"x": 1}], [0.0])
+        assert not len(found)
+        assert [each.subscription for each in found.ranked] == [1]
+        matcher.replace(1, parse("x > 2"))
+        assert ids(matcher, {"x": 3}) == [1]
+        assert len(matcher) == 1
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("id", [-1, 2**63, 2**70])
+    def test_ids_are_integers_of_64_bits(self, id: int) -> None:
+        matcher = Matcher()
+        with pytest.raises(LanguageError, match="is no id"):
+            matcher.add(id, parse("x > 1"))
+        assert len(matcher) == 0
+
+    def test_the_largest_id_is_one(self) -> None:
+        matcher = Matcher()
+        matcher.add(2**63 - 1, parse("x > 1 OR y > 1"))
+        matcher.compact()
+        assert ids(matcher, {"x": 2, "y": 2}) == [2**63 - 1]
+
+    @pytest.mark.parametrize("accepted_at", [math.nan, math.inf])
+    def test_a_subscription_is_accepted_at_some_time(self, accepted_at: float) -> None:
+        with pytest.raises(LanguageError, match="finite time"):
+            Matcher().add(1, parse("x > 1"), accepted_at)
+
+    @pytest.mark.parametrize(
+        ("text", "me", "evolve"),
+        [
+            (TOO_MANY, {}, EXACT),
+            ("x > me.x", {"x": math.nan}, EXACT),
+            ("x > t", {}, Evolve("pes", None)),
+            ("x > t", {}, Evolve("clees", 1e-9)),
+            ("x > t", {}, Evolve("pes", math.inf)),
+            ("x > t", {}, Evolve("other")),  # type: ignore[arg-type]
+            (NEAREST, {}, LEES),
+            (NEAREST, {"x": math.inf}, EXACT),
+        ],
+    )
+    @pytest.mark.parametrize("old", ["x > me.old", "x > me.old ORDER BY x LIMIT 1 WITHIN 1 HOUR"])
+    def test_what_is_refused_leaves_everything_as_it_was(
+        self, text: str, me: dict[str, object], evolve: Evolve, old: str
+    ) -> None:
+        matcher = Matcher()
+        matcher.add(1, parse(old), me={"old": 1})
+        with pytest.raises(LanguageError):
+            matcher.replace(1, parse(text), 0.0, me, evolve)
+        with pytest.raises(LanguageError):
+            matcher.add(2, parse(text), 0.0, me, evolve)
+        assert 2 not in matcher
+        assert len(matcher) == 1
+        matcher.set_state(1, {"other": 1})
+        found = matcher.match([{"x": 2}], [0.0])
+        assert len(found) + len(found.ranked) == 1
+
+    def test_an_unknown_subscription_cannot_be_replaced(self) -> None:
+        matcher = Matcher()
+        with pytest.raises(KeyError):
+            matcher.replace(1, parse("x > 1"))
+        assert len(matcher) == 0
 
     def test_a_state_that_nobody_may_see_is_refused(self) -> None:
         matcher = Matcher()
-        matcher.add(1, parse("x > me.x"))
+        matcher.add(1, parse("x > me.x"), me={"x": 1})
         with pytest.raises(PublicationError):
-            matcher.set_state(1, {"x": float("nan")})
+            matcher.set_state(1, {"x": 9, "y": math.nan})
+        assert ids(matcher, {"x": 2}) == [1]
+
+    @pytest.mark.parametrize("at", [[], [0.0, 0.0], [math.nan], [math.inf]])
+    def test_times_that_are_none_are_refused(self, at: list[float]) -> None:
+        matcher = Matcher()
+        matcher.add(1, parse("x > 1"))
+        with pytest.raises(PublicationError):
+            matcher.match([{"x": 2}], at)
+
+    def test_nothing_is_delivered_of_a_batch_that_is_refused(self) -> None:
+        matcher = Matcher()
+        matcher.add(1, parse(NEAREST))
+        with pytest.raises(PublicationError, match="run back"):
+            matcher.match([{"x": 5}, {"x": 4}], [5.0, 3.0])
+        with pytest.raises(PublicationError, match="1 keys"):
+            matcher.match([{"x": 5}, {"x": 4}], [5.0, 6.0], ["only one"])
+        (delivery,) = matcher.match([{"x": 5}], [3.0]).ranked
+        assert (delivery.key, delivery.score) == (0, 5)
+
+    def test_boxes_take_no_id_that_is_taken(self) -> None:
+        table = np.zeros((1, 1))
+        for text, evolve in (("x > 1", EXACT), ("x > t", LEES), (NEAREST, EXACT)):
+            matcher = Matcher()
+            matcher.add(1, parse(text), evolve=evolve)
+            with pytest.raises(LanguageError, match="already a subscription 1"):
+                matcher.add_boxes(np.array([1]), ["x"], table, table + 1)
+            assert len(matcher) == 1
 
 
-def test_merging_makes_few_segments_of_many() -> None:
+# -- time ------------------------------------------------------------------------------------
+
+
+def test_time_alone_moves_publications_up() -> None:
     matcher = Matcher()
-    for id in range(64 * 8):
-        matcher.add(id, parse(f"x > {id}"))
-    due = matcher.merge_due()
-    assert due is not None
-    matcher.remove(3)
-    matcher.install(due.run())
+    assert matcher.next_change_at() == math.inf
+    matcher.add(1, parse(NEAREST))
+    matcher.add(2, parse("ORDER BY x LIMIT 1 WITHIN 30 SECONDS"))
+    matcher.match([{"x": 1}, {"x": 2}], [0.0, 4.0], ["best", "second"])
+    assert matcher.next_change_at() <= 10.0
+    assert matcher.advance(9.9) == []
+    (moved,) = matcher.advance(10.0)
+    assert (moved.subscription, moved.key, moved.at, moved.promoted) == (1, "second", 10.0, True)
+    assert matcher.next_change_at() <= 30.0
+    (moved,) = matcher.advance(100.0)
+    assert (moved.subscription, moved.key, moved.at) == (2, "second", 30.0)
+
+
+def test_designs_evolve_with_time_and_count_what_they_do() -> None:
+    matcher = Matcher()
+    matcher.add(1, parse("x > t"), evolve=parse_evolve("pes 2s"))
+    matcher.add(2, parse("x > t"), evolve=LEES)
+    assert matcher.next_change_at() == 2.0
+    assert matcher.advance(3.0) == []
+    assert matcher.next_change_at() == 4.0
+    assert ids(matcher, {"x": 2.5}, 3.0) == [1], "as of the second second"
+    assert matcher.counters().keys() == {"pes", "lees"}
+    assert matcher.counters()["pes"].evolutions > 0
+
+
+# -- many at once ----------------------------------------------------------------------------
+
+
+def test_boxes_and_columns() -> None:
+    matcher = Matcher()
+    lows, highs = np.array([[0.0, 5.0, -math.inf]]), np.array([[10.0, 15.0, math.inf]])
+    matcher.add_boxes(np.array([4, 5, 6]), ["x"], lows, highs)
+    matcher.add(7, parse("x = 7"))
+    found = matcher.match_columns(["x"], np.array([[7.0], [12.0], [math.nan]]), np.zeros(3))
+    ends = found.starts(3)[1:-1]
+    lists = [sorted(each.tolist()) for each in np.split(found.subscriptions, ends)]
+    assert lists == [[4, 5, 6, 7], [5, 6], [6]]
+    assert found.ranked == ()
+    assert ids(matcher, {"x": 7}) == [4, 5, 6, 7]
+    matcher.remove(5)
+    assert ids(matcher, {"x": 12}) == [6]
+
+
+def test_work_is_done_until_none_is_left() -> None:
+    matcher = Matcher()
+    for id in range(3_000):
+        text = (
+            f"x > {id} AND s LIKE '%{id}%'"
+            if id % 2
+            else f"x > {id} ORDER BY x LIMIT 1 WITHIN 1 DAY"
+        )
+        matcher.add(id, parse(text))
+    matcher.merge_all()
     assert matcher.merge_due() is None
-    assert as_lists(matcher, [{"x": 5}], [0.0]) == [[0, 1, 2, 4]]
+    assert matcher.nbytes > 0
+    found = matcher.match([{"x": 1e6, "s": "1234567"}], [0.0])
+    expected = [id for id in range(1, 3_000, 2) if str(id) in "1234567"]
+    assert sorted(found.subscriptions.tolist()) == expected
+    assert len(found.ranked) == 1_500
+
+
+# -- saving ----------------------------------------------------------------------------------
+
+
+def test_a_loaded_matcher_goes_on_where_the_saved_one_was() -> None:
+    matcher = Matcher()
+    matcher.add(1, parse("x > me.x AND s LIKE '%a%'"), me={"x": 1})
+    matcher.add(2, parse("x > t"), evolve=parse_evolve("pes 2s"))
+    matcher.add(3, parse("x > 0 ORDER BY x LIMIT 1 WITHIN 10 SECONDS"))
+    matcher.add(4, parse("x + y > 3 OR s = 'a'"))
+    matcher.add(5, parse("x > 1 AND x < 0"))
+    matcher.match([{"x": 2}, {"x": 3}], [0.0, 1.0])
+    loaded = Matcher.load(b"".join(matcher.save()))
+    assert len(loaded) == len(matcher) == 5
+    for each in (matcher, loaded):
+        each.set_state(1, {"x": 0})
+        found = each.match([{"x": 2.5, "s": "a", "y": 9}], [5.0])
+        assert sorted(found.subscriptions.tolist()) == [1, 4]
+        assert not found.ranked, "the first is still the best"
+        each.remove(4)
+        assert [(d.key, d.at) for d in each.advance(100.0)] == [(2, 10.0)]
+        assert 4 not in each
+        assert ids(each, {"x": 1, "s": "a"}, 200.0) == [1]
