@@ -224,3 +224,8 @@ def test_places_are_taken_and_left() -> None:
     assert scores.scores.tolist() == [1.0, 6.0]
     assert asked.size == 0
     assert not math.isnan(scores.scores.sum())
+
+
+def test_the_least_integer_cannot_be_subtracted_instead() -> None:
+    score = score_in("a + -9223372036854775808")
+    assert computed(score, {"a": 5}, 1.0, {}, False) == "asked"

@@ -158,7 +158,10 @@ def _collect(
             operator="+", left=left, right=(Literal() | Negation(operand=Literal())) as right
         ):
             _collect(left, me, attributes, steps)
-            steps.append(("constant", _constant(functions.negate(_literal(right)))))
+            opposite = functions.negate(_literal(right))
+            if opposite is None:  # the least integer has none
+                raise _Hard
+            steps.append(("constant", _constant(opposite)))
             steps.append(("step", kernels.SUBTRACT))
         case Me(path=path):
             steps.append(("constant", _constant(look_up(me, path))))
