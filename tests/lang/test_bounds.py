@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rove.lang.bounds import Enclosure, enclose, surely_at_most, surely_less
+from rove.lang.bounds import Enclosure, enclose, line_in_time, surely_at_most, surely_less
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.oracle import value_of
 from rove.lang.parser import parse
@@ -294,3 +294,74 @@ def test_constants_are_compared_as_they_are_computed() -> None:
     rounded = Arithmetic("+", Literal(2.0**53), Literal(1))
     assert computed(exact, {}) > computed(rounded, {})
     assert not surely_at_most(exact, rounded, {})
+
+
+# --- lines in time ----------------------------------------------------------------------------
+
+T_MAX = 1e10
+moments = st.sampled_from([0.0, 5e-324, 0.1, 1.0, 3.0, 1e6, 2.0**33, T_MAX]) | st.floats(0, T_MAX)
+
+
+def sums(inner: st.SearchStrategy[ValueNode]) -> st.SearchStrategy[ValueNode]:
+    return (
+        st.builds(
+            Arithmetic, cast("st.SearchStrategy[Operator]", st.sampled_from("+-")), inner, inner
+        )
+        | st.builds(Arithmetic, cast("st.SearchStrategy[Operator]", st.just("*")), constants, inner)
+        | st.builds(Negation, inner)
+    )
+
+
+constants = (numbers | st.integers(-(2**63), 2**63 - 1) | st.floats(-1e6, 1e6)).map(Literal)
+functions_of_time = st.recursive(constants | st.just(T), sums, max_leaves=6)
+
+
+@settings(max_examples=1_000)
+@given(functions_of_time, st.lists(moments, min_size=1, max_size=6))
+def test_no_value_leaves_its_line_by_more_than_the_error(
+    node: ValueNode, times: list[float]
+) -> None:
+    """Also after the line was computed in floats, by whoever uses it."""
+    line = line_in_time(node, T_MAX)
+    if line is None:
+        return
+    base, slope, error = line
+    for t in times:
+        value = computed(node, {T: t})
+        if value is not None:
+            assert base - error + slope * t <= value <= base + error + slope * t
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "slope"),
+    [
+        ("t", 0, 1),
+        ("1 + t + t", 1, 2),
+        ("3 - 2 * (t - 1)", 5, -2),
+        ("-(t - 4) - 0.5 * t", 4, -1.5),
+        ("t - t", 0, 0),
+        ("7 + 0 * t", 7, 0),
+    ],
+)
+def test_lines_are_found_and_close(text: str, base: float, slope: float) -> None:
+    line = line_in_time(value_in(text), 1000.0)
+    assert line is not None
+    assert line[:2] == (base, slope)
+    assert 0 <= line[2] < 1e-9
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "t * t",
+        "sin(t)",
+        "t / 2",
+        "least(t, 3)",
+        "a + t",
+        "me.x + t",
+        "1e308 * t",
+        "1e300 + 1e300 * t",
+    ],
+)
+def test_what_is_no_line_or_leaves_the_floats_is_not_called_one(text: str) -> None:
+    assert line_in_time(value_in(text), T_MAX) is None

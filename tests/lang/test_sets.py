@@ -4,7 +4,9 @@ The telling values are the bounds of all spans that are drawn, their direct neig
 one of every other kind: so a bound that is off by one value is always noticed.
 """
 
+import copy
 import math
+import pickle
 import sys
 from itertools import combinations, pairwise
 
@@ -437,3 +439,13 @@ def test_top_is_above_every_string_and_not_above_itself() -> None:
     assert TOP >= "x"
     assert not TOP <= "x"
     assert repr(TOP) == "TOP"
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_there_is_one_top_after_pickling_too(protocol: int) -> None:
+    """Sets are compared and ranked by what is TOP, so a second one would be a string's end."""
+    assert pickle.loads(pickle.dumps(TOP, protocol)) is TOP
+    arrived = pickle.loads(pickle.dumps(ValueSet(strings=(("b", TOP),)), protocol))
+    assert arrived == ValueSet(strings=(("b", TOP),))
+    assert arrived.strings[0][1] is TOP
+    assert copy.deepcopy(TOP) is copy.copy(TOP) is TOP
