@@ -354,6 +354,30 @@ def test_many_of_them_over_a_long_stream(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(refills) > 1_000
 
 
+def test_scores_that_get_worse_and_worse_are_not_refilled_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refills: list[int] = []
+    refill = RankedIndex._refill
+
+    def counted(index: RankedIndex, row: int) -> None:
+        refills.append(row)
+        refill(index, row)
+
+    monkeypatch.setattr(RankedIndex, "_refill", counted)
+    story = one("ORDER BY a LIMIT 2 WITHIN 100 SECONDS")
+    for number in range(600):
+        story.publish(number, {"a": float(number)}, 1.0)
+    worse = len(refills)
+    assert 1 < worse < 10
+    for number in range(600):
+        story.publish(number, {"a": -float(number)}, 1.0)
+    assert len(refills) == worse
+    (pruned, _) = story.all
+    assert isinstance(pruned, RankedIndex)
+    assert pruned._pool.rows["target"][pruned._row_of[1]] == 4
+
+
 def test_a_few_of_them_over_a_long_stream_and_the_plain_window() -> None:
     story, random = Story(), Random(7)
     for id, subscription in enumerate(many(random, 30)):

@@ -6,7 +6,8 @@ one is wanted. So a subscription keeps a short *list*, the best two dozen or so,
 threshold does not touch the subscription at all. Lists shrink as members leave; where fewer than
 k are left and others may exist, the list is made anew from one window of recent publications
 that all share. That is rare: while scores come as they came before, a list gains as many as it
-loses, since a list that grew too long was cut to a length well above k.
+loses, since a list that grew too long was cut to a length well above k. While they get worse
+and worse, a list becomes twice as long with every refill, in the end as long as a skyband.
 
 Who is touched is found without looking at everybody. Subscriptions of one shape of score stand
 in blocks of 64 with similar constants; a block, and a group of 64 blocks, knows the range of its
@@ -108,13 +109,18 @@ class RankedIndex:
             return
         rank = rank_of(subscription)
         row = self._pool.add(id, rank, accepted_at, min(rank.k, _LIST_ROOM_MAX))
-        self._pool.rows["target"][row] = 2 * rank.k + self._spare
-        self._pool.rows["limit"][row] = 3 * (rank.k + self._spare)
+        self._pool.rows["least_target"][row] = 2 * rank.k + self._spare
+        self._set_target(row, 2 * rank.k + self._spare)
         self._pool.rows["first_sequence"][row] = self._history.end
         self._held[id] = Held(subscription, accepted_at, dict(me or {}))
         self._row_of[id] = row
         self._find_place(row, found)
         self._history.hold(rank.window.seconds)
+
+    def _set_target(self, row: int, target: int) -> None:
+        """How long a list is after it was cut, which happens at twice that length."""
+        self._pool.rows["target"][row] = target
+        self._pool.rows["limit"][row] = 2 * target
 
     def _find_place(self, row: int, found: Compiled) -> None:
         zones = self._zones.get(found.program)
@@ -219,6 +225,10 @@ class RankedIndex:
         departures = ats + record["span"]
         scores.known[:] &= (departures > record["hungry_at"]) & (ats >= record["accepted_at"])
         sequences = np.arange(past.start, past.stop) + self._history.first
+        if record["hungry_at"] < record["refilled_at"] + record["span"]:
+            # Scores are getting worse, and nothing that comes is any better than what leaves.
+            self._set_target(row, 2 * int(record["target"]))
+        record["refilled_at"] = record["hungry_at"]
         self._pool.refill(row, sequences, scores, departures, zones.worst)
 
     def next_change_at(self) -> float:

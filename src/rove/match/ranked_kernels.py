@@ -53,7 +53,8 @@ ROW = np.dtype(
         ("arrivals", "i8"),
         ("first_sequence", "i8"),
         ("hungry_at", "f8"),
-        ("filler", "f8", (2,)),
+        ("refilled_at", "f8"),
+        ("least_target", "i8"),
     ]
 )
 TOLD = np.dtype(
@@ -492,6 +493,9 @@ def enter_lists(
             count = _tell(rows, members, row, at, sequence, told, count)
         if _trimmed(rows, members, row, at):
             set_threshold(worst, rows[row].place, rows[row].threshold)
+            # Good ones come in plenty: a list that had to grow may be shorter again.
+            target = max(rows[row].least_target, rows[row].target >> 1)
+            rows[row].target, rows[row].limit = target, 2 * target
     return count, chosen.size
 
 

@@ -172,6 +172,7 @@ class Pool:
         record["accepted_at"] = accepted_at
         record["sign"] = -1.0 if rank.descending else 1.0
         record["threshold"], record["place"] = math.inf, -1
+        record["refilled_at"] = -math.inf
         self.rows[row] = record[0]
         self.used[0] += capacity
         return row
