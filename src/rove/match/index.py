@@ -28,10 +28,10 @@ import numpy.typing as npt
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX
-from rove.lang.moment import at_moment, is_fixed
+from rove.lang.moment import at_moment
 from rove.lang.normal import Conjunction
 from rove.lang.oracle import compare
-from rove.lang.tree import Me, walk
+from rove.lang.tree import Attribute, Me, walk
 from rove.match import layout
 from rove.match.batch import Batch
 from rove.match.building import built
@@ -44,13 +44,13 @@ from rove.match.rows import Floats, Positions, Row, Rows, from_boxes, from_rows,
 from rove.match.segment import Found, Kernel, Segment, Workspace
 from rove.match.subjects import Subjects
 
-FRESH_MAX: Final = 128
+FRESH_MAX: Final = 256
 """Rows that wait before they become a segment of their own."""
 MERGE_WIDTH: Final = 8
 """Segments of one level that are merged into one of the next."""
 MERGED_AT_ONCE_MAX: Final = 2_000
 """Rows whose merging takes so little that it is done on the way."""
-_FRESH_TRIED_MAX: Final = 512
+_FRESH_TRIED_MAX: Final = 48
 """Waiting rows times publications that are computed rather than made a segment first."""
 _REFRESH_AT: Final = 0.5
 """After which part of its horizon a segment with moving bounds is built again."""
@@ -403,6 +403,8 @@ class Index:
         is_ready = math.isfinite(at) and all(segment.is_indexed for segment in self._segments)
         if compiled is None or not is_ready:
             return self.match([publication], [at]).subscriptions  # which refuses a bad time
+        if len(self._fresh) > _FRESH_TRIED_MAX:
+            self.settle_fresh()
         self.now = max(self.now, at)
         slots = self.subjects.slots(publication)
         workspace = self._workspaces.pop() if self._workspaces else Workspace()
@@ -490,8 +492,12 @@ class Index:
 
 
 def _follows(conjunction: Conjunction) -> bool:
-    return not is_fixed(conjunction) and any(
-        type(part) is Me for node in (*conjunction.sets, *conjunction.atoms) for part in walk(node)
+    """True if `me.` occurs; most subjects are plain attributes, and quickly seen through."""
+    return any(
+        type(part) is Me
+        for node in (*conjunction.sets, *conjunction.atoms)
+        if type(node) is not Attribute
+        for part in walk(node)
     )
 
 

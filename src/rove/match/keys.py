@@ -42,7 +42,8 @@ _FACTS: Final = ((NULL, IS_NULL), (FALSE, IS_FALSE), (TRUE, IS_TRUE), (CARRIED, 
 
 def number_key(value: int | float) -> int:
     """The key of a number; an integer that is no float takes that of the float below."""
-    bits = int.from_bytes(_pack(floor_float(value) + 0.0), "little")  # -0.0 + 0.0 is 0.0
+    below = value if type(value) is float else floor_float(value)
+    bits = int.from_bytes(_pack(below + 0.0), "little")  # -0.0 + 0.0 is 0.0
     return bits ^ LAST if bits & _SIGN else bits | _SIGN
 
 
