@@ -277,7 +277,7 @@ class BoxTrial:
 
 def test_boxes_in_columns(record_property: Record) -> None:
     counts = Counts()
-    for seed in range(6):
+    for seed in range(4):
         counts.add(BoxTrial(seed).run())
     report(record_property, counts)
     assert counts.triples > 100_000
@@ -451,10 +451,10 @@ class RankedTrial:
 
 def test_ranked_subscriptions(record_property: Record) -> None:
     counts = Counts()
-    for seed in range(25):
+    for seed in range(15):
         counts.add(RankedTrial(seed).run())
     report(record_property, counts)
-    assert counts.triples > 40_000
+    assert counts.triples > 25_000
     assert counts.matches > 0.02 * counts.decisions.total()
 
 
@@ -484,3 +484,12 @@ def test_a_segment_with_many_empty_rows_is_not_merged_for_ever() -> None:
     matcher.add(28, parse("z != 5 OR z IS NULL"))
     matcher.save()  # waiting rows become a segment
     assert matcher.merge_due() is None
+
+
+def test_bounds_as_large_as_floats_get_do_not_overflow_aloud() -> None:
+    matcher = Matcher()
+    for id in range(2):
+        matcher.add(id, parse("x BETWEEN -1.7e308 + 1.7e308 * t AND 1.7e308 + 1.7e308 * t"))
+    matcher.save()  # waiting rows become a segment
+    found = matcher.match([{"x": 5}] * 2, [0.0, 0.5])  # at 0.5, one end has left the floats
+    assert (found.publications.tolist(), sorted(found.subscriptions.tolist())) == ([0, 0], [0, 1])

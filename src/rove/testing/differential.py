@@ -135,13 +135,13 @@ class MatcherEngine:
         what = random.random()
         if what < 0.02:
             self.matcher.advance(now)
-        elif what < 0.04:
+        elif what < 0.03:
             saved = b"".join(self.matcher.save())
-            self.matcher = Matcher.load(memoryview(bytearray(saved)) if what < 0.03 else saved)
+            self.matcher = Matcher.load(memoryview(bytearray(saved)) if what < 0.025 else saved)
             self._begun, self._done = [], []
-        elif what < 0.05:
+        elif what < 0.035:
             self.matcher.compact()
-        elif what < 0.06:
+        elif what < 0.04:
             self.matcher.merge_all()
         elif what < 0.3 and self._begun:
             self._done.append(self._begun.pop().run())
