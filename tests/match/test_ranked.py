@@ -164,6 +164,10 @@ SCORES = (
     "me.x",
     "a + 9007199254740993",
     "7",
+    "1 / 0",
+    "a + 1 / 0",
+    "a + -9223372036854775808",
+    "- -9223372036854775808",
 )
 CONDITIONS = ("", "a > 1", "b <= me.x OR a = 2", "TRUE AND b < 3")
 WINDOWS = ("1 SECOND", "2.5 SECONDS", "500 MILLISECONDS", "3 PUBLICATIONS", "1 PUBLICATION")

@@ -44,6 +44,7 @@ from rove.match.scores import (
     Program,
     Reading,
     Scores,
+    Unscored,
     compiled,
     empty_scores,
     read,
@@ -272,7 +273,10 @@ def _refillable(subscription: Subscription, accepted_at: float) -> Compiled | No
         return None
     if any(type(node) is Me for node in walk(rank.score)):
         return None
-    return compiled(rank.score, rank.descending, accepted_at, {})
+    try:
+        return compiled(rank.score, rank.descending, accepted_at, {})
+    except Unscored:
+        return None
 
 
 class _Zones(Columns):
