@@ -18,7 +18,8 @@ some 50 bytes, and 20 for every predicate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from operator import index as as_integer
 from typing import Any, Final, NoReturn
 
@@ -36,6 +37,7 @@ from rove.match import layout
 from rove.match.batch import Batch
 from rove.match.building import built
 from rove.match.compiling import rows_of
+from rove.match.designs import Split, split
 from rove.match.engine import kernel, warm_up
 from rove.match.layout import COMPUTE, Buffer
 from rove.match.pairs import Pairs
@@ -67,6 +69,22 @@ class _Kept(msgspec.Struct):
     me: State
     follows: bool
     tests: list[Callable[[Publication, float, State], bool]] | None = None
+    splits: list[Split] | None = None
+
+    def known(self) -> list[Conjunction]:
+        """The conjunctions with `me.` replaced by what it is."""
+        found = [
+            at_moment(one, None, self.me)
+            if split is None or split.uses_time
+            else split.at(0.0, self.me)
+            for one, split in zip_longest(self.conjunctions, self.splits or ())
+        ]
+        return [one for one in found if one is not None]
+
+    def moved(self, me: State) -> _Kept:
+        """The same with another state. What is compiled now makes every later move cheaper."""
+        splits = self.splits or [split(one) for one in self.conjunctions]
+        return msgspec.structs.replace(self, me=me, splits=splits)
 
     def holds(self, publication: Publication, at: float) -> bool:
         if at < self.accepted_at:
@@ -185,11 +203,8 @@ class Index:
             seen.add(id)
 
     def _compiled(self, id: int, kept: _Kept) -> list[Row]:
-        conjunctions: Iterable[Conjunction] = kept.conjunctions
-        if kept.follows:
-            known = (at_moment(one, None, kept.me) for one in kept.conjunctions)
-            conjunctions = [one for one in known if one is not None]
-        return rows_of(id, list(conjunctions), kept.accepted_at, self.subjects)
+        conjunctions = kept.known() if kept.follows else kept.conjunctions
+        return rows_of(id, conjunctions, kept.accepted_at, self.subjects)
 
     def _wait(self, id: int, rows: list[Row], kept: _Kept) -> None:
         self._fresh[id] = rows
@@ -241,7 +256,7 @@ class Index:
             if id not in self._known_ids():
                 raise KeyError(id)
             return
-        kept = msgspec.structs.replace(kept, me=me)
+        kept = kept.moved(me)
         rows = self._compiled(id, kept)
         self._remove_rows(id)
         self._kept[id] = kept
