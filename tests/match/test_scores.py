@@ -200,6 +200,16 @@ def test_what_no_float_holds_is_left_to_the_oracle() -> None:
     assert computed(score_in("x * x"), {"x": 2**20}, 1.0, {}, False) == 2**40
 
 
+def test_bounds_of_the_largest_numbers_are_taken_in_silence() -> None:
+    found = compiled(score_in("x + y"), False, 0.0, {})
+    assert found is not None
+    reading = read(found.program, {"x": 2**53 + 1, "y": 1.7976931348623157e308}, 0.0)
+    assert reading is not None
+    assert not reading.sure
+    assert reading.low[0] < 2**53 + 1 < reading.high[0]
+    assert reading.high[1] == math.inf
+
+
 def test_a_library_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library_agrees()
     monkeypatch.setattr(scores_module, "library_agrees", lambda: False)

@@ -304,7 +304,8 @@ def read(program: Program, publication: Mapping[str, object], at: float) -> Read
     array = np.array(values)
     low, high = array, array
     if not sure:
-        low, high = np.nextafter(array, -math.inf), np.nextafter(array, math.inf)
+        low = np.array([math.nextafter(value, -math.inf) for value in values])
+        high = np.array([math.nextafter(value, math.inf) for value in values])
     mixed = any(kinds) or any(program.whole)
     return Reading(array, low, high, mixed, bool(whole), sure and whole is not None)
 
