@@ -34,7 +34,7 @@ from rove.lang.normal import normalise
 from rove.lang.oracle import matches
 from rove.lang.printer import to_text
 from rove.lang.tree import And, Condition, Me, Not, Or, Subscription, Time, walk
-from rove.match import forest, index, lees
+from rove.match import forest, index, lees, text_holders, texts
 from rove.match.designs import Evolve
 from rove.match.forest import Forest
 from rove.match.matcher import Matcher, Work
@@ -327,20 +327,25 @@ def _grows_old(subscription: Subscription) -> bool:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How large a trial is, what is drawn for it, and how soon the index makes segments."""
+    """How large a trial is, what is drawn for it, and how soon rows and patterns are merged."""
 
     subscriptions: int = 120
     publications: int = 48
     live: int = 250
+    """Ids at the beginning; several of them share a subscription."""
     changes: int = 200
     changes_per_batch: int = 12
     moving: float = 0.3
     texts: float = 0.2
     names: int = 0
+    """Attributes beside the usual ones."""
     fresh_max: int = 12
+    """Rows, and patterns, that wait before they are put together."""
     merge_width: int = 3
     at_once_max: int = 0
+    """What is merged on the way; with 0, everything waits for somebody to do it."""
     together_min: int = 2
+    """Subscriptions from which on LEES computes them together."""
 
 
 class Counts(msgspec.Struct):
@@ -406,6 +411,8 @@ class Trial:
             mock.patch.object(index, "MERGE_WIDTH", plan.merge_width),
             mock.patch.object(index, "MERGED_AT_ONCE_MAX", plan.at_once_max),
             mock.patch.object(lees, "TOGETHER_MIN", plan.together_min),
+            mock.patch.object(text_holders, "WAITING_MAX", plan.fresh_max),
+            mock.patch.object(texts, "AT_ONCE_CHARACTERS_MAX", plan.at_once_max),
         ):
             yield
 
