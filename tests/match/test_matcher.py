@@ -1,6 +1,7 @@
 """The door to the room: everything together in one matcher, against the oracle over a stream."""
 
 import math
+import pickle
 from random import Random
 from typing import Any
 
@@ -240,6 +241,17 @@ class TestChanges:
         found = matcher.match([{"x": 5}], [0.0])
         assert not len(found)
         assert not found.ranked
+
+    @pytest.mark.parametrize("text", ["TRUE", "x > 1"])
+    def test_a_rank_that_came_from_another_process_delivers_once(self, text: str) -> None:
+        """Its TRUE is not the very object that ours is."""
+        subscription = parse(f"{text} ORDER BY x LIMIT 1 WITHIN 2 PUBLICATIONS")
+        matcher = Matcher()
+        matcher.add(1, pickle.loads(pickle.dumps(subscription)))
+        matcher.set_state(1, {"y": 1})
+        assert len(matcher.match([{"x": 5}], [0.0]).ranked) == 1
+        matcher.remove(1)
+        assert not matcher.match([{"x": 4}], [1.0]).ranked
 
     def test_one_kind_takes_the_place_of_another(self) -> None:
         matcher = Matcher()

@@ -183,7 +183,8 @@ class Matcher:
             self._states[id] = me
         if subscription.rank is not None:
             self._windows().add(id, subscription, accepted_at, me)
-            self._is_ranked[id] = subscription.condition != TRUE
+            is_unconditional = subscription.condition == TRUE
+            self._is_ranked[id] = not is_unconditional
             if self._is_ranked[id]:
                 self._conditions.add(id, conjunctions, accepted_at, me)
         elif evolve.design != "exact":
