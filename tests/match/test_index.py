@@ -56,7 +56,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def cold(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """As if the kernels were not there yet."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_ready", False)
+        patch.setattr(engine, "_kernel", None)
         yield patch
 
 
@@ -145,7 +145,7 @@ def test_changes_interleaved_with_merges_lose_and_invent_nothing(
         patch.setattr(index_module, "MERGE_WIDTH", 3)
         patch.setattr(index_module, "MERGED_AT_ONCE_MAX", 20)
         if not compiled:
-            patch.setattr(engine, "_ready", False)
+            patch.setattr(engine, "_kernel", None)
         script = Script(drawn, seed, compiled=compiled)
         for id in range(60):
             script.change(id)
