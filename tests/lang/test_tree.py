@@ -227,3 +227,8 @@ def test_a_tree_can_be_made_by_hand() -> None:
     made = Subscription(And((A, TRUE)), (B,), rank)
     assert made == parse("SELECT b WHERE a AND TRUE ORDER BY abs(a) DESC LIMIT 3 WITHIN 24 HOURS")
     assert Subscription(A) == Subscription(A, None, None)
+
+
+def test_literals_that_are_equal_are_not_unequal() -> None:
+    assert not (Literal(True) != Literal(True))  # noqa: SIM202
+    assert Literal(1) != Literal(1.0)

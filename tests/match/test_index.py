@@ -476,3 +476,22 @@ def test_a_loaded_index_is_the_one_that_was_saved() -> None:
     assert found(loaded, {"s": "a"}) == []
     with pytest.raises(ValueError, match="no free id"):
         loaded.add(0, conjunctions_of("x > 1"))
+
+
+def test_a_merge_that_fails_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index()
+    monkeypatch.setattr(index_module, "MERGED_AT_ONCE_MAX", 0)
+    for id in range(index_module.FRESH_MAX * index_module.MERGE_WIDTH):
+        index.add(id, normalise(parse(f"x > {id}")).conjunctions)
+    first = index.merge_due()
+    assert first is not None
+    assert index.merge_due() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(index_module, "built", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            first.run()
+    second = index.merge_due()
+    assert second is not None
+    index.install(second.run())
+    assert len(index.segments) == 1
+    assert index.match([{"x": 1.5}]).subscriptions.tolist() == [0, 1]

@@ -259,3 +259,13 @@ def test_a_box_that_moves_holds_no_integer_that_it_should_not() -> None:
 def test_bounds_that_boxes_cannot_have_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="within"):
         from_boxes(np.array([1]), [0], np.array([[bad]]), np.array([[math.inf]]))
+
+
+def test_strings_of_rows_that_are_gone_are_forgotten() -> None:
+    rows = [
+        Row(id, 0.0, 0, ((0, ValueSet(strings=((text, text + "\0"),))),))
+        for id, text in enumerate(["a", "b", "c"])
+    ]
+    left = merged([from_rows(rows).taken(np.array([1]))])
+    assert left.strings == {0: ["b", "b\0"]}
+    assert left.entry_firsts.tolist() == [FIRST_STRING + 1] == left.entry_lasts.tolist()

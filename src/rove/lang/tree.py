@@ -45,6 +45,9 @@ class Literal(msgspec.Struct, frozen=True, gc=False, eq=False):
             and repr(other.value) == repr(self.value)
         )
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((type(self.value), self.value))
 

@@ -107,6 +107,8 @@ class Merge:
         self.result: Segment | None = None
         """None also if nothing was left to merge."""
         self.is_done = False
+        self.has_failed = False
+        """Then its segments stay as they are, and may be merged again."""
 
     @property
     def size(self) -> int:
@@ -114,11 +116,14 @@ class Merge:
 
     def run(self) -> Merge:
         """Build the new segment; touches nothing that the index changes."""
-        rows = merged([segment.rows() for segment in self.segments])
-        if len(rows):
-            self.result = Segment(
-                built(rows, self._now, indexed=kernel() is not None), rows.strings
-            )
+        try:
+            rows = merged([segment.rows() for segment in self.segments])
+            if len(rows):
+                buffer = built(rows, self._now, indexed=kernel() is not None)
+                self.result = Segment(buffer, rows.strings)
+        except BaseException:
+            self.has_failed = True
+            raise
         self.is_done = True
         return self
 
@@ -274,13 +279,14 @@ class Index:
         if not rows:
             return
         self._segments.append(self._segment(from_rows(rows)))
-        while (due := self._due()) is not None and due.size <= MERGED_AT_ONCE_MAX:
+        while (due := self._due(MERGED_AT_ONCE_MAX)) is not None:
             self._replace(due.run())
 
     def merge_due(self) -> Merge | None:
         """The next merge that is worth its while, if any; only one runs at a time."""
-        if self._merge is not None:
+        if self._merge is not None and not self._merge.has_failed:
             return None
+        self._merge = None
         self._merge = self._due()
         return self._merge
 
@@ -311,10 +317,10 @@ class Index:
                 merge.result.remove(subscription)  # its subjects were released back then
             self._segments.append(merge.result)
 
-    def _due(self) -> Merge | None:
+    def _due(self, size_max: float = math.inf) -> Merge | None:
         """What should be merged, of the segments that no merge is running for."""
         busy = set(map(id, self._merge.segments)) if self._merge is not None else set()
-        free = [segment for segment in self._segments if id(segment) not in busy]
+        free = [s for s in self._segments if id(s) not in busy and s.live <= size_max]
         for segment in free:
             if self._is_stale(segment) or (kernel() is not None and not segment.is_indexed):
                 return Merge(self, [segment])
@@ -322,8 +328,9 @@ class Index:
         for segment in free:
             by_level.setdefault(_level(segment.live), []).append(segment)
         for _, segments in sorted(by_level.items()):
-            if len(segments) >= MERGE_WIDTH:
-                return Merge(self, segments)
+            merge = Merge(self, segments)
+            if len(segments) >= MERGE_WIDTH and merge.size <= size_max:
+                return merge
         return None
 
     def _is_stale(self, segment: Segment) -> bool:

@@ -228,8 +228,18 @@ def _strings_together(parts: Sequence[Rows]) -> dict[int, list[str]]:
     found: dict[int, set[str]] = {}
     for part in parts:
         for subject, texts in part.strings.items():
-            found.setdefault(subject, set()).update(texts)
-    return {subject: sorted(texts) for subject, texts in found.items()}
+            used = [texts[rank - 1] for rank in _ranks_in_use(part, subject)]
+            found.setdefault(subject, set()).update(used)
+    return {subject: sorted(texts) for subject, texts in found.items() if texts}
+
+
+def _ranks_in_use(part: Rows, subject: int) -> list[int]:
+    """The strings that still bound something; those of removed rows do not."""
+    here, base = part.entry_subjects == subject, np.uint64(FIRST_STRING)
+    firsts, lasts = part.entry_firsts[here], part.entry_lasts[here]
+    ends = lasts[(lasts >= base) & (lasts != np.uint64(LAST))] - base + np.uint64(1)
+    ranks = np.unique(np.concatenate([firsts[firsts > base] - base, ends]))
+    return [int(rank) for rank in ranks]
 
 
 def _renumbered(part: Rows, strings: Mapping[int, list[str]]) -> Rows:
@@ -239,10 +249,10 @@ def _renumbered(part: Rows, strings: Mapping[int, list[str]]) -> Rows:
     """
     firsts, lasts = part.entry_firsts.copy(), part.entry_lasts.copy()
     for subject, texts in part.strings.items():
-        if texts == strings[subject]:
+        if texts == strings.get(subject):
             continue
-        ranks = {text: i for i, text in enumerate(strings[subject], 1)}
-        new_ranks = np.array([0, *(ranks[text] for text in texts)], np.uint64)
+        ranks = {text: i for i, text in enumerate(strings.get(subject, ()), 1)}
+        new_ranks = np.array([0, *(ranks.get(text, 0) for text in texts)], np.uint64)
         base = np.uint64(FIRST_STRING)
         here = part.entry_subjects == subject
         begins = here & (firsts >= base)

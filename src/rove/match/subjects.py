@@ -71,6 +71,14 @@ class PatternMerge:
         self._patterns.install(self._merge)
 
 
+def _with_one_nan(values: Floats) -> Floats:
+    """The same numbers; a NaN may come with bits of its own, here all are the same one."""
+    missing = np.isnan(values)
+    if missing.any():
+        return np.where(missing, np.nan, values)
+    return np.ascontiguousarray(values, np.float64)
+
+
 class Subjects:
     """Numbers for subjects, and publications as batches of slots."""
 
@@ -225,7 +233,7 @@ class Subjects:
             np.asarray(at, np.float64),
             np.arange(total + 1) * len(numbers),
             np.tile(numbers, total),
-            np.ascontiguousarray(values, np.float64).ravel().view(np.uint64),
+            _with_one_nan(values).ravel().view(np.uint64),
             np.zeros(total, np.uint8),
         )
 
