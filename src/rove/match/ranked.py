@@ -19,7 +19,9 @@ Some cannot be refilled, since nobody remembers who matched, or which state the 
 subscriptions with a condition, with `me.` in the score, and windows of the last n members. Those
 keep their own skyband, as do scores that only the oracle can compute: `rove.match.skyband`.
 
-Measured with `rove bench match`: 100,000 subscriptions, the ten best of 10,000.
+Measured with `rove.lab.ranked_bench` on two cores that others kept busy, 100,000 subscriptions
+and the ten best of 10,000: 2,700 publications a second, 71 times the strict way. Of 300 µs for
+one, a third is Python making some 130 deliveries.
 """
 
 from __future__ import annotations
