@@ -450,7 +450,9 @@ class Index:
         computed += [id for id, kept in self._fresh_kept.items() if kept.holds(publication, at)]
         if computed:
             found = np.concatenate([found, np.array(computed, np.int64)])
-        return np.unique(np.where(found < 0, ~found, found)) if (found < 0).any() else found
+        if not any(segment.has_several for segment in self._segments):
+            return found
+        return np.unique(np.where(found < 0, ~found, found))
 
     def _searched(
         self, segment: Segment, batch: Batch, compiled: Kernel | None, workspace: Workspace

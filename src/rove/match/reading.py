@@ -58,4 +58,6 @@ class Reader:
             if frame[2 * layout.DOUBT_COUNT]:
                 self._index.refuse_columns()
         ids: Positions = self._workspace.array(layout.OUT_IDS)[: frame[_COUNT]].copy()
-        return ids if not len(ids) or ids.min() >= 0 else np.unique(np.where(ids < 0, ~ids, ids))
+        if not any(segment.has_several for segment in self._index.segments):
+            return ids
+        return np.unique(np.where(ids < 0, ~ids, ids))

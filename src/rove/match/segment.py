@@ -20,7 +20,7 @@ from rove.lang.tree import Comparator
 from rove.match import layout
 from rove.match.batch import Batch, Slots, Text, raw
 from rove.match.keys import CARRIED, FIRST_STRING, LAST, NULL, Keys
-from rove.match.layout import COMPUTE, MOVING, WIDTH, Buffer, section
+from rove.match.layout import COMPUTE, MOVING, MULTIPLE, WIDTH, Buffer, section
 from rove.match.rows import Integers, Positions, Rows
 
 Kernel = Callable[[Buffer, Buffer], None]
@@ -47,6 +47,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._arrays: dict[int, npt.NDArray[Any]] = {}
+        self._subjects = self._blocks = 0
         self.frame = np.zeros(2 * layout.FRAME, np.int64)
         for place, kind in _ROOM:
             self.set(place, np.zeros(_ROOM_AT_FIRST, kind))
@@ -107,10 +108,13 @@ class Workspace:
 
     def make_room(self, subjects: int, blocks: int) -> None:
         """Make ready for a segment of so many subjects and blocks."""
+        if subjects <= self._subjects and blocks <= self._blocks:
+            return
         for place, size in zip(
             _SIZED, (subjects, subjects, blocks, blocks, 2 * blocks), strict=True
         ):
             self.grow(place, size)
+        self._subjects, self._blocks = max(subjects, self._subjects), max(blocks, self._blocks)
 
     def grow(self, place: int, size: int) -> None:
         """At least `size` elements; what was written is kept, the rest is 0."""
@@ -163,6 +167,8 @@ class Segment:
         """Rows that it was made with, removed ones included, empty ones not."""
         times = section(buffer, layout.TIMES)
         self.begins_at, self.ends_at = float(times[0]), float(times[1])
+        self.has_several = bool((self.flags & MULTIPLE).any())
+        """True if some subscription may be found through several rows."""
         self.has_moving = bool(buffer[2 * layout.BOUND_TESTS + 1])
 
     def __len__(self) -> int:
