@@ -159,6 +159,7 @@ class Segment:
         self._subjects = section(buffer, layout.SUBJECTS)
         self._entry_starts = section(buffer, layout.ENTRY_STARTS)
         self._entry_subjects = section(buffer, layout.ENTRY_SUBJECTS)
+        self._scan_groups: tuple[Positions, Positions] | None = None
         self._matter = section(buffer, layout.STRINGS_MATTER)
         self._locals = section(buffer, layout.LOCALS)
         self.live = int(np.bitwise_count(self.alive).sum(dtype=np.int64))
@@ -357,18 +358,28 @@ class Segment:
         return keys
 
     def _exclude_by_entries(self, alive: npt.NDArray[np.bool_], keys: Keys) -> None:
-        subjects = section(self.buffer, layout.ENTRY_SUBJECTS)
-        if not len(subjects):
+        if not len(self._entry_subjects):
             return
-        counts = np.diff(section(self.buffer, layout.ENTRY_STARTS))
-        rows = np.repeat(np.arange(len(self)), counts)
-        seen = keys[subjects]
+        begins, rows = self._groups()
+        seen = keys[self._entry_subjects]
         firsts = section(self.buffer, layout.ENTRY_FIRSTS)
         inside = (firsts <= seen) & (seen <= section(self.buffer, layout.ENTRY_LASTS))
-        begins = np.flatnonzero(
-            np.diff(rows, prepend=-1).astype(np.bool_) | np.diff(subjects, prepend=-1).astype(bool)
-        )
-        alive[rows[begins][~np.logical_or.reduceat(inside, begins)]] = False
+        if len(begins) < len(inside):
+            inside = np.logical_or.reduceat(inside, begins)
+        alive[rows[~inside]] = False
+
+    def _groups(self) -> tuple[Positions, Positions]:
+        """Where the alternatives for one subject of one row begin, and which row that is.
+
+        Kept from scan to scan: it takes longer to find than to use.
+        """
+        if self._scan_groups is None:
+            subjects = self._entry_subjects
+            rows = np.repeat(np.arange(len(self)), np.diff(self._entry_starts))
+            changes = (np.diff(rows, prepend=-1) != 0) | (np.diff(subjects, prepend=-1) != 0)
+            begins = np.flatnonzero(changes)
+            self._scan_groups = begins, rows[begins]
+        return self._scan_groups
 
     def _exclude_by_bounds(
         self, alive: npt.NDArray[np.bool_], keys: Keys, t: npt.NDArray[np.float64]
