@@ -46,7 +46,7 @@ from rove.match.rows import Floats, Positions, Row, Rows, from_boxes, from_rows,
 from rove.match.segment import Found, Kernel, Segment, Workspace
 from rove.match.subjects import Subjects
 
-FRESH_MAX: Final = 256
+FRESH_MAX: Final = 512
 """Rows that wait before they become a segment of their own."""
 MERGE_WIDTH: Final = 8
 """Segments of one level that are merged into one of the next."""
