@@ -317,6 +317,11 @@ class Matcher:
         """What each design in use has done so far."""
         return {name: design.counters for name, design in self._designs.items()}
 
+    def evaluated_at(self, id: int) -> float | None:
+        """The moment whose `t` a design answers for; None where answers are of their own time."""
+        design = self._design_of.get(id)
+        return None if design is None else design.evaluated_at(id)
+
     # -- merging -----------------------------------------------------------------------------
 
     def _indexes(self) -> list[Index]:

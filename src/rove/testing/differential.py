@@ -158,8 +158,7 @@ class MatcherEngine:
         return found.publications, found.subscriptions
 
     def moment_of(self, id: int, at: float) -> float:
-        design = self.matcher._design_of.get(id)
-        moment = None if design is None else design.evaluated_at(id)
+        moment = self.matcher.evaluated_at(id)
         return at if moment is None else moment
 
     def staleness_s(self, id: int) -> float:
