@@ -130,7 +130,6 @@ class TestPlots:
     def test_a_picture_for_each_workload(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        pytest.importorskip("matplotlib")
         folder = tmp_path / "plots"
         words = ["--workload", "W1", "W2", "--plots", str(folder)]
         assert main(["bench", "match", *words]) == 0

@@ -167,7 +167,6 @@ def test_long_work_is_done_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestDrawing:
     def test_one_picture_for_each_workload(self, tmp_path: Path) -> None:
-        pytest.importorskip("matplotlib")
         measures = run(Options(workloads=("W1", "W4"), sizes=(50, 100), events=8, parts=("speed",)))
         paths = draw(list(measures), ("W1", "W4"), tmp_path / "plots")
         assert [path.name for path in paths] == ["matching-W1.png", "matching-W4.png"]

@@ -44,7 +44,6 @@ class TestLines:
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = tmp_path / "speed.png"
     speed_plot(MEASURES, "match.W1", path, "W1")
     header = path.read_bytes()[:24]
@@ -53,7 +52,6 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
 
 
 def test_engines_differ_in_colour_marker_and_dash_and_are_named_at_their_ends() -> None:
-    pytest.importorskip("matplotlib")
     figure = plots._figure(lines_of(MEASURES, "match.W1", "events/s"), "Title", "events/s")
     (axes,) = figure.get_axes()
     drawn = axes.get_lines()
@@ -67,7 +65,6 @@ def test_engines_differ_in_colour_marker_and_dash_and_are_named_at_their_ends() 
 
 
 def test_labels_of_lines_that_end_together_do_not_meet() -> None:
-    pytest.importorskip("matplotlib")
     same = {engine: [(1_000, 100.0), (10_000, 1.0)] for engine in ENGINES}
     (axes,) = plots._figure(same, "Title", "events/s").get_axes()
     heights = sorted(text.xy[1] for text in axes.texts)  # type: ignore[attr-defined]

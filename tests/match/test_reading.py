@@ -57,3 +57,18 @@ def test_without_kernels_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatc
     matcher.add(1, parse("x > 3"))
     reader = matcher.reader(["x"])
     assert [reader.match(np.array([value]), 0.0).tolist() for value in (3.0, 4.0)] == [[], [1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "at", "complaint"),
+    [
+        ([1.0], 0.0, "1 values came for 2 attributes"),
+        ([1.0, np.inf], 0.0, "infinite"),
+        ([1.0, 2.0], np.nan, "time"),
+    ],
+)
+def test_what_is_no_reading_is_refused(values: list[float], at: float, complaint: str) -> None:
+    matcher = Matcher()
+    matcher.add(1, parse("x > 0"))
+    with pytest.raises(PublicationError, match=complaint):
+        matcher.reader(["x", "y"]).match(np.array(values), at)

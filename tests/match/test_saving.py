@@ -141,6 +141,27 @@ class TestWhatIsNoMatcher:
         with pytest.raises(SavedError, match=r"holds no builtins\.print"):
             unpacked(whole)
 
+    @pytest.mark.parametrize(
+        ("module", "name"),
+        [
+            ("os", "system"),
+            ("rove.lang.tree", "rebuilt"),
+            ("rove.lang.tree", "msgspec"),
+            ("rove.lang.sets", "complement"),
+            ("rove.match.designs", "split"),
+            ("builtins", "eval"),
+        ],
+    )
+    def test_a_head_names_nothing_but_what_holds_values(self, module: str, name: str) -> None:
+        named = pickle.dumps({"head": {}, "sizes": []}, protocol=0)
+        named = named.replace(b".", b"0c" + module.encode() + b"\n" + name.encode() + b"\n.", 1)
+        whole = b"".join(bytes(part) for part in packed({}, []))
+        begin = whole.index(pickle.dumps({"head": {}, "sizes": []}, protocol=5))
+        size = len(named).to_bytes(8, "little")
+        forged = whole[: begin - 16] + size + whole[begin - 8 : begin] + named
+        with pytest.raises(SavedError, match=f"holds no {module}.{name}"):
+            unpacked(forged)
+
     @given(st.integers(32, 3_000), st.integers(0, 255))
     @settings(max_examples=60)
     def test_a_changed_byte_does_no_harm(self, at: int, byte: int) -> None:

@@ -7,11 +7,13 @@ already, the kernel is called, and the ids are what it wrote: some 2 µs around 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
+from rove.lang.errors import PublicationError
 from rove.match import layout
 from rove.match.index import Index
 from rove.match.rows import Floats, Positions
@@ -45,11 +47,12 @@ class Reader:
         Only for subscriptions whose boxes say everything.
         """
         kernel = self._index.ready_kernel()
-        if kernel is None:
-            found = self._index.match_columns(self._names, values[np.newaxis], np.array([at]))
-            return found.subscriptions
+        fits = len(values) == len(self._names) and math.isfinite(at)
+        if kernel is None or not fits or np.isinf(values).any():
+            return self._match_carefully(values, at)
         self._index.now = max(self._index.now, at)
         self._values[:] = values
+        self._values[np.isnan(values)] = np.nan  # one that has no bits of its own
         self._at[0] = at
         frame = self._workspace.frame
         frame[_COUNT] = 0
@@ -61,3 +64,12 @@ class Reader:
         if not any(segment.has_several for segment in self._index.segments):
             return ids
         return np.unique(np.where(ids < 0, ~ids, ids))
+
+    def _match_carefully(self, values: Floats, at: float) -> Positions:
+        """As columns, with their checks: something is wrong, or not compiled yet."""
+        if len(values) != len(self._names):
+            raise PublicationError(
+                f"{len(values)} values came for {len(self._names)} attributes", "give one for each"
+            )
+        found = self._index.match_columns(self._names, values[np.newaxis], np.array([at]))
+        return found.subscriptions

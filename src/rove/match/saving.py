@@ -17,6 +17,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+import msgspec
 import numpy as np
 
 from rove.errors import RoveError
@@ -26,15 +27,15 @@ _MAGIC: Final = b"rove matcher\x00\x00\x00\x01"
 """The last byte is the version of the format."""
 _PAGE: Final = 4096
 _LENGTHS: Final = struct.Struct("<QQ")
-_CLASSES: Final = {
+_CLASSES: Final[dict[str, set[str] | None]] = {
     "rove.lang.tree": None,
-    "rove.lang.sets": None,
+    "rove.lang.sets": {"ValueSet", "TOP"},
     "rove.lang.normal": {"Conjunction"},
     "rove.lang.patterns": {"Pattern"},
     "rove.match.designs": {"Kept", "DesignState", "Counters", "Evolve"},
     "builtins": {"frozenset", "set", "bytearray"},
 }
-"""By module the names that a head may refer to; None for all of them."""
+"""By module the names that a head may refer to; None for all structs in it."""
 
 
 class SavedError(RoveError):
@@ -118,8 +119,10 @@ class _Reader(pickle.Unpickler):
     """Reads trees, sets and plain values, and refuses to build anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in _CLASSES:
-            names = _CLASSES[module]
-            if "." not in name and not name.startswith("__") and (names is None or name in names):
-                return super().find_class(module, name)
+        names = _CLASSES.get(module, set())
+        if "." not in name and (names is None or name in names):
+            found = super().find_class(module, name)
+            # Of a whole module only what holds values, not the functions that stand beside it.
+            if names is not None or (isinstance(found, type) and issubclass(found, msgspec.Struct)):
+                return found
         raise SavedError(f"a saved matcher holds no {module}.{name}")
