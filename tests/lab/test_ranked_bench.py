@@ -7,7 +7,7 @@ import pytest
 from rove.lab import ranked_bench
 from rove.lab.ranked_bench import SHAPES, run
 from rove.match.ranked import RankedIndex
-from rove.match.skyband import RankedDelivery
+from rove.match.ranks import RankedDelivery
 
 
 def test_every_shape_is_measured_beside_the_strict_one() -> None:

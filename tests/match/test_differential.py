@@ -31,8 +31,9 @@ from rove.match import index
 from rove.match.designs import parse_evolve
 from rove.match.matcher import Matcher
 from rove.match.ranked import RankedIndex
+from rove.match.ranks import Ranked, RankedDelivery, is_conditional
 from rove.match.scan import Scan
-from rove.match.skyband import Ranked, RankedDelivery, SkybandRanked, is_conditional
+from rove.match.skyband import SkybandRanked
 from rove.testing.boxes import Boxes, Events
 from rove.testing.differential import (
     Counts,

@@ -12,6 +12,7 @@ def test_the_public_names_are_these() -> None:
         "Evolve",
         "Matcher",
         "Matches",
+        "RankedDelivery",
         "SavedError",
         "Work",
         "parse_evolve",

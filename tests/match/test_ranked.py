@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from rove.lang import RankedWindow, Subscription, matches, parse
 from rove.lang.tree import TRUE, Rank, Window
 from rove.match.ranked import RankedIndex
+from rove.match.ranks import Ranked, RankedDelivery, is_conditional
 from rove.match.scores import read
-from rove.match.skyband import Ranked, RankedDelivery, SkybandRanked, is_conditional
+from rove.match.skyband import SkybandRanked
 from rove.testing import strategies
 
 Told = list[tuple[int, object, float, str, bool]]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rove.lang import parse
-from rove.match.skyband import Pool, RankedDelivery, SkybandRanked, in_order, rank_of
+from rove.match.ranks import RankedDelivery, in_order, rank_of
+from rove.match.skyband import Pool, SkybandRanked
 
 NOBODY = np.empty(0, np.int64)
 

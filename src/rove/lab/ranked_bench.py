@@ -27,7 +27,8 @@ import numpy as np
 from rove.lab.measure import Measure
 from rove.lang import parse
 from rove.match.ranked import RankedIndex
-from rove.match.skyband import Ranked, RankedDelivery, SkybandRanked
+from rove.match.ranks import Ranked, RankedDelivery
+from rove.match.skyband import SkybandRanked
 
 GOAL_RATIO = 200
 _K = 10

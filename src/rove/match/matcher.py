@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from rove.lang.errors import LanguageError, PublicationError
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.normal import Conjunction, normalise
 from rove.lang.oracle import Publication
-from rove.lang.tree import TRUE, Subscription
+from rove.lang.tree import Subscription
 from rove.lang.values import admit, change_state
 from rove.match.batch import Batch
 from rove.match.clees import Clees
@@ -31,13 +31,12 @@ from rove.match.index import Index
 from rove.match.lees import Lees
 from rove.match.pairs import Pairs
 from rove.match.pes import Pes
+from rove.match.ranks import RankedDelivery, is_conditional
 from rove.match.reading import Reader
 from rove.match.rows import Floats, Integers, Positions
 from rove.match.saving import packed, unpacked
 from rove.match.subjects import Subjects
-
-if TYPE_CHECKING:  # ranks bring kernels of their own, which not everybody needs
-    from rove.match.skyband import Ranked, RankedDelivery
+from rove.match.windows import Windows
 
 EXACT = Evolve()
 _DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
@@ -75,7 +74,7 @@ class Matcher:
         self._index = Index(self._subjects, compiled=compiled)
         self._conditions = Index(self._subjects, compiled=compiled)
         """Those of ranked subscriptions."""
-        self._ranked: Ranked | None = None
+        self._windows = Windows()
         self._is_ranked: dict[int, bool] = {}
         """Ranked subscriptions, and whether their condition says anything."""
         self._design_indexes: list[Index] = []
@@ -124,8 +123,7 @@ class Matcher:
     def remove(self, id: int) -> None:
         """Remove a subscription; KeyError if there is none of that id."""
         if id in self._is_ranked:
-            assert self._ranked is not None
-            self._ranked.remove(id)
+            self._windows.remove(id)
             if self._is_ranked.pop(id):
                 self._conditions.remove(id)
         elif id in self._design_of:
@@ -143,8 +141,7 @@ class Matcher:
         change_state(me, changes)
         self._states[id] = me
         if id in self._is_ranked:
-            assert self._ranked is not None
-            self._ranked.set_state(id, me)
+            self._windows.set_state(id, me)
             if self._is_ranked[id]:
                 self._conditions.set_state(id, me)
         elif id in self._design_of:
@@ -182,9 +179,8 @@ class Matcher:
         if me:
             self._states[id] = me
         if subscription.rank is not None:
-            self._windows().add(id, subscription, accepted_at, me)
-            is_unconditional = subscription.condition == TRUE
-            self._is_ranked[id] = not is_unconditional
+            self._windows.add(id, subscription, accepted_at, me)
+            self._is_ranked[id] = is_conditional(subscription)
             if self._is_ranked[id]:
                 self._conditions.add(id, conjunctions, accepted_at, me)
         elif evolve.design != "exact":
@@ -193,13 +189,6 @@ class Matcher:
             self._design_of[id] = design
         else:
             self._index.add(id, conjunctions, accepted_at, me)
-
-    def _windows(self) -> Ranked:
-        if self._ranked is None:
-            from rove.match.ranked import RankedIndex
-
-            self._ranked = RankedIndex()
-        return self._ranked
 
     def _design(self, name: str) -> Design:
         if name not in self._designs:
@@ -290,28 +279,25 @@ class Matcher:
         return Pairs(numbers[order], ids[order])
 
     def _rank(self, batch: Batch, keys: Sequence[object] | None) -> list[RankedDelivery]:
-        assert self._ranked is not None
         matched = self._conditions.match_batch(batch)
         ends = matched.starts(len(batch)).tolist()
         ranked: list[RankedDelivery] = []
         for number, publication in enumerate(batch.publications):
             ids = np.sort(matched.subscriptions[ends[number] : ends[number + 1]])
             key = self._published + number if keys is None else keys[number]
-            ranked += self._ranked.publish(key, publication, float(batch.at[number]), ids)
+            ranked += self._windows.publish(key, publication, float(batch.at[number]), ids)
         return ranked
 
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: windows slide, publications move up, designs evolve."""
         for design in self._designs.values():
             design.advance(now)
-        return self._ranked.advance(now) if self._ranked is not None else []
+        return self._windows.advance(now) if self._is_ranked else []
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest; infinity if never."""
-        changes = [design.next_change_at() for design in self._designs.values()]
-        if self._ranked is not None:
-            changes.append(self._ranked.next_change_at())
-        return min(changes, default=math.inf)
+        designs = (design.next_change_at() for design in self._designs.values())
+        return min((self._windows.next_change_at(), *designs))
 
     def counters(self) -> dict[str, Counters]:
         """What each design in use has done so far."""
@@ -364,7 +350,7 @@ class Matcher:
             "index": index,
             "conditions": conditions,
             "segments": len(index_buffers),
-            "ranked": None if self._ranked is None else self._ranked.state(),
+            "windows": self._windows.state(),
             "is_ranked": self._is_ranked,
             "designs": {name: design.state() for name, design in self._designs.items()},
             "states": self._states,
@@ -391,10 +377,7 @@ class Matcher:
 
     def _restore(self, head: Mapping[str, Any]) -> None:
         """What stands outside of the indexes."""
-        if head["ranked"] is not None:
-            from rove.match.ranked import RankedIndex
-
-            self._ranked = RankedIndex.from_state(head["ranked"])
+        self._windows = Windows.from_state(head["windows"])
         self._is_ranked = head["is_ranked"]
         for name, state in head["designs"].items():
             design = _DESIGNS[name].from_state(state, self._new_index)

@@ -38,6 +38,7 @@ from rove.lang.oracle import score_of
 from rove.lang.tree import Me, Subscription, walk
 from rove.lang.values import Path, is_number, look_up
 from rove.match import ranked_kernels, score_kernels
+from rove.match.ranks import Clock, Publication, RankedDelivery, in_order, is_conditional, rank_of
 from rove.match.scores import (
     Columns,
     Compiled,
@@ -53,20 +54,7 @@ from rove.match.scores import (
     result_is_whole,
     settle,
 )
-from rove.match.skyband import (
-    Clock,
-    Entry,
-    Held,
-    Pool,
-    Publication,
-    RankedDelivery,
-    SkybandRanked,
-    ask_oracle,
-    delivered,
-    in_order,
-    is_conditional,
-    rank_of,
-)
+from rove.match.skyband import Entry, Held, Pool, SkybandRanked, ask_oracle, delivered
 
 _LANES: Final = score_kernels.LANES
 _SPARE: Final = 8

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -31,9 +31,7 @@ from rove.lang.tree import TRUE, Attribute, Me, Subscription, Time, parts
 from rove.lang.values import admit
 from rove.match.designs import Evolve, parse_evolve
 from rove.match.matcher import EXACT, Matcher
-
-if TYPE_CHECKING:  # ranks bring kernels of their own, which not everybody needs
-    from rove.match.skyband import RankedDelivery
+from rove.match.ranks import RankedDelivery
 
 BATCH_MAX: Final = 4_096
 """Publications of a batch; more would gain nothing."""
