@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -137,3 +137,9 @@ def pointer(typing_context: Any, address: Any, kind: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(result))
 
     return result(types.int64, kind), generate
+
+
+@njit(cache=True, nogil=True, inline="always")
+def array_of(frame: Any, i: int, kind: Any) -> Any:
+    """An array of a frame (see `rove.match.layout`)."""
+    return carray(pointer(frame[2 * i], kind), frame[2 * i + 1])

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types
+from numba import njit, types
 
 from rove.match.intrinsics import (
     F8,
@@ -33,13 +33,13 @@ from rove.match.intrinsics import (
     U2,
     U8,
     address,
+    array_of,
     at_most,
     byte_at,
     equal,
     int_at,
     key_at,
     lowest_bit,
-    pointer,
     prefetch,
     real_at,
     row_of,
@@ -72,7 +72,6 @@ from rove.match.layout import (
     ONLY_MOVING,
     OUT_COUNTS,
     OUT_DOUBTFUL,
-    OUT_DOUBTS,
     OUT_IDS,
     OUT_OF_TIME,
     POSTING_ROWS,
@@ -92,12 +91,13 @@ from rove.match.layout import (
 )
 from rove.match.row_kernels import (
     code_of,
-    decide_rows,
+    has_room,
     key_of,
     moving_hold,
     prefetch_bounds,
+    settle_block,
+    settle_list,
     surely_inside,
-    try_rows,
 )
 
 
@@ -198,76 +198,51 @@ def _blocks_hit(buffer: Any, tree: int, codes: Any, nodes: Any, masks: Any, wait
     return hit
 
 
-@njit(
-    types.UniTuple(I8, 2)(
-        row_of(I8),
-        I8,
-        row_of(U2),
-        row_of(U8),
-        row_of(I4),
-        row_of(I4),
-        row_of(U8),
-        F8,
-        I8,
-        row_of(I8),
-        I8,
-        row_of(I4),
-        I8,
-    ),
-    cache=True,
-    nogil=True,
-)
-def _search(
-    buffer: Any,
-    tree_number: int,
-    codes: Any,
-    keys: Any,
-    nodes: Any,
-    children: Any,
-    masks: Any,
-    at: float,
-    modes: int,
-    out_ids: Any,
-    count: int,
-    out_doubts: Any,
-    doubts: int,
-) -> tuple[int, int]:
-    """One publication in one tree; (-1, -1) when there is no room."""
-    special, only_moving = address(buffer, SPECIAL), address(buffer, ONLY_MOVING)
-    moves = buffer[2 * BOUND_TESTS + 1] > 0
+@njit(cache=True, nogil=True, inline="always")
+def _note(buffer: Any, frame: Any, first: int, mask: Any) -> None:
+    """Write down the subscriptions of some rows of a block."""
+    out_ids, count = array_of(frame, OUT_IDS, np.int64), frame[2 * ID_COUNT]
     is_short = buffer[2 * SHORT_IDS + 1] > 0
     ids = address(buffer, SHORT_IDS if is_short else IDS)
+    while mask != 0:
+        row = first + lowest_bit(mask)
+        out_ids[count] = int_at(ids, row) if is_short else word_at(ids, row)
+        mask &= mask - np.uint64(1)
+        count += 1
+    frame[2 * ID_COUNT] = count
+
+
+@njit(types.boolean(row_of(I8), row_of(I8), I8, F8, I8), cache=True, nogil=True)
+def _search(buffer: Any, frame: Any, tree_number: int, at: float, modes: int) -> bool:
+    """One publication, whose codes and keys are set, in one tree; False when there is no room."""
+    codes, keys = array_of(frame, CODES, np.uint16), array_of(frame, KEYS, np.uint64)
+    nodes, masks = array_of(frame, NODES, np.int32), array_of(frame, MASKS, np.uint64)
+    special, only_moving = address(buffer, SPECIAL), address(buffer, ONLY_MOVING)
+    moves = buffer[2 * BOUND_TESTS + 1] > 0
     tree = address(buffer, TREES) + 8 * int_at(address(buffer, TREE_STARTS), tree_number)
+    children = array_of(frame, CHILDREN, np.int32)
     waiting = _leaves_reached(buffer, tree, codes, nodes, children)
     hit = _blocks_hit(buffer, tree, codes, nodes, masks, waiting)
-    if count + hit * WIDTH > out_ids.size or doubts + hit * WIDTH > out_doubts.size:
-        return -1, -1
+    if not has_room(frame, hit * WIDTH):
+        return False
     for i in range(hit):
         block, mask = word_at(tree, 0) + nodes[i], masks[i]
         first = block * WIDTH
         slow = mask & key_at(special, block)
+        moving = np.uint64(0)
         if moves and modes & ~ANY_INEXACT == 0:
             moving, unsure = key_at(only_moving, block), masks[masks.size // 2 + i]
             slow &= ~moving
             if unsure != 0:
                 mask &= ~unsure | moving_hold(buffer, first, unsure, keys, at)
-        else:
-            moving = np.uint64(0)
         if modes & ANY_INEXACT and mask & ~moving != 0:
             slow |= mask & ~moving & _undecided(buffer, word_at(tree, 2) + nodes[i], codes)
         if modes & EARLY:
             slow = mask
-        mask &= ~slow
-        while mask != 0:
-            row = first + lowest_bit(mask)
-            out_ids[count] = int_at(ids, row) if is_short else word_at(ids, row)
-            mask &= mask - np.uint64(1)
-            count += 1
+        _note(buffer, frame, first, mask & ~slow)
         if slow != 0:
-            count, doubts = decide_rows(
-                buffer, first, slow, keys, at, modes, out_ids, count, out_doubts, doubts
-            )
-    return count, doubts
+            settle_block(buffer, frame, first, slow, at, modes)
+    return True
 
 
 @njit(I8(row_of(I8), I8), cache=True, nogil=True)
@@ -276,114 +251,6 @@ def _local(buffer: Any, subject: int) -> int:
     if subject >= buffer[2 * LOCALS + 1]:
         return -1
     return int_at(address(buffer, LOCALS), subject)
-
-
-@njit(
-    types.UniTuple(I8, 2)(
-        row_of(I8),
-        I8,
-        I8,
-        row_of(I4),
-        row_of(U2),
-        row_of(U8),
-        row_of(I4),
-        row_of(I4),
-        row_of(U8),
-        F8,
-        I8,
-        row_of(I8),
-        I8,
-        row_of(I4),
-        I8,
-    ),
-    cache=True,
-    nogil=True,
-)
-def _find_one(
-    buffer: Any,
-    first: int,
-    end: int,
-    subjects: Any,
-    codes: Any,
-    keys: Any,
-    nodes: Any,
-    children: Any,
-    masks: Any,
-    at: float,
-    modes: int,
-    out_ids: Any,
-    count: int,
-    out_doubts: Any,
-    doubts: int,
-) -> tuple[int, int]:
-    """One publication, whose codes and keys are set: the trees and lists that it opens."""
-    own_trees, starts = address(buffer, TREE_OF_SUBJECT), address(buffer, POSTING_STARTS)
-    lists = address(buffer, POSTING_ROWS)
-    for slot in range(first - 1, end):
-        if slot < first:  # the tree for everybody comes first
-            tree = 0 if word_at(address(buffer, TREES), 0) >= 0 else -1
-            rows, listed = 0, 0
-        else:
-            subject = _local(buffer, subjects[slot])
-            if subject < 0 or keys[subject] == 0:
-                continue
-            tree = int_at(own_trees, subject)
-            rows = lists + 4 * int_at(starts, subject)
-            listed = int_at(starts, subject + 1) - int_at(starts, subject)
-        if count >= 0 and tree >= 0:
-            count, doubts = _search(
-                buffer,
-                tree,
-                codes,
-                keys,
-                nodes,
-                children,
-                masks,
-                at,
-                modes,
-                out_ids,
-                count,
-                out_doubts,
-                doubts,
-            )
-        if count >= 0 and listed > 0:
-            count, doubts = try_rows(
-                buffer, rows, listed, keys, at, modes, out_ids, count, out_doubts, doubts
-            )
-    if count >= 0 and modes & OUT_OF_TIME:
-        moving, total = address(buffer, MOVING_ROWS), buffer[2 * MOVING_ROWS + 1]
-        count, doubts = try_rows(
-            buffer, moving, total, keys, at, modes, out_ids, count, out_doubts, doubts
-        )
-    return count, doubts
-
-
-@njit(
-    types.void(row_of(I8), I8, I8, row_of(I4), row_of(U8), row_of(U2), row_of(U8)),
-    cache=True,
-    nogil=True,
-)
-def _set_codes(
-    buffer: Any, first: int, end: int, subjects: Any, raws: Any, codes: Any, keys: Any
-) -> None:
-    """Write the keys and codes of one publication where its subjects have their places."""
-    cut_starts, cuts = address(buffer, CUT_STARTS), address(buffer, CUTS)
-    for slot in range(first, end):
-        subject = _local(buffer, subjects[slot])
-        if subject >= 0:
-            keys[subject] = key_of(raws[slot])
-            first_cut, end_cut = word_at(cut_starts, subject), word_at(cut_starts, subject + 1)
-            codes[subject] = code_of(cuts, first_cut, end_cut, keys[subject])
-
-
-@njit(types.void(row_of(I8), I8, I8, row_of(I4), row_of(U2), row_of(U8)), cache=True, nogil=True)
-def _clear_codes(buffer: Any, first: int, end: int, subjects: Any, codes: Any, keys: Any) -> None:
-    """Make all keys and codes 0 again: missing."""
-    for slot in range(first, end):
-        subject = _local(buffer, subjects[slot])
-        if subject >= 0:
-            keys[subject] = 0
-            codes[subject] = 0
 
 
 @njit(I8(row_of(I8), F8, U1), cache=True, nogil=True)
@@ -400,10 +267,58 @@ def _modes(buffer: Any, at: float, rounded: int) -> int:
     return modes
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _array(frame: Any, i: int, kind: Any) -> Any:
-    """An array of the frame."""
-    return carray(pointer(frame[2 * i], kind), frame[2 * i + 1])
+@njit(types.boolean(row_of(I8), row_of(I8), I8), cache=True, nogil=True)
+def _find_one(buffer: Any, frame: Any, publication: int) -> bool:
+    """The trees and lists that a publication opens; False when there is no room."""
+    slots, subjects = array_of(frame, STARTS, np.int64), array_of(frame, SLOT_SUBJECTS, np.int32)
+    at, keys = array_of(frame, AT, np.float64)[publication], array_of(frame, KEYS, np.uint64)
+    modes = _modes(buffer, at, array_of(frame, IS_ROUNDED, np.uint8)[publication])
+    own_trees, starts = address(buffer, TREE_OF_SUBJECT), address(buffer, POSTING_STARTS)
+    lists = address(buffer, POSTING_ROWS)
+    # The tree for everybody comes first.
+    if word_at(address(buffer, TREES), 0) >= 0 and not _search(buffer, frame, 0, at, modes):
+        return False
+    for slot in range(slots[publication], slots[publication + 1]):
+        subject = _local(buffer, subjects[slot])
+        if subject < 0 or keys[subject] == 0:
+            continue
+        tree = int_at(own_trees, subject)
+        if tree > 0 and not _search(buffer, frame, tree, at, modes):
+            return False
+        first, end = int_at(starts, subject), int_at(starts, subject + 1)
+        if not settle_list(buffer, frame, lists + 4 * first, end - first, at, modes):
+            return False
+    if modes & OUT_OF_TIME:
+        moving, total = address(buffer, MOVING_ROWS), buffer[2 * MOVING_ROWS + 1]
+        return settle_list(buffer, frame, moving, total, at, modes)
+    return True
+
+
+@njit(types.void(row_of(I8), row_of(I8), I8), cache=True, nogil=True)
+def _set_codes(buffer: Any, frame: Any, publication: int) -> None:
+    """Write the keys and codes of one publication where its subjects have their places."""
+    starts, subjects = array_of(frame, STARTS, np.int64), array_of(frame, SLOT_SUBJECTS, np.int32)
+    codes, keys = array_of(frame, CODES, np.uint16), array_of(frame, KEYS, np.uint64)
+    raws = array_of(frame, RAWS, np.uint64)
+    cut_starts, cuts = address(buffer, CUT_STARTS), address(buffer, CUTS)
+    for slot in range(starts[publication], starts[publication + 1]):
+        subject = _local(buffer, subjects[slot])
+        if subject >= 0:
+            keys[subject] = key_of(raws[slot])
+            first_cut, end_cut = word_at(cut_starts, subject), word_at(cut_starts, subject + 1)
+            codes[subject] = code_of(cuts, first_cut, end_cut, keys[subject])
+
+
+@njit(types.void(row_of(I8), row_of(I8), I8), cache=True, nogil=True)
+def _clear_codes(buffer: Any, frame: Any, publication: int) -> None:
+    """Make all keys and codes of a publication 0 again: missing."""
+    starts, subjects = array_of(frame, STARTS, np.int64), array_of(frame, SLOT_SUBJECTS, np.int32)
+    codes, keys = array_of(frame, CODES, np.uint16), array_of(frame, KEYS, np.uint64)
+    for slot in range(starts[publication], starts[publication + 1]):
+        subject = _local(buffer, subjects[slot])
+        if subject >= 0:
+            keys[subject] = 0
+            codes[subject] = 0
 
 
 @njit(types.void(row_of(I8), row_of(I8)), cache=True, nogil=True)
@@ -413,43 +328,17 @@ def find(buffer: Any, frame: Any) -> None:
     A frame is described in `rove.match.layout`. When there is no room, PUBLICATION is the one
     to go on with.
     """
-    starts, subjects = _array(frame, STARTS, np.int64), _array(frame, SLOT_SUBJECTS, np.int32)
-    raws, at = _array(frame, RAWS, np.uint64), _array(frame, AT, np.float64)
-    rounded = _array(frame, IS_ROUNDED, np.uint8)
-    codes, keys = _array(frame, CODES, np.uint16), _array(frame, KEYS, np.uint64)
-    nodes, children = _array(frame, NODES, np.int32), _array(frame, CHILDREN, np.int32)
-    masks = _array(frame, MASKS, np.uint64)
-    out_counts, out_ids = _array(frame, OUT_COUNTS, np.int32), _array(frame, OUT_IDS, np.int64)
-    out_doubtful = _array(frame, OUT_DOUBTFUL, np.int32)
-    out_doubts = _array(frame, OUT_DOUBTS, np.int32)
-    count, doubts = frame[2 * ID_COUNT], frame[2 * DOUBT_COUNT]
-    publication = frame[2 * PUBLICATION]
-    while publication < at.size:
-        first, end = starts[publication], starts[publication + 1]
-        _set_codes(buffer, first, end, subjects, raws, codes, keys)
-        now, now_doubts = _find_one(
-            buffer,
-            first,
-            end,
-            subjects,
-            codes,
-            keys,
-            nodes,
-            children,
-            masks,
-            at[publication],
-            _modes(buffer, at[publication], rounded[publication]),
-            out_ids,
-            count,
-            out_doubts,
-            doubts,
-        )
-        _clear_codes(buffer, first, end, subjects, codes, keys)
-        if now < 0:
-            break
-        out_counts[publication] = now - count
-        out_doubtful[publication] = now_doubts - doubts
-        count, doubts = now, now_doubts
-        publication += 1
-    frame[2 * ID_COUNT], frame[2 * DOUBT_COUNT] = count, doubts
-    frame[2 * PUBLICATION] = publication
+    out_counts = array_of(frame, OUT_COUNTS, np.int32)
+    out_doubtful = array_of(frame, OUT_DOUBTFUL, np.int32)
+    while frame[2 * PUBLICATION] < frame[2 * AT + 1]:
+        publication = frame[2 * PUBLICATION]
+        ids, doubts = frame[2 * ID_COUNT], frame[2 * DOUBT_COUNT]
+        _set_codes(buffer, frame, publication)
+        done = _find_one(buffer, frame, publication)
+        _clear_codes(buffer, frame, publication)
+        if not done:  # what was found of it will be found again
+            frame[2 * ID_COUNT], frame[2 * DOUBT_COUNT] = ids, doubts
+            return
+        out_counts[publication] = frame[2 * ID_COUNT] - ids
+        out_doubtful[publication] = frame[2 * DOUBT_COUNT] - doubts
+        frame[2 * PUBLICATION] = publication + 1

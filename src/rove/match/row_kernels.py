@@ -14,11 +14,11 @@ from numba import njit, types
 
 from rove.match.intrinsics import (
     F8,
-    I4,
     I8,
     U2,
     U8,
     address,
+    array_of,
     as_float,
     at_most,
     byte_at,
@@ -43,6 +43,7 @@ from rove.match.layout import (
     BOUND_VALUES,
     CODE_MAX,
     COMPUTE,
+    DOUBT_COUNT,
     DRIFT_TESTS,
     DRIFTS,
     ENTRY_FIRSTS,
@@ -50,9 +51,13 @@ from rove.match.layout import (
     ENTRY_STARTS,
     ENTRY_SUBJECTS,
     FLAGS,
+    ID_COUNT,
     IDS,
     INNERS,
+    KEYS,
     MOVING,
+    OUT_DOUBTS,
+    OUT_IDS,
     OUT_OF_TIME,
     ROUNDED,
     SHORT_IDS,
@@ -241,49 +246,47 @@ def moving_hold(buffer: Any, first: int, mask: Any, keys: Any, at: float) -> Any
     return held
 
 
-@njit(
-    types.UniTuple(I8, 2)(
-        row_of(I8),
-        I8,
-        U8,
-        row_of(U8),
-        F8,
-        I8,
-        row_of(I8),
-        I8,
-        row_of(I4),
-        I8,
-    ),
-    cache=True,
-    nogil=True,
-)
-def decide_rows(
-    buffer: Any,
-    first: int,
-    mask: Any,
-    keys: Any,
-    at: float,
-    modes: int,
-    out_ids: Any,
-    count: int,
-    out_doubts: Any,
-    doubts: int,
-) -> tuple[int, int]:
-    """The rows of a block that need more than their box, one by one."""
+@njit(types.boolean(row_of(I8), I8), cache=True, nogil=True)
+def has_room(frame: Any, more: int) -> bool:
+    """Whether so many ids and as many doubts can still be noted."""
+    ids, doubts = frame[2 * OUT_IDS + 1], frame[2 * OUT_DOUBTS + 1]
+    return frame[2 * ID_COUNT] + more <= ids and frame[2 * DOUBT_COUNT] + more <= doubts
+
+
+@njit(types.void(row_of(I8), row_of(I8), I8, F8, I8), cache=True, nogil=True)
+def settle_row(buffer: Any, frame: Any, row: int, at: float, modes: int) -> None:
+    """Decide one row in full, and note its subscription, or that it is in doubt."""
+    verdict = decide(buffer, row, array_of(frame, KEYS, np.uint64), at, modes)
+    if verdict == MATCH:
+        array_of(frame, OUT_IDS, np.int64)[frame[2 * ID_COUNT]] = id_of(buffer, row)
+        frame[2 * ID_COUNT] += 1
+    elif verdict == DOUBT:
+        array_of(frame, OUT_DOUBTS, np.int32)[frame[2 * DOUBT_COUNT]] = row
+        frame[2 * DOUBT_COUNT] += 1
+
+
+@njit(types.void(row_of(I8), row_of(I8), I8, U8, F8, I8), cache=True, nogil=True)
+def settle_block(buffer: Any, frame: Any, first: int, mask: Any, at: float, modes: int) -> None:
+    """Those rows of a block that need more than their box, one by one."""
     flags = address(buffer, FLAGS)
     while mask != 0:
         row = first + lowest_bit(mask)
         mask &= mask - np.uint64(1)
-        if modes & OUT_OF_TIME and byte_at(flags, row) & MOVING:
-            continue
-        verdict = decide(buffer, row, keys, at, modes)
-        if verdict == MATCH:
-            out_ids[count] = id_of(buffer, row)
-            count += 1
-        elif verdict == DOUBT:
-            out_doubts[doubts] = row
-            doubts += 1
-    return count, doubts
+        if not (modes & OUT_OF_TIME and byte_at(flags, row) & MOVING):
+            settle_row(buffer, frame, row, at, modes)
+
+
+@njit(types.boolean(row_of(I8), row_of(I8), I8, I8, F8, I8), cache=True, nogil=True)
+def settle_list(buffer: Any, frame: Any, rows: int, total: int, at: float, modes: int) -> bool:
+    """Rows whose numbers stand at an address, one by one; False when there is no room."""
+    alive = address(buffer, ALIVE)
+    if not has_room(frame, total):
+        return False
+    for i in range(total):
+        row = int_at(rows, i)
+        if key_at(alive, row >> 6) >> np.uint64(row & 63) & np.uint64(1):
+            settle_row(buffer, frame, row, at, modes)
+    return True
 
 
 @njit(types.void(row_of(I8), I8, U8), cache=True, nogil=True)
@@ -319,38 +322,3 @@ def surely_inside(buffer: Any, block: int, codes: Any) -> Any:
         code = codes[test >> 3] ^ np.uint16(turned)
         mask &= at_most(inners + (block * count + i) * (2 * WIDTH), code)
     return mask
-
-
-@njit(
-    types.UniTuple(I8, 2)(row_of(I8), I8, I8, row_of(U8), F8, I8, row_of(I8), I8, row_of(I4), I8),
-    cache=True,
-    nogil=True,
-)
-def try_rows(
-    buffer: Any,
-    rows: int,
-    total: int,
-    keys: Any,
-    at: float,
-    modes: int,
-    out_ids: Any,
-    count: int,
-    out_doubts: Any,
-    doubts: int,
-) -> tuple[int, int]:
-    """Rows one by one, whose numbers stand at an address; (-1, -1) when there is no room."""
-    alive = address(buffer, ALIVE)
-    if count + total > out_ids.size or doubts + total > out_doubts.size:
-        return -1, -1
-    for i in range(total):
-        row = int_at(rows, i)
-        if not key_at(alive, row >> 6) >> np.uint64(row & 63) & np.uint64(1):
-            continue
-        verdict = decide(buffer, row, keys, at, modes)
-        if verdict == MATCH:
-            out_ids[count] = id_of(buffer, row)
-            count += 1
-        elif verdict == DOUBT:
-            out_doubts[doubts] = row
-            doubts += 1
-    return count, doubts
