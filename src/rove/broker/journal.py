@@ -1,0 +1,75 @@
+"""What has to survive: tables of rows by key, and the changes that wait to be committed.
+
+The broker writes into a `Changes` as it decides; the shell takes it, commits it as one
+transaction and says so. Several changes of one row between two commits become one, and what is
+put and deleted between two commits never reaches the disk: a message that is delivered and
+acknowledged in time costs no I/O.
+
+A row is bytes (msgpack of a struct, see `rove.broker.records`), a key is an integer or a text,
+the same kind for a whole table. Putting a row costs a dictionary entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+Key = int | str
+
+INTEGER_TABLES: Final = ("publications", "queue", "subscriptions", "received", "log")
+TEXT_TABLES: Final = ("sessions", "retained", "valid", "meta")
+TABLES: Final = INTEGER_TABLES + TEXT_TABLES
+
+
+class Table:
+    """The waiting changes of one table: of each key, only what came last."""
+
+    __slots__ = ("deletes", "puts")
+
+    def __init__(self) -> None:
+        self.puts: dict[Key, bytes] = {}
+        self.deletes: set[Key] = set()
+
+
+class Changes:
+    """Changes since the last commit; `tables` holds only those that were touched."""
+
+    __slots__ = ("tables",)
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Table] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.tables)
+
+    def put(self, table: str, key: Key, row: bytes) -> None:
+        """Let the row of that key be this one."""
+        found = self._table(table)
+        found.puts[key] = row
+        found.deletes.discard(key)
+
+    def delete(self, table: str, key: Key) -> None:
+        """Let there be no row of that key."""
+        found = self._table(table)
+        found.puts.pop(key, None)
+        found.deletes.add(key)
+
+    def drop_new(self, table: str, key: Key) -> None:
+        """The same for a key that is used once only: cheaper, as an unwritten row is forgotten."""
+        found = self._table(table)
+        if found.puts.pop(key, None) is None:
+            found.deletes.add(key)
+
+    def _table(self, name: str) -> Table:
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = Table()
+        return table
+
+    def rows(self) -> Iterable[tuple[str, Key, bytes | None]]:
+        """Every change, for tests and for stores without tables; None is a deletion."""
+        for name, table in self.tables.items():
+            for key in table.deletes:
+                yield name, key, None
+            for key, row in table.puts.items():
+                yield name, key, row
