@@ -1,0 +1,118 @@
+"""The rows that the broker keeps, one struct per table, as msgpack.
+
+Structs are arrays on disk: names are not stored, so fields are only ever added at the end, with
+a default. Encoding or decoding one costs less than a microsecond.
+
+    sessions        client id             SessionRow
+    subscriptions   number                SubscriptionRow
+    publications    number                PublicationRow   (while it is queued, retained or valid)
+    queue           see `queue_key`       QueueRow         (in the order of its keys)
+    received        see `received_key`    empty            (QoS 2 from a publisher, not released)
+    retained        topic                 number of a publication
+    valid           publication's id      number of a publication
+    log             position              LogRow           (on its way to the lake)
+    meta            name                  what the name says
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from rove.mqtt.packets import NO_PROPERTIES, Properties, Will
+
+QUEUE_ENTRY_BITS = 40
+"""Entries of one session before their numbers run into the next session's: 10^12."""
+
+
+class SessionRow(msgspec.Struct, array_like=True):
+    number: int
+    version: int
+    expiry_s: int
+    user: str | None = None
+    will: Will | None = None
+    away_since: float | None = None
+    """None while connected: a crash is then the moment of leaving."""
+    me: dict[str, Any] = {}
+    """The subscriber's `me.` variables."""
+
+
+class SubscriptionRow(msgspec.Struct, array_like=True):
+    client_id: str
+    topic_filter: str
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    identifier: int
+    """0 is none."""
+    text: str
+    """Empty for all publications on the topics."""
+    evolve: str
+    accepted_at: float
+
+
+class PublicationRow(msgspec.Struct, array_like=True):
+    topic: str
+    payload: bytes
+    qos: int
+    publisher: str
+    id: str
+    at: float
+    """When the broker took it, in seconds since 1970, as all times here."""
+    expires_at: float | None = None
+    valid_until: float | None = None
+    """Infinity for ever; None when it is not kept for later subscriptions."""
+    properties: Properties = NO_PROPERTIES
+
+
+class QueueRow(msgspec.Struct, array_like=True):
+    publication: int
+    qos: int
+    retain: bool
+    subscription_ids: tuple[int, ...] = ()
+    packet_id: int = 0
+    """0 until it was sent."""
+    released: bool = False
+    """QoS 2: PUBREC has come, PUBREL is out, only PUBCOMP is missing."""
+
+
+class LogRow(msgspec.Struct, array_like=True):
+    """One line of the lake."""
+
+    kind: str
+    """`publications`, `notifications`, `states` or `metrics`: the table of the lake."""
+    channel: str
+    at: float
+    topic: str = ""
+    id: str = ""
+    """Of the publication; of a notification, of the publication that it is about."""
+    client_id: str = ""
+    """Who published, or who was notified, or whose state it is."""
+    payload: bytes = b""
+    """As it came; of a state, its changes as JSON; of metrics, their values as JSON."""
+    user: tuple[tuple[str, str], ...] = ()
+    """User properties of the publication."""
+    subscriptions: tuple[int, ...] = ()
+    """Of a notification: the numbers of the subscriptions that it met."""
+    qos: int = 0
+
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+encoded = msgspec.msgpack.Encoder().encode
+
+
+def decoded(kind: type[Row], row: bytes) -> Row:
+    """A row as it was encoded."""
+    return msgspec.msgpack.decode(row, type=kind)
+
+
+def queue_key(session: int, entry: int) -> int:
+    """Entries of one session lie together, in order."""
+    return session << QUEUE_ENTRY_BITS | entry
+
+
+def received_key(session: int, packet_id: int) -> int:
+    """One key per session and packet identifier."""
+    return session << 16 | packet_id
