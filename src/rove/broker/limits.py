@@ -1,0 +1,197 @@
+"""Every limit of the broker, in one place.
+
+A broker serves strangers, so whatever one of them can make grow is bounded here: each field says
+what it bounds and what happens when the bound is hit. Nothing is ever dropped silently: what a
+limit drops is counted, and the counters are named in the metrics.
+
+The fields are the keys of `[limits]` in the configuration, and their texts are what `rove config`
+prints: they are read from this file, so that there is one explanation and not two. Limits of the
+subscription language are not here but in `rove.lang.limits`; they are part of the language and
+the same in every broker.
+
+A struct and not module constants, because a test hits a limit by making it small, and because
+SIGHUP replaces the whole set at once. Reading a field costs an attribute access.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1)]
+CountOrNone = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+UnsignedShort = Annotated[int, Meta(ge=1, le=65_535)]
+UnsignedInt = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+
+DAY_S: Final = 24 * 60 * 60
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+PACKET_BYTES_LIMIT: Final = 5 + 268_435_455
+"""The largest packet that MQTT can write: five bytes of header and what four bytes can count."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the broker allows; the defaults suit a machine with a few gigabytes of memory."""
+
+    # --- connections ---
+
+    connections_max: Count = 100_000
+    """Connections open at once, of all listeners together. One more is told "server busy" and
+    closed. The system's limit of open files has to be higher (`rove doctor` compares them)."""
+
+    connect_timeout_s: Seconds = 10
+    """How long a new connection may take until its CONNECT is complete, TLS included. Then it is
+    closed without a word, as the specification asks."""
+
+    keep_alive_s_max: UnsignedShort = 65_535
+    """The longest keep-alive. A version 5 client that asks for a longer one, or for none, is told
+    this one in CONNACK and held to it; 3.1.1 cannot be told and keeps its own. The default allows
+    every wish, "none" included."""
+
+    client_id_bytes_max: Annotated[int, Meta(ge=23, le=65_535)] = 256
+    """Length of a client identifier in UTF-8. A longer one is refused with "client identifier not
+    valid". The specification demands at least 23."""
+
+    # --- packets ---
+
+    packet_bytes_max: Annotated[int, Meta(ge=1_024, le=PACKET_BYTES_LIMIT)] = MIB
+    """Size of one packet from a client, announced as maximum packet size. A larger one closes the
+    connection with "packet too large" before it is read. Also bounds bodies over WebSocket."""
+
+    topic_levels_max: Count = 128
+    """Levels of a topic or topic filter, between its slashes. One with more is refused: topic name
+    invalid, topic filter invalid."""
+
+    topic_alias_max: Annotated[int, Meta(ge=0, le=65_535)] = 1_000
+    """Topic aliases that a client may keep with us, announced in CONNACK; 0 is none. A higher one
+    closes the connection with "topic alias invalid"."""
+
+    receive_max: UnsignedShort = 1_000
+    """QoS 1 and 2 publications of one client that are not acknowledged yet, announced in CONNACK.
+    One more closes a version 5 connection with "receive maximum exceeded"; 3.1.1 is not read from
+    until there is room."""
+
+    inflight_max: UnsignedShort = 1_000
+    """QoS 1 and 2 notifications under way to one client and not acknowledged by it; the client's
+    own receive maximum bounds it further. The others wait in the session's queue."""
+
+    publish_per_s_max: CountOrNone = 0
+    """Publications per second of one client, averaged over a second; 0 is no limit. A client that
+    is faster is read from more slowly: it is delayed, nothing is lost."""
+
+    # --- sessions ---
+
+    session_expiry_s_max: UnsignedInt = 30 * DAY_S
+    """How long a session outlives its connection. A longer wish is shortened, and a version 5
+    client is told so in CONNACK; a persistent session of 3.1.1 lives exactly this long. When it
+    is over the session, its subscriptions and its queue are deleted."""
+
+    sessions_max: Count = 1_000_000
+    """Sessions, of connected clients and of those away. A new client is told "quota exceeded"; a
+    known one may always come back."""
+
+    subscriptions_per_session_max: Count = 10_000
+    """Subscriptions of one session. One more is refused with "quota exceeded"; replacing one is
+    always possible."""
+
+    subscriptions_max: Count = 5_000_000
+    """Subscriptions of all sessions together. One more is refused with "quota exceeded"."""
+
+    state_variables_max: Count = 256
+    """`me.` variables of one session. An update that would make more is refused as a whole with
+    "quota exceeded"."""
+
+    state_bytes_max: Count = 64 * KIB
+    """Size of the `me.` variables of one session, names and values as JSON. An update that would
+    exceed it is refused as a whole with "quota exceeded"."""
+
+    will_delay_s_max: UnsignedInt = DAY_S
+    """How long a will may wait after its client has gone. A longer delay is shortened to this."""
+
+    # --- queues ---
+
+    queue_messages_max: Count = 100_000
+    """Notifications that wait for one session, under way or not. `queue_overflow` says which one is
+    dropped when there is one more."""
+
+    queue_bytes_max: Count = 64 * MIB
+    """Payload and topic of what waits for one session. `queue_overflow` says what is dropped."""
+
+    queue_age_s_max: Annotated[float, Meta(gt=0)] = 7 * DAY_S
+    """How long a notification may wait. What is older is dropped, as if its message expiry had
+    passed."""
+
+    queue_overflow: Literal["drop-oldest", "drop-newest"] = "drop-oldest"
+    """What gives way when a queue is full: what has waited longest (the subscriber gets what is
+    recent), or what has just come (it gets what it missed first, with a gap after it). What is
+    under way to the client is never taken back."""
+
+    replay_messages_per_s: CountOrNone = 5_000
+    """Pace at which a returning client is sent what waited for it; 0 is as fast as it reads. What
+    is new queues behind, so that the order holds."""
+
+    # --- what is kept ---
+
+    retained_messages_max: Count = 1_000_000
+    """Topics with a retained message. A message that would retain one more is refused with "quota
+    exceeded"; with QoS 0 it is delivered but not retained."""
+
+    retained_bytes_max: Count = GIB
+    """Payloads and topics of all retained messages. As `retained_messages_max`."""
+
+    valid_publications_max: Count = 1_000_000
+    """Publications that are kept for later subscriptions because they said `valid-for`. One more is
+    refused with "quota exceeded"; with QoS 0 it is delivered but not kept."""
+
+    valid_bytes_max: Count = GIB
+    """Payloads and topics of all valid publications. As `valid_publications_max`."""
+
+    # --- overload ---
+
+    unsent_bytes_max: Count = 4 * MIB
+    """Bytes that wait for one connection because the client reads slowly. Beyond it QoS 0 to that
+    client is dropped; QoS 1 and 2 stay in its queue. Others do not notice."""
+
+    unsent_disconnect_s: Seconds = 60
+    """A connection that takes nothing for this long, while something waits for it, is closed. Its
+    session stays, as after any lost connection."""
+
+    memory_bytes_high: Count = 512 * MIB
+    """When what waits inside (unsent, uncommitted, unmatched) exceeds this, publishers are no
+    longer read from: TCP pushes them back. Subscribers go on being served."""
+
+    memory_bytes_low: Count = 384 * MIB
+    """Publishers are read from again when what waits inside has fallen below this. The distance to
+    `memory_bytes_high` keeps it from flickering."""
+
+    commit_backlog_bytes_max: Count = 64 * MIB
+    """Bytes that wait for the disk. Beyond it publishers are no longer read from until a commit has
+    caught up."""
+
+    # --- HTTP ---
+
+    http_body_bytes_max: Count = MIB
+    """Body of one HTTP request. A larger one is answered 413 before it is read to its end."""
+
+    http_connections_max: Count = 10_000
+    """HTTP connections open at once, WebSockets and server-sent events among them. One more is
+    answered 503."""
+
+    sse_clients_max: Count = 1_000
+    """Clients of `GET /subscribe` at once. One more is answered 503."""
+
+    explain_publications_max: CountOrNone = 10_000
+    """Recent publications that are remembered so that `/explain` can say why one did not reach a
+    subscription; 0 remembers none. The oldest is forgotten first."""
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes_low > self.memory_bytes_high:
+            raise ValueError(
+                f"memory_bytes_low is {self.memory_bytes_low:_}; it may be at most"
+                f" memory_bytes_high, {self.memory_bytes_high:_}"
+            )
