@@ -44,9 +44,8 @@ class Changes:
 
     def put(self, table: str, key: Key, row: bytes) -> None:
         """Let the row of that key be this one."""
-        found = self._table(table)
-        found.puts[key] = row
-        found.deletes.discard(key)
+        # A deletion that waits stays: it is done first, and `drop_new` may take the row back.
+        self._table(table).puts[key] = row
 
     def delete(self, table: str, key: Key) -> None:
         """Let there be no row of that key."""
@@ -55,7 +54,7 @@ class Changes:
         found.deletes.add(key)
 
     def drop_new(self, table: str, key: Key) -> None:
-        """The same for a key that is used once only: cheaper, as an unwritten row is forgotten."""
+        """The same for a row that was put once only: if that still waits, both are forgotten."""
         found = self._table(table)
         if found.puts.pop(key, None) is None:
             found.deletes.add(key)
@@ -69,7 +68,7 @@ class Changes:
     def rows(self) -> Iterable[tuple[str, Key, bytes | None]]:
         """Every change, for tests and for stores without tables; None is a deletion."""
         for name, table in self.tables.items():
-            for key in table.deletes:
+            for key in table.deletes - table.puts.keys():
                 yield name, key, None
             for key, row in table.puts.items():
                 yield name, key, row

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rove.lang.tree import Attribute
 from rove.mqtt.packets import NO_PROPERTIES, Properties, Will
 
 QUEUE_ENTRY_BITS = 40
@@ -75,6 +76,8 @@ class QueueRow(msgspec.Struct, array_like=True):
     """0 until it was sent."""
     released: bool = False
     """QoS 2: PUBREC has come, PUBREL is out, only PUBCOMP is missing."""
+    select: tuple[Attribute, ...] | None = None
+    """What of the publication is sent; None for all of it."""
 
 
 class LogRow(msgspec.Struct, array_like=True):
