@@ -1,0 +1,378 @@
+"""Who may do what: access rules on topics and verbs, where deny wins.
+
+    # a comment has a line of its own
+    group ops = alice, bob
+    allow user * subscribe public/#
+    allow user alice publish,subscribe sensors/+/air
+    allow user * publish,subscribe home/%u/#
+    deny anonymous publish public/#
+    deny user * subscribe public/secret/#
+    allow group ops admin
+
+A rule names a subject (`user NAME`; `user *`, which is everybody, the anonymous included; `group
+NAME`; `anonymous`), verbs and a topic filter. What no rule allows is denied, and a deny rule wins
+over every allow rule wherever it stands: the order of lines never matters, so no line can be
+overlooked because of another. First-match-wins was considered, as firewalls have it; it can say
+more, and it is how people lock the door and leave the window open.
+
+**Subscribing** takes a filter, not a topic. It is granted when one allow rule covers it and no
+deny rule covers it. A filter that merely overlaps a denied area is granted, and what is denied
+is left out when something is delivered (`may_receive`); otherwise `deny ... public/secret/#` would
+take `public/#` from everybody. `may_receive` also makes new rules hold for old subscriptions. A
+shared subscription `$share/group/filter` is judged as `filter`.
+
+**Control topics.** `$rove/admin/…` needs the verb `admin`; everything else below `$rove/` is for
+everybody, because the broker itself judges what is done there. `$SYS/…` needs `admin` too, or a
+rule that names it. A filter that begins with a wildcard never reaches a topic that begins with
+`$`, as the specification says, in rules as in subscriptions.
+
+**Without a file** everybody who was let in may publish and subscribe, and the user called `admin`
+is administrator.
+
+`%u` and `%c` in a topic stand for the user's name and the client's identifier. A value that could
+mean more than one level or more than itself (it holds `/`, `+` or `#`, or there is none) never
+widens a rule: an allow rule then says nothing, and a deny rule denies every value in that place.
+
+A verdict goes through the rules of one identity, about a microsecond each, and is remembered: the
+same question again costs a dictionary lookup.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from rove.errors import RoveError
+from rove.mqtt.topics import filter_fault, split_shared
+
+Verb = Literal["publish", "subscribe", "admin"]
+VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
+Source = Literal["anonymous", "password", "certificate"]
+
+ANSWERS_MAX: Final = 100_000
+"""Verdicts to remember; then all are forgotten. A tuple of interned strings each, about 20 MB."""
+
+PLACEHOLDERS: Final = re.compile("%[uc]")
+
+
+class AccessError(RoveError):
+    """An access rule cannot be understood."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who is at the other end of a connection, as far as it was proved."""
+
+    user: str | None = None
+    """None for the anonymous."""
+    client_id: str = ""
+    """What the client calls itself: no proof of anything."""
+    source: Source = "anonymous"
+    """How the user's name was proved."""
+
+
+# --- topic filters as sets of topics ----------------------------------------------------------
+
+
+class Levels(NamedTuple):
+    """A topic filter: its first levels, and whether any number of others may follow.
+
+    `#` is written as `+` and what may follow: both mean every topic that does not begin with `$`.
+    """
+
+    first: tuple[str, ...]
+    open_end: bool
+
+
+def levels(topic_filter: str) -> Levels:
+    """The levels of a filter; of a topic likewise, for it is a filter that only it fits."""
+    parts = tuple(topic_filter.split("/"))
+    if parts[-1] != "#":
+        return Levels(parts, False)
+    return Levels(parts[:-1] or ("+",), True)
+
+
+def filter_covers(wider: str, narrower: str) -> bool:
+    """Whether every topic that fits the narrower filter fits the wider one."""
+    return _covers(levels(wider), levels(narrower))
+
+
+def filters_overlap(one: str, other: str) -> bool:
+    """Whether some topic fits both filters."""
+    return _overlap(levels(one), levels(other))
+
+
+def _covers(wider: Levels, narrower: Levels) -> bool:
+    if len(wider.first) > len(narrower.first):
+        return False
+    if not wider.open_end and (narrower.open_end or len(wider.first) != len(narrower.first)):
+        return False
+    if wider.first[0] == "+" and narrower.first[0].startswith("$"):
+        return False
+    pairs = zip(wider.first, narrower.first, strict=False)
+    return all(a == "+" or a == b for a, b in pairs)
+
+
+def _overlap(one: Levels, other: Levels) -> bool:
+    shorter, longer = sorted((one, other), key=lambda each: len(each.first))
+    if len(shorter.first) < len(longer.first) and not shorter.open_end:
+        return False
+    beginnings = {one.first[0], other.first[0]}
+    if "+" in beginnings and any(begin.startswith("$") for begin in beginnings):
+        return False
+    pairs = zip(shorter.first, longer.first, strict=False)
+    return all(a == b or "+" in (a, b) for a, b in pairs)
+
+
+def without_share(topic_filter: str) -> str:
+    """The filter of a shared subscription, or the filter as it is."""
+    shared = split_shared(topic_filter)
+    return topic_filter if shared is None else shared[1]
+
+
+ADMIN_AREA: Final = levels("$rove/admin/#")
+
+
+# --- rules --------------------------------------------------------------------------------------
+
+
+class Rule(NamedTuple):
+    """One verb of one line."""
+
+    allows: bool
+    subject: Literal["user", "group", "anonymous"]
+    name: str
+    """Of the user (`*` is everybody) or of the group."""
+    verb: Verb
+    topic_filter: str
+    """As it was written, with `%u` and `%c`; empty for `admin`."""
+
+    def concerns(self, user: str | None, groups: Mapping[str, frozenset[str]]) -> bool:
+        """Whether the rule is about that user."""
+        if self.subject == "anonymous":
+            return user is None
+        if self.subject == "group":
+            return user in groups[self.name]
+        return self.name in ("*", user)
+
+    def filter_for(self, user: str | None, client_id: str) -> Levels | None:
+        """The filter with its placeholders filled in; None if that would allow too much."""
+        values = {"%u": user, "%c": client_id}
+        used = [value or "" for name, value in values.items() if name in self.topic_filter]
+        if self.allows and not all(_is_one_level(each) and each[0] != "$" for each in used):
+            return None
+        return levels("/".join(_filled_in(level, values) for level in self.topic_filter.split("/")))
+
+
+def _filled_in(level: str, values: Mapping[str, str | None]) -> str:
+    if not all(_is_one_level(values[name]) for name in PLACEHOLDERS.findall(level)):
+        return "+"
+    return PLACEHOLDERS.sub(lambda found: values[found[0]] or "", level)
+
+
+def _is_one_level(value: str | None) -> bool:
+    return bool(value) and not set("/+#") & set(value or "")
+
+
+class _View(NamedTuple):
+    """The rules of one identity, filled in."""
+
+    admin: bool
+    allows: Mapping[str, Sequence[Levels]]
+    denies: Mapping[str, Sequence[Levels]]
+
+
+class Rules:
+    """The access rules of a broker."""
+
+    def __init__(
+        self, rules: Iterable[Rule], groups: Mapping[str, frozenset[str]], *, closed: bool = True
+    ) -> None:
+        self.rules = tuple(rules)
+        self.groups = dict(groups)
+        self.closed = closed
+        """Whether what no rule allows is denied. If not, `may_receive` need not be asked for
+        topics that do not begin with `$`."""
+        self._by_client = any("%c" in rule.topic_filter for rule in self.rules)
+        self._views: dict[tuple[str | None, str], _View] = {}
+        self._answers: dict[tuple[str | None, str, str, str], bool] = {}
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> Rules:
+        """Read the rules of a file; `source` is its name, for errors."""
+        lines = [
+            _Line(line.strip(), f"{source}:{number}")
+            for number, line in enumerate(text.splitlines(), start=1)
+            if line.strip() and not line.lstrip().startswith("#")
+        ]
+        groups: dict[str, frozenset[str]] = {}
+        for line in lines:
+            if line.words[0][0] == "group":
+                name, members = line.group()
+                groups[name] = groups.get(name, frozenset()) | members
+        rules = [
+            rule for line in lines if line.words[0][0] != "group" for rule in line.rules(groups)
+        ]
+        return cls(rules, groups)
+
+    @classmethod
+    def without_file(cls, *, anonymous_is_admin: bool = False) -> Rules:
+        """What holds where there is no file.
+
+        The anonymous are administrators only where the shell lets in nobody but the people of
+        this machine, and there are no users.
+        """
+        administrators = [Rule(True, "user", "admin", "admin", "")]
+        if anonymous_is_admin:
+            administrators.append(Rule(True, "anonymous", "", "admin", ""))
+        return cls(administrators, {}, closed=False)
+
+    def allowed(self, identity: Identity, verb: Verb, topic: str = "") -> bool:
+        """Whether the identity may do that: `subscribe` takes a topic filter, `admin` nothing."""
+        return self._answer(identity, verb, topic)
+
+    def may_receive(self, identity: Identity, topic: str) -> bool:
+        """Whether a publication on that topic may be delivered, whatever was subscribed to."""
+        return self._answer(identity, "receive", topic)
+
+    def _answer(self, identity: Identity, verb: str, topic: str) -> bool:
+        client_id = identity.client_id if self._by_client else ""
+        question = (identity.user, client_id, verb, topic)
+        answer = self._answers.get(question)
+        if answer is None:
+            if len(self._answers) >= ANSWERS_MAX:
+                self._answers.clear()
+                self._views.clear()
+            answer = self._judge(self._view(identity.user, client_id), verb, topic)
+            self._answers[question] = answer
+        return answer
+
+    def _judge(self, view: _View, verb: str, topic: str) -> bool:
+        if verb == "admin":
+            return view.admin
+        wanted = levels(without_share(topic) if verb == "subscribe" else topic)
+        verb = "publish" if verb == "publish" else "subscribe"
+        if wanted.first[0] == "$rove":
+            return view.admin or not _overlap(wanted, ADMIN_AREA)
+        if any(_covers(denied, wanted) for denied in view.denies[verb]):
+            return False
+        if wanted.first[0] == "$SYS":
+            if view.admin:
+                return True
+        elif not self.closed:
+            return True
+        return any(_covers(allowed, wanted) for allowed in view.allows[verb])
+
+    def _view(self, user: str | None, client_id: str) -> _View:
+        view = self._views.get((user, client_id))
+        if view is None:
+            view = self._views[user, client_id] = self._fill_in(user, client_id)
+        return view
+
+    def _fill_in(self, user: str | None, client_id: str) -> _View:
+        mine = [rule for rule in self.rules if rule.concerns(user, self.groups)]
+        about_admin = [rule.allows for rule in mine if rule.verb == "admin"]
+        filters: dict[bool, dict[str, list[Levels]]] = {
+            allows: {"publish": [], "subscribe": []} for allows in (True, False)
+        }
+        for rule in mine:
+            filled = rule.filter_for(user, client_id) if rule.verb != "admin" else None
+            if filled is not None:
+                filters[rule.allows][rule.verb].append(filled)
+        admin = bool(about_admin) and all(about_admin)
+        return _View(admin, allows=filters[True], denies=filters[False])
+
+
+# --- reading them -------------------------------------------------------------------------------
+
+
+class _Line:
+    """One line of the file that is not empty and no comment."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self.text = text
+        self.where = where
+        self.words = [
+            (found[0].strip('"'), found.span()) for found in re.finditer(r'"[^"]*"|[^\s"]+', text)
+        ] or [(text, (0, len(text)))]
+
+    def group(self) -> tuple[str, frozenset[str]]:
+        """A line that defines a group."""
+        name, sign, members = self.text.removeprefix("group").partition("=")
+        found = frozenset(each.strip() for each in members.split(",")) - {""}
+        if not sign or not name.strip() or not found:
+            raise self._fault("a group is `group NAME = USER, USER`", (0, len(self.text)))
+        return name.strip(), found
+
+    def rules(self, groups: Mapping[str, frozenset[str]]) -> Iterator[Rule]:
+        """A line that allows or denies."""
+        allows = self._one_of(0, ("allow", "deny", "group"), "a line begins with") == "allow"
+        subject = self._one_of(1, ("user", "group", "anonymous"), "then comes")
+        name = ""
+        if subject != "anonymous":
+            name, span = self._word(2, f"the name of the {subject}")
+            if subject == "group" and name not in groups:
+                raise self._fault(_unknown("group", name, groups), span)
+        verbs_at = 2 if subject == "anonymous" else 3
+        for verb in self._verbs(verbs_at):
+            topic_filter = self._topic_filter(verbs_at, verb)
+            yield Rule(allows, subject, name, verb, topic_filter)  # type: ignore[arg-type]
+
+    def _verbs(self, at: int) -> Iterator[Verb]:
+        word, span = self._word(at, f"what it is about: {', '.join(VERBS)}")
+        for each in word.split(","):
+            if each not in VERBS:
+                raise self._fault(_unknown("verb", each, VERBS), span)
+            yield each
+
+    def _topic_filter(self, verbs_at: int, verb: Verb) -> str:
+        begin = self.words[verbs_at][1][1]
+        topic_filter = self.text[begin:].strip()
+        span = (len(self.text) - len(topic_filter), len(self.text))
+        if verb == "admin":
+            if topic_filter:
+                raise self._fault("`admin` takes no topic", span)
+            return ""
+        if not topic_filter:
+            raise self._fault(f"`{verb}` needs a topic filter, for example `sensors/#`", span)
+        if fault := _rule_fault(topic_filter):
+            raise self._fault(fault, span)
+        return topic_filter
+
+    def _one_of(self, at: int, choices: Sequence[str], what: str) -> str:
+        word, span = self._word(at, " or ".join(f"`{choice}`" for choice in choices))
+        if word not in choices:
+            listed = ", ".join(f"`{choice}`" for choice in choices)
+            raise self._fault(f"{what} one of {listed}", span)
+        return word
+
+    def _word(self, at: int, expected: str) -> tuple[str, tuple[int, int]]:
+        if at >= len(self.words):
+            raise self._fault(f"here is missing {expected}", (len(self.text),) * 2)
+        return self.words[at]
+
+    def _fault(self, message: str, span: tuple[int, int]) -> AccessError:
+        begin, end = span
+        marked = f"{self.text[:begin]}»{self.text[begin:end]}«{self.text[end:]}"
+        return AccessError(f"{self.where}: {message}: {marked}")
+
+
+def _rule_fault(topic_filter: str) -> str | None:
+    """Why a filter cannot stand in a rule, or None."""
+    if split_shared(topic_filter):
+        return "a shared subscription is judged as its filter; leave `$share/group/` out"
+    if topic_filter.split("/")[0] == "$rove":
+        return "no rule is needed for `$rove/`; `$rove/admin/` belongs to the verb `admin`"
+    fault = filter_fault(topic_filter)
+    if fault and " #" in topic_filter:
+        return f"{fault} (a comment has a line of its own)"
+    return fault
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    advice = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known) or 'none'}"
+    return f"there is no {kind} `{name}`; {advice}"
