@@ -20,6 +20,9 @@ INTEGER_TABLES: Final = ("publications", "queue", "subscriptions", "received", "
 TEXT_TABLES: Final = ("sessions", "retained", "valid", "meta")
 TABLES: Final = INTEGER_TABLES + TEXT_TABLES
 
+KEY_BYTES: Final = 128
+"""Of a key and its place in a dictionary, roughly."""
+
 
 class Table:
     """The waiting changes of one table: of each key, only what came last."""
@@ -40,7 +43,7 @@ class Changes:
         self.tables: dict[str, Table] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.tables)
+        return any(table.puts or table.deletes for table in self.tables.values())
 
     def put(self, table: str, key: Key, row: bytes) -> None:
         """Let the row of that key be this one."""
@@ -58,6 +61,29 @@ class Changes:
         found = self._table(table)
         if found.puts.pop(key, None) is None:
             found.deletes.add(key)
+
+    def merge(self, later: Changes) -> None:
+        """Let these be the changes of both, one after the other; `later` stays as it is.
+
+        Committing the merged changes leaves what committing one after the other would leave. A
+        row that is put here and deleted there is deleted, not forgotten: what looks new here may
+        replace a row on disk, and a commit that failed may still have reached it.
+        """
+        for name, table in later.tables.items():
+            found = self._table(name)
+            if found.puts:
+                for key in table.deletes:
+                    found.puts.pop(key, None)
+            found.deletes |= table.deletes
+            found.puts.update(table.puts)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what these take in memory: the rows, and a little for each key."""
+        return sum(
+            sum(map(len, table.puts.values())) + KEY_BYTES * (len(table.puts) + len(table.deletes))
+            for table in self.tables.values()
+        )
 
     def _table(self, name: str) -> Table:
         table = self.tables.get(name)
