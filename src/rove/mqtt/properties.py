@@ -101,7 +101,12 @@ class Fields:
 
     def two(self, what: str) -> int:
         """An integer of two bytes."""
-        return int.from_bytes(self.take(2, what), "big")
+        at = self.at
+        stop = at + 2
+        if stop > self.end:
+            malformed(f"the {what} needs 2 bytes and {self.left} are left")
+        self.at = stop
+        return self.data[at] << 8 | self.data[at + 1]
 
     def four(self, what: str) -> int:
         """An integer of four bytes."""
@@ -109,25 +114,35 @@ class Fields:
 
     def varint(self, what: str) -> int:
         """An integer of one to four bytes, in as few of them as it needs."""
-        value = 0
-        for shift in (0, 7, 14, 21):
+        value = self.byte(what)
+        if value < 0x80:
+            return value
+        value &= 0x7F
+        for shift in (7, 14, 21):
             byte = self.byte(what)
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                if byte == 0 and shift:
+                if not byte:
                     malformed(f"the {what} is encoded in more bytes than it needs")
                 return value
         malformed(f"the {what} is longer than four bytes")
 
     def binary(self, what: str) -> bytes:
         """Bytes with their count before them."""
-        return self.take(self.two(what), what)
+        data = self.data
+        at = self.at + 2
+        if at > self.end:
+            malformed(f"the {what} needs 2 bytes for its length and {self.left} are left")
+        stop = at + (data[at - 2] << 8 | data[at - 1])
+        if stop > self.end:
+            malformed(f"the {what} needs {stop - at} bytes and {self.end - at} are left")
+        self.at = stop
+        return data[at:stop]
 
     def text(self, what: str) -> str:
         """UTF-8 with its count of bytes before it."""
-        raw = self.take(self.two(what), what)
         try:
-            text = raw.decode()
+            text = self.binary(what).decode()
         except UnicodeDecodeError as error:
             malformed(f"the {what} is not UTF-8 at its byte {error.start} ({error.reason})")
         if "\0" in text:
@@ -146,9 +161,12 @@ class Fields:
             malformed(f"{self.left} bytes are left over at the end")
 
 
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
+
+
 def write_varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     if value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     if value < 0x20_0000:
@@ -161,12 +179,13 @@ def write_varint(value: int) -> bytes:
 
 
 def write_binary(value: bytes) -> bytes:
-    if len(value) > TEXT_BYTES_MAX:
+    size = len(value)
+    if size > TEXT_BYTES_MAX:
         shown = value[:40].decode(errors="replace")
         raise ValueError(
-            f"{len(value)} bytes do not fit a field of MQTT, at most {TEXT_BYTES_MAX}: {shown!r}..."
+            f"{size} bytes do not fit a field of MQTT, at most {TEXT_BYTES_MAX}: {shown!r}..."
         )
-    return len(value).to_bytes(2, "big") + value
+    return size.to_bytes(2, "big") + value
 
 
 def write_text(value: str) -> bytes:
@@ -208,8 +227,8 @@ def _read_topic(fields: Fields, what: str) -> str:
     return name
 
 
-def _read_pair(fields: Fields, what: str) -> tuple[str, str]:
-    return fields.text(f"name of a {what}"), fields.text(f"value of a {what}")
+def _read_pair(fields: Fields, _what: str) -> tuple[str, str]:
+    return fields.text("name of a user property"), fields.text("value of a user property")
 
 
 def _write_byte(identifier: bytes, value: int) -> bytes:
@@ -324,7 +343,12 @@ TABLE: Final = (
 
 _TITLES: Final = {each.identifier: each.title for each in TABLE}
 _READABLE: Final = {
-    place: {each.identifier: each for each in TABLE if place in each.places} for place in Place
+    place: {
+        each.identifier: (each.name, each.title, each.kind.read, each.kind.repeats)
+        for each in TABLE
+        if place in each.places
+    }
+    for place in Place
 }
 _WRITABLE: Final = {
     place: [
@@ -347,23 +371,23 @@ def read(fields: Fields, place: Place) -> Properties:
     fields.end = fields.at + size
     readable = _READABLE[place]
     found: dict[str, Any] = {}
+    repeated: dict[str, list[Any]] = {}
     while fields.at < fields.end:
         identifier = fields.byte("property identifier")
         entry = readable.get(identifier)
         if entry is None:
             _refuse(identifier, place)
-        name, title, kind = entry.name, entry.title, entry.kind
-        value = kind.read(fields, title)
-        if name not in found:
-            found[name] = [value] if kind.repeats else value
-        elif (kind.repeats and place is not Place.SUBSCRIBE) or name == "user":
-            found[name].append(value)
-        else:
+        name, title, read_value, repeats = entry
+        value = read_value(fields, title)
+        if repeats:
+            repeated.setdefault(name, []).append(value)
+        elif name in found:
             protocol_error(f"the {title} stands there twice")
+        else:
+            found[name] = value
     fields.end = packet_end
-    for name in ("user", "subscription_ids"):
-        if name in found:
-            found[name] = tuple(found[name])
+    for name, values in repeated.items():
+        found[name] = tuple(values)
     return Properties(**found)
 
 

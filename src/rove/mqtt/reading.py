@@ -300,10 +300,10 @@ def _topic(raw: bytes) -> str:
         topic = raw.decode()
     except UnicodeDecodeError as error:
         malformed(f"PUBLISH: the topic name is not UTF-8 at its byte {error.start}")
-    if "+" in topic or "#" in topic:
-        raise Fault(Reason.TOPIC_NAME_INVALID, f"PUBLISH: {name_fault(topic)}")
     if "\0" in topic:
         malformed("PUBLISH: the topic name contains U+0000")
+    if "+" in topic or "#" in topic:
+        raise Fault(Reason.TOPIC_NAME_INVALID, f"PUBLISH: {name_fault(topic)}")
     return topic
 
 
@@ -435,6 +435,8 @@ def _connack(fields: Fields, v5: bool, _from_server: bool) -> Connack:
 def _subscribe(fields: Fields, v5: bool, _from_server: bool) -> Subscribe:
     packet_id = fields.packet_id()
     properties = read_properties(fields, Place.SUBSCRIBE) if v5 else NO_PROPERTIES
+    if len(properties.subscription_ids) > 1:
+        protocol_error("the subscription identifier stands there twice")
     filters = []
     while fields.left:
         topic_filter = _topic_filter(fields)
