@@ -111,6 +111,11 @@ def decoded(kind: type[Row], row: bytes) -> Row:
     return msgspec.msgpack.decode(row, type=kind)
 
 
+def decoded_number(row: bytes) -> int:
+    """A row that is one number."""
+    return msgspec.msgpack.decode(row, type=int)
+
+
 def queue_key(session: int, entry: int) -> int:
     """Entries of one session lie together, in order."""
     return session << QUEUE_ENTRY_BITS | entry

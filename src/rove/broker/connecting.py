@@ -1,0 +1,282 @@
+"""CONNECT, and every way in which a connection can end.
+
+A session is found or made, an older connection of the same client is told that it was taken over,
+and what waited for the client goes out. When the connection ends, the will is published if it has
+to be, at once or after its delay; when nobody comes back in time, the session ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+from rove.broker.access import Identity
+from rove.broker.links import Link
+from rove.broker.publications import Publication
+from rove.broker.publishing import Publishing
+from rove.broker.records import encoded, received_key
+from rove.broker.sessions import Session
+from rove.broker.state import State
+from rove.broker.subscribing import Subscribing
+from rove.mqtt.packets import Connack, Connect, Disconnect, Properties, Publish, Reason, Will
+
+EXPIRY_NEVER_S = 0xFFFF_FFFF
+KEEP_ALIVE_GRACE = 1.5
+"""The specification's: so many times the keep-alive may pass in silence."""
+RECEIVE_MAX_DEFAULT = 65_535
+
+
+class Connecting:
+    """Lets clients in and out."""
+
+    def __init__(self, state: State, publishing: Publishing, subscribing: Subscribing) -> None:
+        self._state = state
+        self._publishing = publishing
+        self._subscribing = subscribing
+        self._due: list[tuple[float, int, Session]] = []
+        """A heap of moments at which a client that is away is to be thought of."""
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def connect(self, link: Link, packet: Connect) -> None:
+        """A client introduces itself: see whether it may, and have it identified."""
+        state = self._state
+        link.version = packet.version
+        properties = packet.properties
+        link.packet_bytes_max = properties.packet_size_max
+        link.wants_problems = properties.request_problem_information != 0
+        if properties.authentication_method is not None:
+            what = "this broker has no extended authentication; use a password or a certificate"
+            self.refuse(link, Reason.BAD_AUTHENTICATION_METHOD, what)
+        elif not packet.client_id and not link.is_v5 and not packet.clean_start:
+            what = "a session that is to stay needs a client id"
+            self.refuse(link, Reason.CLIENT_ID_NOT_VALID, what)
+        elif len(packet.client_id.encode()) > state.limits.client_id_bytes_max:
+            what = f"a client id may have {state.limits.client_id_bytes_max} bytes"
+            self.refuse(link, Reason.CLIENT_ID_NOT_VALID, what)
+        elif link.identity is not None:
+            self.admit(link, packet, link.identity)
+        else:
+            link.authenticating = packet
+            state.authentications.append((link, packet))
+
+    def refuse(self, link: Link, reason: int, text: str) -> None:
+        """Answer a CONNECT with no, and close."""
+        state = self._state
+        state.counters.connections_refused += 1
+        state.note("warning", "connection refused", link=link.name, reason=text)
+        data = link.encoded(Connack(False, reason, Properties(reason_string=text)))
+        if data is not None:
+            state.gate.send(link, data)
+        state.hang_up(link)
+
+    def admit(self, link: Link, packet: Connect, identity: Identity) -> None:
+        """It is known who it is: find or make the session, and answer."""
+        state = self._state
+        link.authenticating = None
+        fault = self._fault(packet, identity)
+        if fault is not None:
+            self.refuse(link, *fault)
+            return
+        client_id = packet.client_id or f"rove-{state.new_name()}"
+        identity = Identity(identity.user, client_id, identity.source)
+        link.identity = identity
+        old = state.sessions.get(client_id)
+        if old is not None:
+            if old.link is not None:
+                self._take_over(old, old.link)
+            if packet.clean_start and client_id in state.sessions:
+                self.end(old)
+        expiry_s = self._expiry(packet)
+        session = state.sessions.get(client_id)
+        present = session is not None
+        if session is None:
+            session = Session(client_id, state.next_session, link.version, expiry_s)
+            state.next_session += 1
+            state.sessions[client_id] = session
+        self._settle(session, link, packet, expiry_s, identity)
+        data = link.encoded(self._welcome(packet, client_id, expiry_s, present))
+        if data is not None:
+            state.gate.send(link, data)
+        state.note("info", "connected", client=client_id, link=link.name, resumed=present)
+        if present:
+            state.delivery.resume(session, link, state.now)
+
+    def _fault(self, packet: Connect, identity: Identity) -> tuple[int, str] | None:
+        state = self._state
+        old = state.sessions.get(packet.client_id)
+        if old is not None and old.identity.user != identity.user:
+            return Reason.CLIENT_ID_NOT_VALID, "this client id belongs to another user"
+        if old is None and len(state.sessions) >= state.limits.sessions_max:
+            state.counters.quota_hits += 1
+            return Reason.QUOTA_EXCEEDED, f"more than {state.limits.sessions_max} sessions"
+        will = packet.will
+        if will is not None and not state.rules.allowed(identity, "publish", will.topic):
+            return Reason.NOT_AUTHORIZED, f"a will on {will.topic} is not allowed"
+        if will is not None and will.topic.startswith("$"):
+            return Reason.TOPIC_NAME_INVALID, "topics that begin with $ are the broker's own"
+        return None
+
+    def _expiry(self, packet: Connect) -> int:
+        most = self._state.limits.session_expiry_s_max
+        if packet.version == 5:
+            return min(packet.properties.session_expiry_s or 0, most)
+        return 0 if packet.clean_start else most
+
+    def _settle(
+        self, session: Session, link: Link, packet: Connect, expiry_s: int, identity: Identity
+    ) -> None:
+        """Tie session and connection together."""
+        state = self._state
+        limits = state.limits
+        session.link, link.session = link, session
+        session.version, session.expiry_s = link.version, expiry_s
+        session.identity = identity
+        session.will, session.will_at = packet.will, math.inf
+        session.away_since = None
+        receive_max = packet.properties.receive_max or RECEIVE_MAX_DEFAULT
+        link.inflight_max = min(receive_max, limits.inflight_max)
+        link.keep_alive_s = min(packet.keep_alive_s or 0, limits.keep_alive_s_max)
+        if link.keep_alive_s:
+            link.deadline = state.now + link.keep_alive_s * KEEP_ALIVE_GRACE
+        else:
+            link.deadline = math.inf
+        self._keep(session)
+
+    def _welcome(self, packet: Connect, client_id: str, expiry_s: int, present: bool) -> Connack:
+        limits = self._state.limits
+        asked_s = packet.properties.session_expiry_s or 0
+        properties = Properties(
+            session_expiry_s=expiry_s if expiry_s != asked_s else None,
+            assigned_client_id=None if packet.client_id else client_id,
+            receive_max=limits.receive_max,
+            topic_alias_max=limits.topic_alias_max or None,
+            packet_size_max=limits.packet_bytes_max,
+            server_keep_alive_s=(
+                limits.keep_alive_s_max if packet.keep_alive_s > limits.keep_alive_s_max else None
+            ),
+        )
+        return Connack(present, Reason.SUCCESS, properties)
+
+    def _take_over(self, session: Session, old: Link) -> None:
+        state = self._state
+        state.counters.sessions_taken_over += 1
+        state.close(old, Reason.SESSION_TAKEN_OVER, "the client has connected again")
+        self.left(old, says_will=True)
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def disconnect(self, link: Link, packet: Disconnect) -> None:
+        """The client says goodbye."""
+        session = link.session
+        assert session is not None
+        expiry_s = packet.properties.session_expiry_s
+        if expiry_s is not None:
+            if session.expiry_s == 0 and expiry_s > 0:
+                what = "a session that was to end with its connection cannot be kept after all"
+                self._state.close(link, Reason.PROTOCOL_ERROR, what)
+                self.left(link, says_will=True)
+                return
+            session.expiry_s = min(expiry_s, self._state.limits.session_expiry_s_max)
+        self._state.hang_up(link)
+        self.left(link, says_will=packet.reason != Reason.SUCCESS)
+
+    def left(self, link: Link, *, says_will: bool) -> None:
+        """The connection is no more."""
+        session, link.session = link.session, None
+        if session is None:
+            return
+        state = self._state
+        session.link = None
+        session.away_since = state.now
+        state.delivery.left(session)
+        state.note("info", "disconnected", client=session.client_id, link=link.name)
+        if session.will is not None:
+            if says_will:
+                delay_s = session.will.properties.will_delay_s or 0
+                session.will_at = state.now + min(delay_s, state.limits.will_delay_s_max)
+            else:
+                session.will = None
+        if session.expiry_s == 0:
+            self.end(session)
+        else:
+            self._keep(session)
+            self._say_will_if_due(session)
+            self._watch(session)
+
+    def end(self, session: Session) -> None:
+        """The session is over: nothing of it stays."""
+        state = self._state
+        if session.will is not None and session.will_at < math.inf:
+            session.will_at = state.now
+            self._say_will_if_due(session)
+        self._publishing.flush()
+        self._subscribing.end_all(session)
+        state.delivery.discard(session)
+        del state.sessions[session.client_id]
+        if session.is_durable:
+            changes = state.gate.changes
+            changes.delete("sessions", session.client_id)
+            for packet_id in session.received:
+                changes.delete("received", received_key(session.number, packet_id))
+
+    def _say_will_if_due(self, session: Session) -> None:
+        will = session.will
+        if will is None or session.will_at > self._state.now:
+            return
+        session.will = None
+        session.will_at = math.inf
+        self._state.counters.wills_published += 1
+        self._state.next_publication += 1
+        self._publishing.publish_own(
+            will_publication(will, session, self._state.next_publication, self._state.now)
+        )
+        self._keep(session)
+
+    def _keep(self, session: Session) -> None:
+        if session.is_durable and session.client_id in self._state.sessions:
+            self._state.gate.changes.put("sessions", session.client_id, encoded(session.row()))
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def restored(self, session: Session) -> None:
+        """A session was read from disk: its client is away."""
+        self._watch(session)
+
+    def _watch(self, session: Session) -> None:
+        """Have the session thought of when its will or its end is due, whichever comes first."""
+        due = min(session.will_at, _ends_at(session))
+        if due < math.inf:
+            heapq.heappush(self._due, (due, session.number, session))
+
+    def advance(self) -> None:
+        """Publish wills whose delay is over, end sessions to which nobody came back."""
+        state = self._state
+        while self._due and self._due[0][0] <= state.now:
+            session = heapq.heappop(self._due)[2]
+            is_here = session.link is not None
+            if is_here or state.sessions.get(session.client_id) is not session:
+                continue
+            if _ends_at(session) <= state.now:
+                state.counters.sessions_expired += 1
+                state.note("info", "session expired", client=session.client_id)
+                self.end(session)
+            else:
+                self._say_will_if_due(session)
+                self._watch(session)
+
+    def next_change_at(self) -> float:
+        """When `advance` has something to do at the latest."""
+        return self._due[0][0] if self._due else math.inf
+
+
+def _ends_at(session: Session) -> float:
+    if session.away_since is None or session.expiry_s == EXPIRY_NEVER_S:
+        return math.inf
+    return session.away_since + session.expiry_s
+
+
+def will_publication(will: Will, session: Session, number: int, at: float) -> Publication:
+    """A will as its client would have published it."""
+    publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
+    return Publication(number, publish, session.client_id, f"will-{session.number}-{number}", at)

@@ -1,0 +1,88 @@
+"""`$rove/…`: what clients tell the broker itself, by publishing.
+
+    $rove/me           a JSON object: variables of the subscriber's own state; null removes one
+    $rove/unpublish    the id of one of the client's own publications, which it takes back
+
+The answer is the reason code of the acknowledgement, so these want QoS 1 or 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rove.broker.publications import Publication
+from rove.broker.records import LogRow, encoded
+from rove.broker.sessions import Session
+from rove.broker.state import State
+from rove.lang.errors import LanguageError
+from rove.lang.values import change_state
+from rove.mqtt.packets import Reason
+
+PREFIX = "$rove/"
+Answer = tuple[int, str]
+"""A reason code, and for people what it means here."""
+DONE: Answer = (Reason.SUCCESS, "")
+
+_CHANGES = msgspec.json.Decoder(dict[str, object])
+
+
+class Control:
+    """Does what is asked on control topics."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._commands: dict[str, Callable[[Session, Publication], Answer]] = {
+            "me": self._set_state,
+            "unpublish": self._unpublish,
+        }
+
+    def handle(self, session: Session, publication: Publication) -> Answer:
+        """Do it, and say how it went."""
+        name = publication.topic.removeprefix(PREFIX)
+        command = self._commands.get(name)
+        if command is None:
+            known = ", ".join(PREFIX + known for known in self._commands)
+            return Reason.TOPIC_NAME_INVALID, f"there is no {publication.topic}; there is {known}"
+        return command(session, publication)
+
+    def _set_state(self, session: Session, publication: Publication) -> Answer:
+        try:
+            changes = _CHANGES.decode(publication.payload)
+            me = dict(session.me)
+            change_state(me, changes)
+        except (ValueError, RecursionError, LanguageError) as error:
+            return Reason.PAYLOAD_FORMAT_INVALID, f"{PREFIX}me takes a JSON object: {error}"
+        limits = self._state.limits
+        if len(me) > limits.state_variables_max:
+            return self._full(f"more than {limits.state_variables_max} variables")
+        if len(encoded(me)) > limits.state_bytes_max:
+            return self._full(f"more than {limits.state_bytes_max} bytes of variables")
+        session.me = me
+        self._state.interests.set_state(session, changes)
+        if session.is_durable:
+            self._state.gate.changes.put("sessions", session.client_id, encoded(session.row()))
+        for channel in self._state.channels_of(publication.topic, "states"):
+            self._state.log(
+                LogRow(
+                    "states",
+                    channel,
+                    publication.at,
+                    publication.topic,
+                    client_id=session.client_id,
+                    payload=publication.payload,
+                )
+            )
+        return DONE
+
+    def _full(self, what: str) -> Answer:
+        self._state.counters.quota_hits += 1
+        return Reason.QUOTA_EXCEEDED, what
+
+    def _unpublish(self, session: Session, publication: Publication) -> Answer:
+        id = publication.payload.decode("utf-8", "replace")
+        if self._state.keeper.withdraw(session.client_id, id):
+            return DONE
+        text = f"{session.client_id} has no publication {id!r} that is valid or waits"
+        return Reason.IMPLEMENTATION_SPECIFIC_ERROR, text

@@ -1,0 +1,77 @@
+"""What the broker counts: for `/metrics`, `rove top` and for whoever asks what was dropped.
+
+Plain integers that only grow. Nothing is dropped, refused or given up without one of them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Counters:
+    """Each since the broker started; `HELP` has the texts of `/metrics`."""
+
+    HELP: ClassVar[dict[str, str]] = {
+        "bytes_received": "bytes that clients sent",
+        "bytes_sent": "bytes handed to clients' connections",
+        "connections": "connections that were opened",
+        "connections_refused": "CONNECT packets that were refused",
+        "packets_malformed": "connections that were closed for what they sent",
+        "publications_received": "publications taken from clients",
+        "publications_refused": "publications refused (access, quota, size)",
+        "publications_unmatched": "publications that nobody wanted",
+        "publications_repeated": "publications that came twice and were taken once",
+        "publications_withdrawn": "publications withdrawn by their publishers",
+        "notifications_sent": "notifications sent",
+        "notifications_queued": "notifications that had to wait in a queue",
+        "notifications_dropped_slow": "QoS 0 notifications dropped for a slow consumer",
+        "notifications_dropped_overflow": "queued notifications dropped because a queue was full",
+        "notifications_dropped_expired": "queued notifications dropped because they expired",
+        "notifications_dropped_size": "notifications larger than their receiver takes",
+        "notifications_dropped_away": "QoS 0 notifications for subscribers that were away",
+        "subscriptions_made": "subscriptions made or replaced",
+        "subscriptions_refused": "subscriptions refused (text, access, quota)",
+        "sessions_expired": "sessions that ended because nobody came back",
+        "sessions_taken_over": "connections closed because their client connected again",
+        "wills_published": "wills published",
+        "publishers_paused": "times that publishers were paused to let the rest catch up",
+        "slow_disconnected": "connections closed because they took nothing for too long",
+        "keep_alive_timeouts": "connections closed because nothing was heard",
+        "quota_hits": "times that another limit was hit",
+    }
+    __slots__ = tuple(HELP)
+
+    bytes_received: int
+    bytes_sent: int
+    connections: int
+    connections_refused: int
+    packets_malformed: int
+    publications_received: int
+    publications_refused: int
+    publications_unmatched: int
+    publications_repeated: int
+    publications_withdrawn: int
+    notifications_sent: int
+    notifications_queued: int
+    notifications_dropped_slow: int
+    notifications_dropped_overflow: int
+    notifications_dropped_expired: int
+    notifications_dropped_size: int
+    notifications_dropped_away: int
+    subscriptions_made: int
+    subscriptions_refused: int
+    sessions_expired: int
+    sessions_taken_over: int
+    wills_published: int
+    publishers_paused: int
+    slow_disconnected: int
+    keep_alive_timeouts: int
+    quota_hits: int
+
+    def __init__(self) -> None:
+        for name in self.HELP:
+            setattr(self, name, 0)
+
+    def as_dict(self) -> dict[str, int]:
+        """All of them, by name."""
+        return {name: getattr(self, name) for name in self.HELP}

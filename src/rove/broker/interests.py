@@ -1,0 +1,291 @@
+"""Who wants what: all subscriptions, and the finding of those that a publication meets.
+
+Subscriptions without a text are found by their topic filters alone, in a tree; what the tree
+says of a topic is remembered until a subscription changes. Subscriptions with a text live in the
+matcher, all in one: the topic filter becomes one more condition, `$filter = n`, with a number per
+distinct filter. A publication is shown to the matcher once for each such filter that its topic
+fits (rarely more than two), so a text is never tried on a topic that its subscriber did not ask
+for, and a topic that no text is about costs nothing.
+
+Ranked subscriptions have a matcher per topic filter instead: a rank without a condition is the
+quickest, so none is added. It also leaves the one for all others without publications in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from rove.broker.publications import Publication
+from rove.broker.sessions import Session
+from rove.broker.subscriptions import Subscription
+from rove.broker.trees import FilterTree
+from rove.lang.tree import And, Attribute, Comparison, Literal
+from rove.lang.tree import Subscription as Text
+from rove.match.matcher import Matcher, Work
+from rove.match.ranks import RankedDelivery
+
+FILTER_ATTRIBUTE = "$filter"
+"""No name of the language begins with $, so no text can speak of it."""
+ROUTES_MAX = 50_000
+"""Topics whose subscribers are remembered, at about 300 bytes and 8 per subscriber each."""
+
+
+class Target:
+    """One session that wants everything on a topic, by one subscription or several."""
+
+    __slots__ = ("ids", "keeps_retain", "other_than", "qos", "session")
+
+    def __init__(self, subscriptions: Sequence[Subscription]) -> None:
+        self.session = subscriptions[0].session
+        self.qos = max(one.qos for one in subscriptions)
+        self.ids = tuple(one.identifier for one in subscriptions if one.identifier)
+        self.keeps_retain = any(one.retain_as_published for one in subscriptions)
+        heard = [one for one in subscriptions if not one.no_local]
+        self.other_than: Target | bool | None = False
+        """What the session gets of its own: False for the same, otherwise another or nothing."""
+        if len(heard) < len(subscriptions):
+            self.other_than = Target(heard) if heard else None
+
+
+class Group:
+    """Those who share a subscription: each publication is for one of them."""
+
+    __slots__ = ("_turn", "members")
+
+    def __init__(self) -> None:
+        self.members: dict[Subscription, None] = {}
+        self._turn = 0
+
+    def pick(self, among: Sequence[Subscription] | None = None) -> Subscription | None:
+        """The next in turn, one that is connected if any is."""
+        candidates = list(self.members) if among is None else among
+        if not candidates:
+            return None
+        self._turn += 1
+        connected = [one for one in candidates if one.session.link is not None]
+        chosen = connected or candidates
+        return chosen[self._turn % len(chosen)]
+
+
+class Route(msgspec.Struct):
+    """What is known of a topic."""
+
+    targets: list[Target]
+    groups: list[Group]
+    filters: list[int]
+    """Numbers of the topic filters with texts that fit it."""
+
+
+class _Filter(msgspec.Struct):
+    """A topic filter that subscriptions with a text have."""
+
+    number: int
+    uses: int = 0
+
+
+class Interests:
+    """All subscriptions of a broker."""
+
+    def __init__(self, *, compiled: bool = True) -> None:
+        self._tree: FilterTree[Subscription | Group] = FilterTree()
+        self._groups: dict[tuple[str, str], Group] = {}
+        self._filter_tree: FilterTree[int] = FilterTree()
+        self._filters: dict[str, _Filter] = {}
+        self._next_filter = 1
+        self._matcher = Matcher(compiled=compiled)
+        self._compiled = compiled
+        self._ranked: dict[int, Matcher] = {}
+        """By the number of the topic filter."""
+        self._with_text: dict[int, Subscription] = {}
+        self._routes: dict[str, Route] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    # -- changing ------------------------------------------------------------------------------
+
+    def add(self, new: Subscription) -> None:
+        """Let a subscription take part from now on; LanguageError if the matcher refuses it."""
+        if new.interest is not None:
+            self._number_filter(new)
+            try:
+                self._matcher_of(new).add(
+                    new.number,
+                    new.interest.parsed if new.interest.is_ranked else _with_filter(new),
+                    new.accepted_at,
+                    new.session.me if new.interest.uses_me else None,
+                    new.interest.evolve,
+                )
+            except Exception:
+                self._drop_filter(new)
+                raise
+            self._with_text[new.number] = new
+        if new.group is not None:
+            group = self._groups.setdefault((new.group, new.topic_filter), Group())
+            group.members[new] = None
+            if new.interest is None:
+                self._tree.put(new.topic_filter, ("$share", new.group), group)
+        elif new.interest is None:
+            self._tree.put(new.topic_filter, new.number, new)
+        self._size += 1
+        self._routes.clear()
+
+    def remove(self, old: Subscription) -> None:
+        """Let it take part no longer."""
+        if old.interest is not None:
+            self._matcher_of(old).remove(old.number)
+            del self._with_text[old.number]
+            self._drop_filter(old)
+        if old.group is not None:
+            self._leave_group(old)
+        elif old.interest is None:
+            self._tree.remove(old.topic_filter, old.number)
+        self._size -= 1
+        self._routes.clear()
+
+    def _leave_group(self, old: Subscription) -> None:
+        assert old.group is not None
+        group = self._groups[old.group, old.topic_filter]
+        del group.members[old]
+        if all(member.interest is not None for member in group.members):
+            self._tree.remove(old.topic_filter, ("$share", old.group))
+        if not group.members:
+            del self._groups[old.group, old.topic_filter]
+
+    def _matcher_of(self, subscription: Subscription) -> Matcher:
+        assert subscription.interest is not None
+        if not subscription.interest.is_ranked:
+            return self._matcher
+        found = self._ranked.get(subscription.filter_number)
+        if found is None:
+            found = Matcher(compiled=self._compiled)
+            self._ranked[subscription.filter_number] = found
+        return found
+
+    def _number_filter(self, new: Subscription) -> None:
+        found = self._filters.get(new.topic_filter)
+        if found is None:
+            found = self._filters[new.topic_filter] = _Filter(self._next_filter)
+            self._next_filter += 1
+            self._filter_tree.put(new.topic_filter, None, found.number)
+        found.uses += 1
+        new.filter_number = found.number
+
+    def _drop_filter(self, old: Subscription) -> None:
+        found = self._filters[old.topic_filter]
+        found.uses -= 1
+        if not found.uses:
+            del self._filters[old.topic_filter]
+            self._filter_tree.remove(old.topic_filter, None)
+            self._ranked.pop(found.number, None)
+
+    def set_state(self, session: Session, changes: Mapping[str, object]) -> None:
+        """The subscriber's `me.` variables have changed: its subscriptions move."""
+        for subscription in session.subscriptions.values():
+            if subscription.interest is not None and subscription.interest.uses_me:
+                self._matcher_of(subscription).set_state(subscription.number, changes)
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> Route:
+        """Who wants everything on a topic, and which filters with texts fit it."""
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            route = self._routes[topic] = self._new_route(topic)
+        return route
+
+    def _new_route(self, topic: str) -> Route:
+        by_session: dict[Session, list[Subscription]] = {}
+        groups: list[Group] = []
+        for found in self._tree.find(topic):
+            if isinstance(found, Group):
+                groups.append(found)
+            else:
+                by_session.setdefault(found.session, []).append(found)
+        targets = [Target(subscriptions) for subscriptions in by_session.values()]
+        return Route(targets, groups, self._filter_tree.find(topic))
+
+    def match(
+        self, publications: Sequence[Publication], now: float
+    ) -> tuple[dict[int, list[Subscription]], list[RankedDelivery]]:
+        """Subscriptions with a text that publications meet, by position; and ranked deliveries."""
+        positions: list[int] = []
+        rows: list[Mapping[str, object]] = []
+        for position, publication in enumerate(publications):
+            for number in self.route(publication.topic).filters:
+                positions.append(position)
+                rows.append({**publication.attributes(), FILTER_ATTRIBUTE: number})
+        if not rows:
+            return {}, []
+        found: dict[int, list[Subscription]] = {}
+        for row, ids in enumerate(self._matched(rows, now)):
+            if ids:
+                subscriptions = [self._with_text[id] for id in ids]
+                found.setdefault(positions[row], []).extend(subscriptions)
+        return found, self._ranks(publications, now) if self._ranked else []
+
+    def _ranks(self, publications: Sequence[Publication], now: float) -> list[RankedDelivery]:
+        """What ranked subscriptions are given now; the key of a delivery is its publication."""
+        ranked: list[RankedDelivery] = []
+        for number, matcher in self._ranked.items():
+            here = [one for one in publications if number in self.route(one.topic).filters]
+            if here:
+                attributes = [one.attributes() for one in here]
+                ranked += matcher.match(attributes, [now] * len(here), here).ranked
+        return ranked
+
+    def _matched(self, rows: list[Mapping[str, object]], now: float) -> Iterator[list[int]]:
+        if not len(self._matcher):
+            return
+        if len(rows) == 1:
+            yield self._matcher.match_one(rows[0], now).tolist()
+            return
+        pairs = self._matcher.match(rows, [now] * len(rows))
+        starts = pairs.starts(len(rows)).tolist()
+        ids = pairs.subscriptions.tolist()
+        for row in range(len(rows)):
+            yield ids[starts[row] : starts[row + 1]]
+
+    def subscription(self, number: int) -> Subscription:
+        """One with a text, by its number."""
+        return self._with_text[number]
+
+    def pick(self, candidates: Sequence[Subscription]) -> Subscription | None:
+        """One of the members of a group whose texts a publication meets."""
+        first = candidates[0]
+        assert first.group is not None
+        return self._groups[first.group, first.topic_filter].pick(candidates)
+
+    # -- time and upkeep -----------------------------------------------------------------------
+
+    def advance(self, now: float) -> list[RankedDelivery]:
+        """Let windows slide and designs evolve."""
+        self._matcher.advance(now)
+        return [one for matcher in self._ranked.values() for one in matcher.advance(now)]
+
+    def next_change_at(self) -> float:
+        """When `advance` has something to do at the latest."""
+        return min(matcher.next_change_at() for matcher in self._matchers())
+
+    def merge_due(self) -> Work | None:
+        """Work on the index that is to be run beside, then installed (see `Matcher`)."""
+        for matcher in self._matchers():
+            if (work := matcher.merge_due()) is not None:
+                return work
+        return None
+
+    def _matchers(self) -> tuple[Matcher, ...]:
+        return self._matcher, *self._ranked.values()
+
+
+def _with_filter(subscription: Subscription) -> Text:
+    """The text, for the topics of the subscription's filter only."""
+    assert subscription.interest is not None
+    text = subscription.interest.parsed
+    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(subscription.filter_number))
+    return Text(And((here, text.condition)), text.select, text.rank)

@@ -1,0 +1,197 @@
+"""Publications that outlive their delivery: retained ones, and those with a time of validity.
+
+A *retained* publication is the last word on its topic (MQTT). A *valid* one is kept, under the id
+its publisher gave it, until its time is over or the publisher withdraws it; whoever subscribes
+meanwhile and meets it is notified at once (CUPUS). Both are found by topic, through a tree.
+
+A publication is named by its publisher and its id together: nobody can withdraw or replace what
+another has published.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from weakref import WeakValueDictionary
+
+from rove.broker.counters import Counters
+from rove.broker.delivery import Delivery
+from rove.broker.gate import Gate
+from rove.broker.limits import Limits
+from rove.broker.publications import Publication
+from rove.broker.records import encoded
+from rove.broker.trees import NameTree
+
+Name = tuple[str, str]
+"""A publisher's client id, and the id that it gave."""
+
+
+class Keeper:
+    """Holds publications for those who come later."""
+
+    def __init__(self, gate: Gate, delivery: Delivery, limits: Limits, counters: Counters) -> None:
+        self.limits = limits
+        self._gate = gate
+        self._delivery = delivery
+        self._counters = counters
+        self._retained: dict[str, Publication] = {}
+        self._retained_tree: NameTree[Publication] = NameTree()
+        self._valid: dict[Name, Publication] = {}
+        self._valid_tree: NameTree[Publication] = NameTree()
+        self._ends: list[tuple[float, int, Publication]] = []
+        """A heap of the moments at which something kept is over; may name what has gone."""
+        self._named: WeakValueDictionary[Name, Publication] = WeakValueDictionary()
+        """Everything with an id that anybody still holds, queues included."""
+        self.retained_bytes = 0
+        self.valid_bytes = 0
+
+    @property
+    def retained_count(self) -> int:
+        return len(self._retained)
+
+    @property
+    def valid_count(self) -> int:
+        return len(self._valid)
+
+    # -- retained ------------------------------------------------------------------------------
+
+    def retain(self, publication: Publication) -> bool:
+        """Let it be the last word on its topic; an empty one only ends the last. False if full."""
+        topic = publication.topic
+        if not publication.payload:
+            self._end_retained(topic)
+            return True
+        size = len(publication.payload)
+        old = self._retained.get(topic)
+        if old is None and len(self._retained) >= self.limits.retained_messages_max:
+            self._counters.quota_hits += 1
+            return False
+        freed = 0 if old is None else len(old.payload)
+        if self.retained_bytes - freed + size > self.limits.retained_bytes_max:
+            self._counters.quota_hits += 1
+            return False
+        self._end_retained(topic)
+        self._put_retained(publication)
+        self._delivery.keep(publication)
+        self._gate.changes.put("retained", topic, encoded(publication.number))
+        return True
+
+    def _put_retained(self, publication: Publication) -> None:
+        self._retained[publication.topic] = publication
+        self._retained_tree.put(publication.topic, None, publication)
+        self.retained_bytes += len(publication.payload)
+        self._watch(publication.expires_at, publication)
+
+    def _end_retained(self, topic: str) -> None:
+        old = self._retained.pop(topic, None)
+        if old is None:
+            return
+        self._retained_tree.remove(topic, None)
+        self.retained_bytes -= len(old.payload)
+        self._gate.changes.delete("retained", topic)
+        self._delivery.release(old)
+
+    def retained(self, topic_filter: str, now: float) -> Iterator[Publication]:
+        """The last words on the topics that a filter fits."""
+        found = self._retained_tree.find(topic_filter)
+        return (publication for publication in found if not publication.is_over(now))
+
+    # -- valid ---------------------------------------------------------------------------------
+
+    def hold(self, publication: Publication) -> bool:
+        """Keep it while it is valid, instead of one with the same name. False if full."""
+        assert publication.valid_until is not None
+        name = (publication.publisher, publication.id)
+        old = self._valid.get(name)
+        freed = 0 if old is None else len(old.payload)
+        too_many = old is None and len(self._valid) >= self.limits.valid_publications_max
+        too_much = self.valid_bytes - freed + len(publication.payload) > self.limits.valid_bytes_max
+        if too_many or too_much:
+            self._counters.quota_hits += 1
+            return False
+        if old is not None:
+            self._end_valid(name)
+        self._put_valid(publication)
+        self._delivery.keep(publication)
+        self._gate.changes.put("valid", valid_key(name), encoded(publication.number))
+        return True
+
+    def _put_valid(self, publication: Publication) -> None:
+        name = (publication.publisher, publication.id)
+        self._valid[name] = publication
+        self._valid_tree.put(publication.topic, name, publication)
+        self.valid_bytes += len(publication.payload)
+        self._watch(min(publication.valid_until or 0.0, publication.expires_at), publication)
+
+    def _end_valid(self, name: Name) -> None:
+        old = self._valid.pop(name, None)
+        if old is None:
+            return
+        self._valid_tree.remove(old.topic, name)
+        self.valid_bytes -= len(old.payload)
+        self._gate.changes.delete("valid", valid_key(name))
+        self._delivery.release(old)
+
+    def valid(self, topic_filter: str, now: float) -> Iterator[Publication]:
+        """What is valid now on the topics that a filter fits."""
+        for publication in self._valid_tree.find(topic_filter):
+            if not publication.is_over(now) and (publication.valid_until or 0.0) > now:
+                yield publication
+
+    # -- names and withdrawal ------------------------------------------------------------------
+
+    def name(self, publication: Publication) -> None:
+        """Remember what has an id for as long as anybody holds it."""
+        self._named[publication.publisher, publication.id] = publication
+
+    def withdraw(self, publisher: str, id: str) -> bool:
+        """Take a publication back: no copy of it that still waits is delivered."""
+        publication = self._named.get((publisher, id))
+        if publication is None or publication.withdrawn:
+            return False
+        publication.withdrawn = True
+        if publication.kept:
+            self._gate.changes.delete("publications", publication.number)
+        self._end_valid((publisher, id))
+        if self._retained.get(publication.topic) is publication:
+            self._end_retained(publication.topic)
+        self._counters.publications_withdrawn += 1
+        return True
+
+    # -- time and restarts ---------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        """End what is over."""
+        while self._ends and self._ends[0][0] <= now:
+            _, _, publication = heapq.heappop(self._ends)
+            name = (publication.publisher, publication.id)
+            if self._valid.get(name) is publication:
+                self._end_valid(name)
+            if publication.is_over(now) and self._retained.get(publication.topic) is publication:
+                self._end_retained(publication.topic)
+
+    def next_change_at(self) -> float:
+        """When `advance` has something to do at the latest."""
+        return self._ends[0][0] if self._ends else math.inf
+
+    def _watch(self, ends_at: float, publication: Publication) -> None:
+        if ends_at != math.inf:
+            heapq.heappush(self._ends, (ends_at, publication.number, publication))
+
+    def restore_retained(self, publication: Publication) -> None:
+        """It was retained before a restart."""
+        publication.kept += 1
+        self._put_retained(publication)
+
+    def restore_valid(self, publication: Publication) -> None:
+        """It was valid before a restart."""
+        publication.kept += 1
+        self._put_valid(publication)
+        self.name(publication)
+
+
+def valid_key(name: Name) -> str:
+    """A name as one text, in which no two names look alike."""
+    publisher, id = name
+    return f"{len(publisher)}:{publisher}{id}"

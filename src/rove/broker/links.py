@@ -1,0 +1,96 @@
+"""A connection, as the broker sees it: bytes come in, bytes wait to go out.
+
+The shell makes a link per connection (TCP, TLS, WebSocket, or the HTTP interface inside the same
+process), hands it what arrives, and after every turn sends what is in `out`. What the broker
+decides about the connection itself it leaves here as a flag: `closing`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rove.broker.access import Identity
+from rove.mqtt.packets import V5, V311, Connect, Malformed, Packet
+from rove.mqtt.reading import Reader
+from rove.mqtt.writing import encode_within
+
+if TYPE_CHECKING:
+    from rove.broker.sessions import Session
+
+ALIASES_NONE: dict[int, str] = {}
+
+
+class Link:
+    """One connection; the fields above the line are the shell's to read or write."""
+
+    __slots__ = (
+        "aliases",
+        "authenticating",
+        "buffered_bytes",
+        "closing",
+        "connected_at",
+        "deadline",
+        "heard_at",
+        "identity",
+        "inflight_max",
+        "is_paused",
+        "is_publisher",
+        "keep_alive_s",
+        "name",
+        "open_publishes",
+        "out",
+        "packet_bytes_max",
+        "pending",
+        "reader",
+        "session",
+        "stuck_since",
+        "version",
+        "wants_problems",
+    )
+
+    def __init__(self, name: str, now: float, packet_bytes_max: int) -> None:
+        self.name = name
+        """Where it comes from, for logs."""
+        self.out: list[bytes] = []
+        """To be sent, in order. The shell empties it."""
+        self.buffered_bytes = 0
+        """What the shell was given and the system has not taken yet; the shell keeps it true."""
+        self.closing = False
+        """Send what is in `out`, then close."""
+        self.identity: Identity | None = None
+        """Set by the shell where it is known before CONNECT (the HTTP interface)."""
+        self.is_paused = False
+        """Read nothing from it for the moment."""
+        # ------------------------------------------------------------------------------------
+        self.reader = Reader(packet_bytes_max=packet_bytes_max)
+        self.session: Session | None = None
+        self.authenticating: Connect | None = None
+        self.pending: list[Packet | Malformed] = []
+        """Packets that came while it was being found out who it is."""
+        self.connected_at = self.heard_at = now
+        self.deadline = math.inf
+        self.keep_alive_s = 0
+        self.version: int = V5
+        self.packet_bytes_max: int | None = None
+        """What the client is ready to receive."""
+        self.inflight_max = 0
+        self.open_publishes = 0
+        """QoS 1 and 2 from it that are not acknowledged yet."""
+        self.aliases = ALIASES_NONE
+        self.is_publisher = False
+        self.stuck_since = math.inf
+        self.wants_problems = True
+        """Whether reason strings may be sent where they are no error of the connection."""
+
+    def encoded(self, packet: Packet) -> bytes | None:
+        """A packet in the client's version, without what is too much for it."""
+        return encode_within(packet, self.version, self.packet_bytes_max)
+
+    @property
+    def is_v5(self) -> bool:
+        return self.version == V5
+
+    @property
+    def is_v311(self) -> bool:
+        return self.version == V311

@@ -1,0 +1,194 @@
+"""A publication inside the broker: what came, when, from whom, and how it goes out again.
+
+What subscriptions see of it are its *attributes*: the members of its payload, if that is a JSON
+object (nested ones by dots), its user properties (texts) and its `topic`. Where names collide, a
+member of the payload wins over a user property, and the topic over both. Attributes are read
+when the first subscription with a text asks: brokers that nobody asks never parse.
+
+The packet that goes out is made once for all receivers that get it with the same options, and
+its two bytes of packet identifier are put in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from rove.broker.records import PublicationRow
+from rove.lang.errors import LanguageError
+from rove.lang.selection import selected
+from rove.lang.tree import Attribute, Literal, Subscription
+from rove.lang.values import admit
+from rove.mqtt.packets import NO_PROPERTIES, V5, Properties, Publish
+from rove.mqtt.writing import publish_parts
+
+_MEMBERS = msgspec.json.Decoder(dict[str, object])
+_OBJECT_STARTS = (b"{", b" ", b"\n", b"\t", b"\r")
+
+
+class Publication:
+    """One publication; alive as long as a queue, a window or a keeper holds it."""
+
+    __slots__ = (
+        "__weakref__",
+        "_attributes",
+        "_parts",
+        "at",
+        "expires_at",
+        "id",
+        "kept",
+        "number",
+        "payload",
+        "properties",
+        "publisher",
+        "qos",
+        "retain",
+        "topic",
+        "valid_until",
+        "withdrawn",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        publish: Publish,
+        publisher: str,
+        id: str,
+        at: float,
+        valid_until: float | None = None,
+    ) -> None:
+        self.number = number
+        self.topic = publish.topic
+        self.payload = publish.payload
+        self.qos = publish.qos
+        self.retain = publish.retain
+        self.properties = publish.properties
+        self.publisher = publisher
+        self.id = id
+        self.at = at
+        expiry_s = publish.properties.message_expiry_s
+        self.expires_at = math.inf if expiry_s is None else at + expiry_s
+        self.valid_until = valid_until
+        """None when it is not kept for later subscriptions."""
+        self.withdrawn = False
+        self.kept = 0
+        """How many rows of the journal speak of it; its own row is there while any does."""
+        self._attributes: Mapping[str, object] | None = None
+        self._parts: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+
+    # -- what it says --------------------------------------------------------------------------
+
+    def attributes(self) -> Mapping[str, object]:
+        """What subscriptions see of it."""
+        if self._attributes is None:
+            self._attributes = attributes_of(self.topic, self.payload, self.properties.user)
+        return self._attributes
+
+    def is_over(self, now: float) -> bool:
+        """True when it must not be delivered any more."""
+        return self.withdrawn or self.expires_at <= now
+
+    # -- how it goes out -----------------------------------------------------------------------
+
+    def parts(
+        self,
+        version: int,
+        qos: int,
+        retain: bool,
+        subscription_ids: tuple[int, ...],
+        now: float,
+        select: tuple[Attribute, ...] | None = None,
+    ) -> tuple[bytes, bytes]:
+        """The packet before and after its packet identifier; of what it says, only `select`."""
+        left_s = None
+        if version == V5:
+            if self.expires_at != math.inf:
+                # Rounded up: a receiver must not see 0 while there is time left.
+                left_s = max(1, math.ceil(self.expires_at - now))
+        else:
+            subscription_ids = ()
+        key = (version, qos, retain, subscription_ids, left_s, select)
+        parts = self._parts.get(key)
+        if parts is None:
+            payload = self.payload if select is None else self._selected(select)
+            properties = self._properties(left_s, subscription_ids) if version == V5 else None
+            packet = Publish(
+                self.topic, payload, qos, retain, False, 0, properties or NO_PROPERTIES
+            )
+            parts = self._parts[key] = publish_parts(packet, version)
+        return parts
+
+    def forget_parts(self) -> None:
+        """Free what was made for sending; it is made again when asked for."""
+        self._parts = {}
+
+    def _properties(self, left_s: int | None, subscription_ids: tuple[int, ...]) -> Properties:
+        came = self.properties
+        if came is NO_PROPERTIES and left_s is None and not subscription_ids:
+            return NO_PROPERTIES
+        return Properties(
+            user=came.user,
+            payload_format=came.payload_format,
+            message_expiry_s=left_s,
+            content_type=came.content_type,
+            response_topic=came.response_topic,
+            correlation_data=came.correlation_data,
+            subscription_ids=subscription_ids,
+        )
+
+    def _selected(self, select: tuple[Attribute, ...]) -> bytes:
+        return msgspec.json.encode(selected(Subscription(Literal(True), select), self.attributes()))
+
+    # -- how it is kept ------------------------------------------------------------------------
+
+    def row(self) -> PublicationRow:
+        """As it is written to disk."""
+        return PublicationRow(
+            self.topic,
+            self.payload,
+            self.qos,
+            self.publisher,
+            self.id,
+            self.at,
+            None if self.expires_at == math.inf else self.expires_at,
+            self.valid_until,
+            self.properties,
+        )
+
+    @classmethod
+    def restored(cls, number: int, row: PublicationRow) -> Publication:
+        """As it was read from disk."""
+        publish = Publish(row.topic, row.payload, row.qos, False, False, 0, row.properties)
+        found = cls(number, publish, row.publisher, row.id, row.at, row.valid_until)
+        found.expires_at = math.inf if row.expires_at is None else row.expires_at
+        return found
+
+
+def attributes_of(
+    topic: str, payload: bytes, user: tuple[tuple[str, str], ...]
+) -> Mapping[str, object]:
+    """What subscriptions see of a publication; payloads that are no JSON objects say nothing."""
+    attributes: dict[str, object] = dict(user)
+    if payload.startswith(_OBJECT_STARTS):
+        attributes.update(_members(payload))
+    attributes["topic"] = topic
+    return attributes
+
+
+def _members(payload: bytes) -> dict[str, object]:
+    try:
+        members = _MEMBERS.decode(payload)
+        admit(members)
+    except (ValueError, RecursionError, LanguageError):
+        return {}
+    return members
+
+
+def user_property(properties: Properties, *names: str) -> str | None:
+    """The first user property of one of these names."""
+    for name, value in properties.user:
+        if name in names:
+            return value
+    return None

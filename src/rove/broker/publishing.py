@@ -1,0 +1,469 @@
+"""From a PUBLISH to the notifications that it causes.
+
+Publications of one turn are collected and routed together, so that the matcher sees a batch. The
+batch is routed before anything changes who wants what; a client that subscribes and publishes in
+one breath meets its own subscription.
+
+What a client published with QoS 1 or 2 is acknowledged with what became of it: refused with its
+reason, taken, or taken though nobody wanted it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from rove.broker.control import DONE, PREFIX, Answer, Control
+from rove.broker.interests import Target
+from rove.broker.links import Link
+from rove.broker.publications import Publication, user_property
+from rove.broker.records import LogRow, received_key
+from rove.broker.sessions import Select, Session
+from rove.broker.state import State
+from rove.broker.subscriptions import Subscription
+from rove.match.ranks import RankedDelivery
+from rove.mqtt.packets import (
+    NO_PROPERTIES,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Reason,
+)
+
+RECENT_MAX = 1_000
+"""Ids of a client's last publications that are recognised when they come again."""
+
+
+class _Waiting(msgspec.Struct, gc=False):
+    """A publication of this turn, and where its acknowledgement goes."""
+
+    publication: Publication
+    link: Link | None
+    packet_id: int
+    asked_for_id: bool
+
+
+class Publishing:
+    """Takes publications and routes them."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._control = Control(state)
+        self._batch: list[_Waiting] = []
+
+    # -- taking --------------------------------------------------------------------------------
+
+    def publish(self, session: Session, link: Link, packet: Publish) -> None:
+        """A client has published."""
+        state = self._state
+        state.counters.publications_received += 1
+        link.is_publisher = True
+        if packet.properties.topic_alias is not None and not self._resolve(link, packet):
+            return
+        if packet.qos and not self._may_open(session, link, packet):
+            return
+        refusal = self._refusal(session, packet)
+        if refusal is not None:
+            self._refuse(session, link, packet, refusal)
+            return
+        state.next_publication += 1
+        id = None
+        valid_until = None
+        if packet.properties.user:
+            id = user_property(packet.properties, "id")
+            valid_for = user_property(packet.properties, "valid-for")
+            if valid_for is not None:
+                valid_until = moment_of(valid_for, state.now)
+                if valid_until is None:
+                    what = f"valid-for is {valid_for!r}; write seconds, or forever"
+                    self._refuse(
+                        session, link, packet, (Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
+                    )
+                    return
+        given = id or f"{session.number}-{state.next_publication}-{int(state.now * 1000):x}"
+        publication = Publication(
+            state.next_publication, packet, session.client_id, given, state.now, valid_until
+        )
+        if packet.topic.startswith(PREFIX):
+            self._command(session, link, packet, publication)
+            return
+        if id is not None and self._is_repeated(session, packet, id):
+            state.counters.publications_repeated += 1
+            self._answer(session, link, packet.packet_id, packet.qos, DONE)
+            return
+        if not self._keep(session, link, packet, publication, named=id is not None):
+            return
+        asked_for_id = id is None and valid_until is not None
+        self._batch.append(_Waiting(publication, link, packet.packet_id, asked_for_id))
+
+    def publish_own(self, publication: Publication) -> None:
+        """The broker itself publishes: a will."""
+        if publication.retain:
+            self._state.keeper.retain(publication)
+        self._batch.append(_Waiting(publication, None, 0, False))
+
+    def _resolve(self, link: Link, packet: Publish) -> bool:
+        """Put the topic in the place of its alias; False if the connection had to be closed."""
+        alias = packet.properties.topic_alias
+        assert alias is not None
+        if alias > self._state.limits.topic_alias_max:
+            self._state.close(link, Reason.TOPIC_ALIAS_INVALID, f"no topic alias {alias} here")
+            return False
+        if packet.topic:
+            if not link.aliases:
+                link.aliases = {}
+            link.aliases[alias] = packet.topic
+        elif alias in link.aliases:
+            packet.topic = link.aliases[alias]
+        else:
+            self._state.close(link, Reason.PROTOCOL_ERROR, f"topic alias {alias} was never set")
+            return False
+        return True
+
+    def _may_open(self, session: Session, link: Link, packet: Publish) -> bool:
+        """Count it among the unacknowledged; False if it needs no further thought."""
+        if packet.qos == 2 and packet.packet_id in session.received:
+            self._state.counters.publications_repeated += 1
+            self._send_answer(link, Pubrec(packet.packet_id))
+            return False
+        if link.is_v5 and link.open_publishes >= self._state.limits.receive_max:
+            self._state.close(
+                link,
+                Reason.RECEIVE_MAX_EXCEEDED,
+                f"more than {self._state.limits.receive_max} publications without acknowledgement",
+            )
+            return False
+        link.open_publishes += 1
+        if packet.qos == 2:
+            session.received.add(packet.packet_id)
+            if session.is_durable:
+                key = received_key(session.number, packet.packet_id)
+                self._state.gate.changes.put("received", key, b"")
+        return True
+
+    def _refusal(self, session: Session, packet: Publish) -> Answer | None:
+        state = self._state
+        limits = state.limits
+        if packet.topic.count("/") >= limits.topic_levels_max:
+            return Reason.TOPIC_NAME_INVALID, f"more than {limits.topic_levels_max} levels"
+        if not state.rules.allowed(session.identity, "publish", packet.topic):
+            return Reason.NOT_AUTHORIZED, f"publishing on {packet.topic} is not allowed"
+        if packet.topic.startswith("$") and not packet.topic.startswith(PREFIX):
+            return Reason.TOPIC_NAME_INVALID, "topics that begin with $ are the broker's own"
+        return None
+
+    def _refuse(self, session: Session, link: Link, packet: Publish, answer: Answer) -> None:
+        state = self._state
+        state.counters.publications_refused += 1
+        state.note(
+            "warning",
+            "publication refused",
+            client=session.client_id,
+            topic=packet.topic,
+            reason=answer[1],
+        )
+        self._answer(session, link, packet.packet_id, packet.qos, answer)
+
+    def _is_repeated(self, session: Session, packet: Publish, id: str) -> bool:
+        known = session.recent_ids
+        if packet.dup and id in known:
+            return True
+        known[id] = None
+        if len(known) > RECENT_MAX:
+            del known[next(iter(known))]
+        return False
+
+    def _keep(
+        self,
+        session: Session,
+        link: Link,
+        packet: Publish,
+        publication: Publication,
+        *,
+        named: bool,
+    ) -> bool:
+        """Retain it, hold it, log it as asked; False if it was refused."""
+        state = self._state
+        if publication.retain and not state.keeper.retain(publication):
+            full = (Reason.QUOTA_EXCEEDED, "no room for another retained publication")
+            self._refuse(session, link, packet, full)
+            return False
+        if publication.valid_until is not None and not state.keeper.hold(publication):
+            full = (Reason.QUOTA_EXCEEDED, "no room for another valid publication")
+            self._refuse(session, link, packet, full)
+            return False
+        if named or publication.valid_until is not None:
+            state.keeper.name(publication)
+        for channel in state.channels_of(publication.topic, "publications"):
+            state.log(_log_row(publication, channel))
+        return True
+
+    def _command(
+        self, session: Session, link: Link, packet: Publish, publication: Publication
+    ) -> None:
+        self.flush()
+        answer = self._control.handle(session, publication)
+        if answer is not DONE:
+            self._refuse(session, link, packet, answer)
+        else:
+            self._answer(session, link, packet.packet_id, packet.qos, answer)
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def released(self, session: Session, link: Link, packet_id: int) -> None:
+        """PUBREL: the client forgets the publication, so may we."""
+        reason: int = Reason.PACKET_ID_NOT_FOUND
+        if packet_id in session.received:
+            self._close_received(session, link, packet_id)
+            reason = Reason.SUCCESS
+        self._send_answer(link, Pubcomp(packet_id, reason))
+
+    def _close_received(self, session: Session, link: Link, packet_id: int) -> None:
+        session.received.discard(packet_id)
+        # One that was opened before a reconnection was never counted here.
+        link.open_publishes = max(0, link.open_publishes - 1)
+        if session.is_durable:
+            key = received_key(session.number, packet_id)
+            self._state.gate.changes.delete("received", key)
+
+    def _answer(
+        self, session: Session, link: Link, packet_id: int, qos: int, answer: Answer
+    ) -> None:
+        """Acknowledge what was not routed."""
+        reason, text = answer
+        properties = (
+            Properties(reason_string=text) if text and link.wants_problems else NO_PROPERTIES
+        )
+        if qos == 1:
+            link.open_publishes -= 1
+            self._send_answer(link, Puback(packet_id, reason, properties))
+        elif qos == 2:
+            if reason >= Reason.UNSPECIFIED_ERROR and link.is_v5:
+                # A refused one is over: the client sends no PUBREL for it.
+                self._close_received(session, link, packet_id)
+            self._send_answer(link, Pubrec(packet_id, reason, properties))
+
+    def _send_answer(self, link: Link, packet: Puback | Pubrec | Pubcomp) -> None:
+        data = link.encoded(packet)
+        if data is not None:
+            self._state.gate.send_after_commit(link, data)
+
+    def _acknowledge(self, waiting: _Waiting, notified: int) -> None:
+        """Acknowledge what was routed."""
+        link = waiting.link
+        qos = waiting.publication.qos
+        if link is None or not qos:
+            return
+        reason = Reason.SUCCESS if notified else Reason.NO_MATCHING_SUBSCRIBERS
+        properties = NO_PROPERTIES
+        if waiting.asked_for_id:
+            properties = Properties(user=(("id", waiting.publication.id),))
+        if qos == 1:
+            link.open_publishes -= 1
+            self._send_answer(link, Puback(waiting.packet_id, reason, properties))
+        else:
+            self._send_answer(link, Pubrec(waiting.packet_id, reason, properties))
+
+    # -- routing -------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Route everything that was collected."""
+        if not self._batch:
+            return
+        batch, self._batch = self._batch, []
+        state = self._state
+        publications = [waiting.publication for waiting in batch]
+        found, ranked = state.interests.match(publications, state.now)
+        arrived = _arrivals(ranked, state)
+        for position, waiting in enumerate(batch):
+            publication = waiting.publication
+            matched = found.get(position, [])
+            if publication in arrived:
+                matched = matched + arrived[publication]
+            notified = self._notify(publication, matched)
+            if not notified:
+                state.counters.publications_unmatched += 1
+            self._acknowledge(waiting, notified)
+        self.promote(ranked)
+
+    def promote(self, ranked: list[RankedDelivery]) -> None:
+        """Notify of publications that moved up in a window."""
+        for delivery in ranked:
+            if delivery.promoted:
+                subscription = self._state.interests.subscription(delivery.subscription)
+                assert isinstance(delivery.key, Publication)
+                self.notify_later(delivery.key, subscription)
+
+    def _notify(self, publication: Publication, matched: list[Subscription]) -> int:
+        """Notify everybody who wants it, each session once; how many there were."""
+        route = self._state.interests.route(publication.topic)
+        if matched or route.groups:
+            return self._notify_merged(publication, matched)
+        count = 0
+        for target in route.targets:
+            count += self._notify_target(publication, target)
+        return count
+
+    def _notify_target(self, publication: Publication, target: Target) -> bool:
+        if target.other_than is not False and publication.publisher == target.session.client_id:
+            if not isinstance(target.other_than, Target):
+                return False
+            target = target.other_than
+        return self._deliver(
+            publication, target.session, target.qos, target.ids, target.keeps_retain
+        )
+
+    def _notify_merged(self, publication: Publication, matched: list[Subscription]) -> int:
+        """The same where texts or groups are met: first find out who is notified, and for what."""
+        interests = self._state.interests
+        route = interests.route(publication.topic)
+        by_session: dict[Session, list[Subscription]] = {}
+        shared: dict[tuple[str, str], list[Subscription]] = {}
+        for one in matched:
+            if one.group is not None:
+                shared.setdefault((one.group, one.topic_filter), []).append(one)
+            elif not (one.no_local and publication.publisher == one.session.client_id):
+                by_session.setdefault(one.session, []).append(one)
+        # Everything from here on goes to one member of its group.
+        chosen = [interests.pick(candidates) for candidates in shared.values()]
+        chosen += [
+            group.pick([one for one in group.members if one.interest is None])
+            for group in route.groups
+        ]
+        count = 0
+        for target in route.targets:
+            own = by_session.pop(target.session, None)
+            if own is None:
+                count += self._notify_target(publication, target)
+            else:
+                count += self._notify_all(publication, own, target)
+        for subscriptions in by_session.values():
+            count += self._notify_all(publication, subscriptions)
+        for member in chosen:
+            if member is not None:
+                count += self._notify_all(publication, [member])
+        return count
+
+    def _notify_all(
+        self,
+        publication: Publication,
+        subscriptions: list[Subscription],
+        target: Target | None = None,
+    ) -> bool:
+        """Notify one session of what several of its subscriptions met."""
+        ids = tuple(one.identifier for one in subscriptions if one.identifier)
+        qos = max(one.qos for one in subscriptions)
+        keeps_retain = any(one.retain_as_published for one in subscriptions)
+        select = _selection(subscriptions)
+        if target is not None:
+            local = publication.publisher == target.session.client_id
+            if target.other_than is not False and local:
+                target = target.other_than if isinstance(target.other_than, Target) else None
+        if target is not None:
+            ids += target.ids
+            qos = max(qos, target.qos)
+            keeps_retain = keeps_retain or target.keeps_retain
+            select = None
+        session = subscriptions[0].session
+        numbers = tuple(one.number for one in subscriptions)
+        return self._deliver(publication, session, qos, ids, keeps_retain, select, numbers)
+
+    def notify_later(
+        self, publication: Publication, one: Subscription, retain: bool = False
+    ) -> bool:
+        """Notify a subscription later than others: of what is kept, or of what moved up."""
+        ids = (one.identifier,) if one.identifier else ()
+        state = self._state
+        if state.is_guarded and not state.rules.may_receive(
+            one.session.identity, publication.topic
+        ):
+            return False
+        select = _selection([one])
+        state.delivery.deliver(
+            one.session, publication, one.qos, retain, ids, state.now, select, waits=True
+        )
+        self._log_notification(publication, one.session, (one.number,))
+        return True
+
+    def _deliver(
+        self,
+        publication: Publication,
+        session: Session,
+        qos: int,
+        ids: tuple[int, ...],
+        keeps_retain: bool,
+        select: Select = None,
+        numbers: tuple[int, ...] = (),
+    ) -> bool:
+        state = self._state
+        if state.is_guarded and not state.rules.may_receive(session.identity, publication.topic):
+            return False
+        retain = publication.retain and keeps_retain
+        state.delivery.deliver(session, publication, qos, retain, ids, state.now, select)
+        if state.settings.channels:
+            self._log_notification(publication, session, numbers)
+        return True
+
+    def _log_notification(
+        self, publication: Publication, session: Session, numbers: tuple[int, ...]
+    ) -> None:
+        for channel in self._state.channels_of(publication.topic, "notifications"):
+            row = _log_row(publication, channel)
+            row.kind, row.client_id = "notifications", session.client_id
+            row.at, row.subscriptions, row.payload = self._state.now, numbers, b""
+            self._state.log(row)
+
+
+def _arrivals(ranked: list[RankedDelivery], state: State) -> dict[Publication, list[Subscription]]:
+    """Ranked subscriptions that want what has just arrived."""
+    arrived: dict[Publication, list[Subscription]] = {}
+    for delivery in ranked:
+        if not delivery.promoted:
+            assert isinstance(delivery.key, Publication)
+            subscription = state.interests.subscription(delivery.subscription)
+            arrived.setdefault(delivery.key, []).append(subscription)
+    return arrived
+
+
+def _selection(subscriptions: list[Subscription]) -> Select:
+    """What of a publication is sent that meets all these: whatever one of them selects."""
+    chosen: dict[object, None] = {}
+    selected = []
+    for one in subscriptions:
+        select = None if one.interest is None else one.interest.parsed.select
+        if select is None:
+            return None
+        for attribute in select:
+            if attribute not in chosen:
+                chosen[attribute] = None
+                selected.append(attribute)
+    return tuple(selected)
+
+
+def _log_row(publication: Publication, channel: str) -> LogRow:
+    return LogRow(
+        "publications",
+        channel,
+        publication.at,
+        publication.topic,
+        publication.id,
+        publication.publisher,
+        publication.payload,
+        publication.properties.user,
+        (),
+        publication.qos,
+    )
+
+
+def moment_of(valid_for: str, now: float) -> float | None:
+    """Until when `valid-for` says, or None if it says nothing that can be meant."""
+    if valid_for == "forever":
+        return math.inf
+    try:
+        seconds = float(valid_for)
+    except ValueError:
+        return None
+    return now + seconds if 0 < seconds < math.inf else None

@@ -1,0 +1,140 @@
+"""From the rows of the journal back to a broker that knows everything.
+
+Clients are all away after a restart, whatever they were before: those that were connected left
+when the broker did. A queue whose publication is no longer there was withdrawn, and is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rove.broker.access import Identity
+from rove.broker.journal import Key
+from rove.broker.publications import Publication
+from rove.broker.records import (
+    QUEUE_ENTRY_BITS,
+    PublicationRow,
+    QueueRow,
+    SessionRow,
+    SubscriptionRow,
+    decoded,
+    decoded_number,
+    encoded,
+)
+from rove.broker.sessions import Entry, Session
+from rove.broker.state import State
+from rove.broker.subscriptions import Subscription, interest_in
+from rove.lang.errors import LanguageError
+from rove.mqtt.packets import Filter
+
+Rows = Iterable[tuple[Key, bytes]]
+
+
+def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
+    """Fill the state from the tables; gives the sessions."""
+    sessions = _sessions(state, tables.get("sessions", ()))
+    _subscriptions(state, tables.get("subscriptions", ()))
+    publications = _publications(state, tables.get("publications", ()))
+    _queues(state, sessions, publications, tables.get("queue", ()))
+    for key, _ in tables.get("received", ()):
+        assert isinstance(key, int)
+        if (owner := sessions.get(key >> 16)) is not None:
+            owner.received.add(key & 0xFFFF)
+    for name, restored in (
+        ("retained", state.keeper.restore_retained),
+        ("valid", state.keeper.restore_valid),
+    ):
+        for _, row in tables.get(name, ()):
+            if (publication := publications.get(decoded_number(row))) is not None:
+                restored(publication)
+    for number, publication in publications.items():
+        if not publication.kept:
+            state.gate.changes.delete("publications", number)
+    for key, _ in tables.get("log", ()):
+        assert isinstance(key, int)
+        state.position = max(state.position, key)
+    yield from sessions.values()
+
+
+def _sessions(state: State, rows: Rows) -> dict[int, Session]:
+    sessions: dict[int, Session] = {}
+    for client_id, row in rows:
+        assert isinstance(client_id, str)
+        kept = decoded(SessionRow, row)
+        session = Session(client_id, kept.number, kept.version, kept.expiry_s)
+        session.is_durable = True
+        session.identity = Identity(
+            kept.user, client_id, "anonymous" if kept.user is None else "password"
+        )
+        session.me = kept.me
+        session.will = kept.will
+        session.away_since = state.now if kept.away_since is None else kept.away_since
+        if session.will is not None:
+            delay_s = session.will.properties.will_delay_s or 0
+            session.will_at = session.away_since + delay_s
+        if kept.away_since is None:
+            state.gate.changes.put("sessions", client_id, encoded(session.row()))
+        sessions[kept.number] = state.sessions[client_id] = session
+        state.next_session = max(state.next_session, kept.number + 1)
+    return sessions
+
+
+def _subscriptions(state: State, rows: Rows) -> None:
+    for number, row in rows:
+        assert isinstance(number, int)
+        kept = decoded(SubscriptionRow, row)
+        state.next_subscription = max(state.next_subscription, number + 1)
+        session = state.sessions.get(kept.client_id)
+        if session is None:
+            continue
+        asked = Filter(kept.topic_filter, kept.qos, kept.no_local, kept.retain_as_published)
+        try:
+            interest = interest_in(kept.text, kept.evolve) if kept.text else None
+            made = Subscription(number, session, asked, kept.identifier, interest, kept.accepted_at)
+            state.interests.add(made)
+        except LanguageError as error:
+            # Written by a version with another language: the rest must not suffer.
+            state.note("warning", "subscription lost", client=kept.client_id, reason=str(error))
+            continue
+        session.subscriptions[made.key] = made
+
+
+def _publications(state: State, rows: Rows) -> dict[int, Publication]:
+    publications: dict[int, Publication] = {}
+    for number, row in rows:
+        assert isinstance(number, int)
+        publication = Publication.restored(number, decoded(PublicationRow, row))
+        publications[number] = publication
+        state.keeper.name(publication)
+        state.next_publication = max(state.next_publication, number)
+    return publications
+
+
+def _queues(
+    state: State,
+    sessions: Mapping[int, Session],
+    publications: Mapping[int, Publication],
+    rows: Rows,
+) -> None:
+    for key, row in rows:
+        assert isinstance(key, int)
+        kept = decoded(QueueRow, row)
+        session = sessions.get(key >> QUEUE_ENTRY_BITS)
+        publication = publications.get(kept.publication)
+        if session is None or publication is None:
+            state.gate.changes.delete("queue", key)
+            continue
+        number = key & ((1 << QUEUE_ENTRY_BITS) - 1)
+        entry = Entry(
+            number, publication, kept.qos, kept.retain, kept.subscription_ids, kept.select
+        )
+        entry.packet_id, entry.released = kept.packet_id, kept.released
+        # It may be on disk more than once as far as we know: deleting it must delete.
+        entry.times_kept = 2
+        publication.kept += 1
+        session.next_entry = max(session.next_entry, number + 1)
+        if entry.packet_id:
+            session.inflight[entry.packet_id] = entry
+        else:
+            session.queue.append(entry)
+            session.queue_bytes += len(publication.payload)

@@ -1,0 +1,130 @@
+"""What all parts of the broker share: limits, rules, who is there, what is kept.
+
+No part owns another; each has this and its own duty. `Broker` makes it and lends it out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from rove.broker.access import Rules
+from rove.broker.counters import Counters
+from rove.broker.delivery import Delivery
+from rove.broker.gate import Gate
+from rove.broker.interests import Interests
+from rove.broker.keeping import Keeper
+from rove.broker.limits import Limits
+from rove.broker.links import Link
+from rove.broker.records import LogRow, encoded
+from rove.broker.sessions import Session
+from rove.broker.trees import FilterTree
+from rove.mqtt.packets import Connect, Disconnect, Properties
+
+Level = Literal["debug", "info", "warning"]
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """Topics whose stream goes to the lake, and what of it."""
+
+    name: str
+    topics: tuple[str, ...]
+    keep: frozenset[str] = frozenset(("publications",))
+    """Of `publications`, `notifications` and `states`."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the broker is told besides its limits."""
+
+    is_guarded: bool = False
+    """Whether access rules may keep anything from a subscriber; without, nobody asks them."""
+    channels: tuple[Channel, ...] = ()
+    topic_text: bool = False
+    """Whether `topic?text` of 3.1.1 clients is a topic and a text."""
+
+
+class Note(msgspec.Struct):
+    """Something for the log."""
+
+    level: Level
+    event: str
+    facts: dict[str, object]
+
+
+class State:
+    """Shared by the parts of one broker."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        rules: Rules,
+        settings: Settings,
+        *,
+        new_name: Callable[[], str],
+        compiled: bool = True,
+        position: int = 0,
+    ) -> None:
+        self.now = -math.inf
+        self.new_name = new_name
+        """Makes a name that nobody else has, for clients that come without one."""
+        self.limits = limits
+        self.rules = rules
+        self.is_guarded = settings.is_guarded
+        self.settings = settings
+        self.counters = Counters()
+        self.gate = Gate()
+        self.delivery = Delivery(self.gate, limits, self.counters)
+        self.keeper = Keeper(self.gate, self.delivery, limits, self.counters)
+        self.interests = Interests(compiled=compiled)
+        self.sessions: dict[str, Session] = {}
+        self.links: dict[Link, None] = {}
+        self.notes: list[Note] = []
+        self.authentications: list[tuple[Link, Connect]] = []
+        """Clients of whom the shell has to find out who they are."""
+        self.next_session = 1
+        self.next_subscription = 1
+        self.next_publication = 1
+        self.position = position
+        """The last position of the log that was given away."""
+        self.channels: FilterTree[Channel] = FilterTree()
+        for channel in settings.channels:
+            for topic_filter in channel.topics:
+                self.channels.put(topic_filter, channel.name, channel)
+
+    def note(self, level: Level, event: str, **facts: object) -> None:
+        """Leave something for the log."""
+        self.notes.append(Note(level, event, facts))
+
+    def log(self, row: LogRow) -> None:
+        """Put a line on its way to the lake."""
+        self.position += 1
+        self.gate.changes.put("log", self.position, encoded(row))
+
+    def channels_of(self, topic: str, kind: str) -> Sequence[str]:
+        """The channels that keep this kind of thing of a topic, each once."""
+        if not self.settings.channels:
+            return ()
+        found = self.channels.find(topic)
+        return list({channel.name: None for channel in found if kind in channel.keep})
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def close(self, link: Link, reason: int, text: str) -> None:
+        """End a connection from our side; clients of version 5 are told why."""
+        if link.closing:
+            return
+        if link.is_v5 and link.session is not None:
+            goodbye = Disconnect(reason, Properties(reason_string=text))
+            data = link.encoded(goodbye)
+            if data is not None:
+                self.gate.send(link, data)
+        self.hang_up(link)
+
+    def hang_up(self, link: Link) -> None:
+        """Close when everything is sent, without another word."""
+        link.closing = True
+        if not link.out:
+            self.gate.ready.append(link)

@@ -1,0 +1,222 @@
+"""SUBSCRIBE and UNSUBSCRIBE, and what a new subscription is given at once.
+
+Each topic filter of a packet is granted or refused by itself. A refusal never costs the
+connection: its reason code stands in the acknowledgement, its explanation in the reason string
+and in the log.
+
+A new subscription is given what is retained on its topics (as its retain handling asks) and what
+is still valid there, as far as its text is met. Ranked subscriptions look only forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rove.broker.links import Link
+from rove.broker.publications import Publication, user_property
+from rove.broker.publishing import Publishing
+from rove.broker.records import encoded
+from rove.broker.sessions import Session
+from rove.broker.state import State
+from rove.broker.subscriptions import (
+    Interest,
+    Subscription,
+    interest_in,
+    interest_of,
+    key_of,
+    split_text,
+)
+from rove.lang.errors import LanguageError
+from rove.lang.oracle import matches
+from rove.mqtt.packets import (
+    NO_PROPERTIES,
+    Filter,
+    Properties,
+    Reason,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from rove.mqtt.topics import filter_fault
+
+IDENTIFIER_PROPERTY = "subscription"
+"""Of an UNSUBSCRIBE: only the subscription with this identifier."""
+RETAINED_IF_NEW, RETAINED_NEVER = 1, 2
+
+
+class _Refused(Exception):
+    """Why a topic filter is not granted."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason = reason
+        self.text = text
+
+
+class Subscribing:
+    """Makes and ends subscriptions."""
+
+    def __init__(self, state: State, publishing: Publishing) -> None:
+        self._state = state
+        self._publishing = publishing
+
+    # -- making --------------------------------------------------------------------------------
+
+    def subscribe(self, session: Session, link: Link, packet: Subscribe) -> None:
+        """Grant what can be granted, acknowledge, then send what is there already."""
+        state = self._state
+        reasons: list[int] = []
+        texts: list[str] = []
+        given: list[tuple[Publication, Subscription, bool]] = []
+        for asked in packet.filters:
+            try:
+                made, is_new = self._granted(session, link, asked, packet.properties)
+            except _Refused as refused:
+                state.counters.subscriptions_refused += 1
+                state.note(
+                    "warning",
+                    "subscription refused",
+                    client=session.client_id,
+                    filter=asked.topic_filter,
+                    reason=refused.text,
+                )
+                reasons.append(refused.reason)
+                texts.append(refused.text)
+                continue
+            reasons.append(made.qos)
+            given += self._first_matches(made, asked, is_new)
+        properties = NO_PROPERTIES
+        if texts and link.wants_problems:
+            properties = Properties(reason_string="; ".join(dict.fromkeys(texts)))
+        data = link.encoded(Suback(packet.packet_id, tuple(reasons), properties))
+        if data is not None:
+            state.gate.send_after_commit(link, data)
+        for publication, subscription, retained in given:
+            self._publishing.notify_later(publication, subscription, retained)
+
+    def _granted(
+        self, session: Session, link: Link, asked: Filter, properties: Properties
+    ) -> tuple[Subscription, bool]:
+        """The subscription that a filter asks for, in force; and whether there was none before."""
+        state = self._state
+        interest = self._interest(link, asked, properties)
+        topic_filter = asked.topic_filter
+        if interest is not None and link.is_v311:
+            topic_filter = split_text(topic_filter)[0]
+        self._check(session, topic_filter)
+        identifiers = properties.subscription_ids
+        identifier = identifiers[0] if identifiers else 0
+        old = session.subscriptions.get(key_of(asked.topic_filter, identifier, interest))
+        if old is None:
+            self._check_room(session)
+        number = state.next_subscription
+        state.next_subscription += 1
+        made = Subscription(number, session, asked, identifier, interest, state.now)
+        try:
+            # The new one first: if it is refused after all, the old one stays.
+            state.interests.add(made)
+        except LanguageError as error:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        if old is not None:
+            self._end(old)
+        session.subscriptions[made.key] = made
+        if session.is_durable:
+            state.gate.changes.put("subscriptions", number, encoded(made.row()))
+        state.counters.subscriptions_made += 1
+        return made, old is None
+
+    def _interest(self, link: Link, asked: Filter, properties: Properties) -> Interest | None:
+        try:
+            if link.is_v5:
+                return interest_of(properties) if properties.user else None
+            if self._state.settings.topic_text:
+                text = split_text(asked.topic_filter)[1]
+                return None if text is None else interest_in(text)
+        except LanguageError as error:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        return None
+
+    def _check(self, session: Session, topic_filter: str) -> None:
+        state = self._state
+        fault = filter_fault(topic_filter)
+        if fault is not None:
+            raise _Refused(Reason.TOPIC_FILTER_INVALID, fault)
+        levels_max = state.limits.topic_levels_max
+        if topic_filter.count("/") >= levels_max:
+            raise _Refused(Reason.TOPIC_FILTER_INVALID, f"more than {levels_max} levels")
+        if not state.rules.allowed(session.identity, "subscribe", topic_filter):
+            raise _Refused(Reason.NOT_AUTHORIZED, f"subscribing to {topic_filter} is not allowed")
+
+    def _check_room(self, session: Session) -> None:
+        limits = self._state.limits
+        if len(session.subscriptions) >= limits.subscriptions_per_session_max:
+            what = f"more than {limits.subscriptions_per_session_max} subscriptions of one session"
+        elif len(self._state.interests) >= limits.subscriptions_max:
+            what = f"more than {limits.subscriptions_max} subscriptions"
+        else:
+            return
+        self._state.counters.quota_hits += 1
+        raise _Refused(Reason.QUOTA_EXCEEDED, what)
+
+    # -- what is there already -----------------------------------------------------------------
+
+    def _first_matches(
+        self, made: Subscription, asked: Filter, is_new: bool
+    ) -> Iterable[tuple[Publication, Subscription, bool]]:
+        """Retained and valid publications that a new subscription meets, each once."""
+        if made.group is not None or (made.interest is not None and made.interest.is_ranked):
+            return
+        state = self._state
+        retained_ones: dict[Publication, None] = {}
+        if asked.retain_handling != RETAINED_NEVER and (
+            is_new or asked.retain_handling != RETAINED_IF_NEW
+        ):
+            retained_ones = dict.fromkeys(state.keeper.retained(made.topic_filter, state.now))
+        for publication in retained_ones:
+            if _meets(made, publication):
+                yield publication, made, True
+        for publication in state.keeper.valid(made.topic_filter, state.now):
+            if publication not in retained_ones and _meets(made, publication):
+                yield publication, made, False
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def unsubscribe(self, session: Session, link: Link, packet: Unsubscribe) -> None:
+        """End the subscriptions with these topic filters, or those of one identifier."""
+        only = user_property(packet.properties, IDENTIFIER_PROPERTY)
+        reasons = []
+        for topic_filter in packet.topic_filters:
+            ending = [
+                one
+                for key, one in session.subscriptions.items()
+                if key[0] == topic_filter and (only is None or str(one.identifier) == only)
+            ]
+            for one in ending:
+                del session.subscriptions[one.key]
+                self._end(one)
+            reasons.append(Reason.SUCCESS if ending else Reason.NO_SUBSCRIPTION_EXISTED)
+        data = link.encoded(Unsuback(packet.packet_id, tuple(reasons)))
+        if data is not None:
+            self._state.gate.send_after_commit(link, data)
+
+    def end_all(self, session: Session) -> None:
+        """The session ends, and all its subscriptions with it."""
+        for one in session.subscriptions.values():
+            self._end(one)
+        session.subscriptions.clear()
+
+    def _end(self, old: Subscription) -> None:
+        self._state.interests.remove(old)
+        if old.session.is_durable:
+            self._state.gate.changes.delete("subscriptions", old.number)
+
+
+def _meets(subscription: Subscription, publication: Publication) -> bool:
+    """Whether a subscription that begins now wants what is there already."""
+    if subscription.no_local and publication.publisher == subscription.session.client_id:
+        return False
+    if subscription.interest is None:
+        return True
+    text = subscription.interest.parsed
+    return matches(text, publication.attributes(), 0.0, subscription.session.me)

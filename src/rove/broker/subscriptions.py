@@ -1,0 +1,150 @@
+"""A subscription inside the broker, and how one is read out of a SUBSCRIBE.
+
+A subscription has a topic filter and perhaps a text of the language, which comes as the user
+property `filter` (or `$where`) and applies to every topic filter of its packet; `evolve` says by
+which design bounds that move are kept up. Clients of 3.1.1 have no user properties: for them,
+where it is switched on, `topic?text` says both.
+
+Without a text, a subscription is what MQTT says it is: a second one with the same topic filter
+takes the place of the first. With a text, the subscription identifier counts as well, so that one
+client can want several things of one topic.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rove.broker.publications import user_property
+from rove.broker.records import SubscriptionRow
+from rove.broker.sessions import Session
+from rove.lang.errors import LanguageError
+from rove.lang.parser import parse
+from rove.lang.tree import Me, parts
+from rove.lang.tree import Subscription as Text
+from rove.match.designs import Evolve, parse_evolve
+from rove.match.matcher import EXACT
+from rove.mqtt.packets import Filter, Properties
+from rove.mqtt.topics import split_shared
+
+SubscriptionKey = tuple[str, int]
+"""The topic filter as it was sent, and the identifier of those with a text (-1 without)."""
+NO_TEXT = -1
+
+
+class Interest(msgspec.Struct, frozen=True):
+    """What a text says, ready for the matcher."""
+
+    text: str
+    parsed: Text
+    evolve_text: str = ""
+    """How it is to evolve, as the subscriber said it; empty if it did not."""
+    evolve: Evolve = EXACT
+    uses_me: bool = False
+
+    @property
+    def is_ranked(self) -> bool:
+        return self.parsed.rank is not None
+
+
+class Subscription:
+    """One subscription of one session."""
+
+    __slots__ = (
+        "accepted_at",
+        "filter_number",
+        "group",
+        "identifier",
+        "interest",
+        "key",
+        "no_local",
+        "number",
+        "qos",
+        "retain_as_published",
+        "session",
+        "topic_filter",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        session: Session,
+        asked: Filter,
+        identifier: int,
+        interest: Interest | None,
+        accepted_at: float,
+    ) -> None:
+        self.number = number
+        self.session = session
+        self.key: SubscriptionKey = key_of(asked.topic_filter, identifier, interest)
+        topic_filter = asked.topic_filter
+        if interest is not None:
+            topic_filter = topic_filter.removesuffix(f"?{interest.text}")
+        shared = split_shared(topic_filter)
+        self.group: str | None = None
+        """The name of the group whose members share what comes."""
+        if shared is not None:
+            self.group, topic_filter = shared
+        self.topic_filter = topic_filter
+        """Without the group and without a text."""
+        self.qos = asked.qos
+        self.no_local = asked.no_local
+        self.retain_as_published = asked.retain_as_published
+        self.identifier = identifier
+        """0 is none."""
+        self.interest = interest
+        self.accepted_at = accepted_at
+        self.filter_number = 0
+        """The number of the topic filter among those of subscriptions with a text."""
+
+    def row(self) -> SubscriptionRow:
+        """As it is written to disk."""
+        text, evolve = "", ""
+        if self.interest is not None:
+            text, evolve = self.interest.text, self.interest.evolve_text
+        return SubscriptionRow(
+            self.session.client_id,
+            self.key[0],
+            self.qos,
+            self.no_local,
+            self.retain_as_published,
+            self.identifier,
+            text,
+            evolve,
+            self.accepted_at,
+        )
+
+
+def key_of(topic_filter: str, identifier: int, interest: Interest | None) -> SubscriptionKey:
+    """What a later subscription must have in common to take the place of this one."""
+    return topic_filter, NO_TEXT if interest is None else identifier
+
+
+def interest_of(properties: Properties) -> Interest | None:
+    """What the user properties of a SUBSCRIBE ask for; LanguageError if it cannot be."""
+    text = user_property(properties, "filter", "$where")
+    evolve = user_property(properties, "evolve")
+    if user_property(properties, "policy") is not None:
+        raise LanguageError("this broker runs no policies yet", "leave out the property policy")
+    if text is None:
+        if evolve is not None:
+            raise LanguageError("evolve without a filter", "say what evolves in filter")
+        return None
+    return interest_in(text, evolve)
+
+
+def interest_in(text: str, evolve: str | None = None) -> Interest:
+    """A text as the matcher takes it."""
+    parsed = parse(text)
+    design = parse_evolve(evolve) if evolve else EXACT
+    if parsed.rank is not None and design != EXACT:
+        raise LanguageError(
+            f"a ranked subscription cannot evolve by {design.design}", "write evolve = exact"
+        )
+    uses_me = any(type(node) is Me for node in parts(parsed))
+    return Interest(text, parsed, evolve or "", design, uses_me)
+
+
+def split_text(topic_filter: str) -> tuple[str, str | None]:
+    """`topic?text` of a 3.1.1 client as both."""
+    topic, mark, text = topic_filter.partition("?")
+    return topic, text if mark else None
