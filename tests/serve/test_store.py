@@ -1,0 +1,567 @@
+"""What was committed is there: after kill -9, a full disk, a damaged log; and errors say so."""
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
+from rove.errors import RoveError
+from rove.serve import store as store_module
+from rove.serve.store import FILE_NAME, Durability, Store, StoreError, Writer
+
+DURABILITIES: tuple[Durability, ...] = ("full", "process", "none")
+
+
+def changes_of(*puts: tuple[str, Key, bytes]) -> Changes:
+    changes = Changes()
+    for table, key, row in puts:
+        changes.put(table, key, row)
+    return changes
+
+
+def rows_of(store: Store) -> dict[str, list[tuple[Key, bytes]]]:
+    return {table: rows for table in TABLES if (rows := list(store.load(table)))}
+
+
+def eventually(is_so: Callable[[], object], within_s: float = 20) -> None:
+    end = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.002)
+
+
+def python(code: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+# --- a store ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_rows_come_in_the_order_of_their_keys(tmp_path: Path, durability: Durability) -> None:
+    with Store.open(tmp_path, durability) as store:
+        numbers = [5, 2**62, -3, 0, 70_000]
+        texts = ["b", "a/ü", "", "a\x00b", "Z", "\U0001f600", "\uffff"]
+        changes = changes_of(*(("queue", number, b"%d" % number) for number in numbers))
+        changes.merge(changes_of(*(("retained", text, text.encode()) for text in texts)))
+        store.commit(changes)
+        assert list(store.load("queue")) == [(n, b"%d" % n) for n in sorted(numbers)]
+        assert list(store.load("retained")) == [(text, text.encode()) for text in sorted(texts)]
+
+
+@pytest.mark.parametrize("durability", ["full", "process"])
+def test_what_was_committed_is_there_after_closing(tmp_path: Path, durability: Durability) -> None:
+    folder = tmp_path / "made" / "on the way"
+    with Store.open(folder, durability) as store:
+        store.commit(changes_of(("meta", "a", b"1"), ("queue", 1, b"")))
+    with Store.open(folder, durability) as store:
+        assert rows_of(store) == {"meta": [("a", b"1")], "queue": [(1, b"")]}
+
+
+def test_a_store_in_memory_leaves_no_file(tmp_path: Path) -> None:
+    with Store.open(tmp_path, "none") as store:
+        store.commit(changes_of(("meta", "a", b"1")))
+        assert rows_of(store) == {"meta": [("a", b"1")]}
+        assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_more_rows_than_a_statement_takes_are_one_transaction(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        store.commit(changes_of(*(("queue", n, b"x") for n in range(4_500))))
+        assert sum(1 for _ in store.load("queue")) == 4_500
+        changes = Changes()
+        for n in range(4_499):
+            changes.delete("queue", n)
+        store.commit(changes)
+        assert list(store.load("queue")) == [(4_499, b"x")]
+
+
+def test_a_commit_that_fails_changes_nothing(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        store.commit(changes_of(("queue", 1, b"kept")))
+        bad = changes_of(("queue", 1, b"never"), ("meta", "a", b"never"), ("log", 2**70, b""))
+        with pytest.raises(OverflowError):
+            store.commit(bad)
+        with pytest.raises(StoreError, match="datatype mismatch"):
+            store.commit(changes_of(("queue", 2, b"never"), ("log", "no number", b"")))
+        assert rows_of(store) == {"queue": [(1, b"kept")]}
+        store.commit(changes_of(("queue", 2, b"next")))
+        assert rows_of(store) == {"queue": [(1, b"kept"), (2, b"next")]}
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_rows_above_a_key_come_within_limits(
+    tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_READ_STEP_BYTES", 250)
+    rows = [(n, bytes([n]) * 100) for n in range(1, 11)]
+    with Store.open(tmp_path, durability) as store:
+        assert store.rows_above("log", 0, rows_max=5, bytes_max=1000) == ([], False)
+        store.commit(changes_of(*(("log", key, row) for key, row in rows)))
+        assert store.rows_above("log", 0, rows_max=10, bytes_max=1000) == (rows, False)
+        assert store.rows_above("log", 0, rows_max=4, bytes_max=1000) == (rows[:4], True)
+        assert store.rows_above("log", 3, rows_max=10, bytes_max=450) == (rows[3:7], True)
+        assert store.rows_above("log", 3, rows_max=10, bytes_max=1) == (rows[3:4], True)
+        assert store.rows_above("log", 9, rows_max=1, bytes_max=1) == (rows[9:], False)
+
+
+def test_rows_can_be_read_while_others_are_committed(tmp_path: Path) -> None:
+    with Store.open(tmp_path, "process") as store:
+        store.commit(changes_of(("log", 1, b"1"), ("queue", 1, b"1"), ("queue", 2, b"2")))
+        rows = store.load("queue")
+        assert next(rows) == (1, b"1")
+        store.commit(changes_of(("log", 2, b"2")))
+        assert store.rows_above("log", 1, rows_max=9, bytes_max=9).rows == [(2, b"2")]
+        assert list(rows) == [(2, b"2")]
+
+
+numbers = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3)
+texts = st.text(max_size=5) | st.sampled_from("ab")
+keys = {table: numbers if table in INTEGER_TABLES else texts for table in TABLES}
+one_change = st.sampled_from(TABLES).flatmap(
+    lambda table: st.tuples(st.just(table), keys[table], st.none() | st.binary(max_size=9))
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), st.lists(one_change, max_size=8)), max_size=8))
+def test_a_store_is_a_dictionary(
+    turns: list[tuple[bool, list[tuple[str, Key, bytes | None]]]],
+) -> None:
+    model: dict[str, dict[Key, bytes]] = {table: {} for table in TABLES}
+    with tempfile.TemporaryDirectory() as folder:
+        with Store.open(Path(folder), "process") as store:
+            waiting = Changes()
+            for commits, turn in turns:
+                changes = Changes()
+                for table, key, row in turn:
+                    if row is None:
+                        changes.delete(table, key)
+                        model[table].pop(key, None)
+                    else:
+                        changes.put(table, key, row)
+                        model[table][key] = row
+                waiting.merge(changes)
+                if commits:
+                    store.commit(waiting)
+                    waiting = Changes()
+            store.commit(waiting)
+        with Store.open(Path(folder), "process") as store:
+            for table in TABLES:
+                assert list(store.load(table)) == sorted(model[table].items())
+
+
+# --- what cannot be used ------------------------------------------------------------------------
+
+
+def test_a_second_store_is_refused(tmp_path: Path) -> None:
+    with Store.open(tmp_path), pytest.raises(RoveError) as refusal:
+        Store.open(tmp_path)
+    assert str(refusal.value) == (
+        f"the data folder {tmp_path} is in use by process {os.getpid()}; "
+        "stop that one or name another folder"
+    )
+    Store.open(tmp_path).close()
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    code = """
+        import sys, time
+        from pathlib import Path
+        from rove.serve.store import Store
+        store = Store.open(Path(sys.argv[1]), "none")
+        print("open", flush=True)
+        time.sleep(60)
+    """
+    with python(code, tmp_path) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        for durability in DURABILITIES:
+            with pytest.raises(StoreError, match=f"in use by process {other.pid};"):
+                Store.open(tmp_path, durability)
+        other.kill()
+    Store.open(tmp_path).close()
+
+
+def test_a_holder_that_has_not_said_its_name_yet(tmp_path: Path) -> None:
+    with Store.open(tmp_path):
+        (tmp_path / "lock.pid").write_text("")
+        with pytest.raises(StoreError, match="in use by another process;"):
+            Store.open(tmp_path)
+
+
+def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no durability 'fsync'; choose from full, process, none"):
+        Store.open(tmp_path, "fsync")  # type: ignore[arg-type]
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.execute("UPDATE schema SET version = 2")
+    connection.close()
+    with pytest.raises(StoreError, match=r"newer Rove: .* version 2, this Rove knows up to 1;"):
+        Store.open(tmp_path)
+
+
+def test_the_file_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = (tmp_path / FILE_NAME).read_bytes()
+    with pytest.raises(StoreError, match="data of another program"):
+        Store.open(tmp_path)
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with pytest.raises(StoreError, match=r"cannot make the data folder .*/x: File exists"):
+        Store.open(tmp_path / "x")
+
+
+def filled(folder: Path) -> Path:
+    with Store.open(folder) as store:
+        store.commit(changes_of(*(("queue", n, bytes(500)) for n in range(1_000))))
+    return folder / FILE_NAME
+
+
+def test_an_empty_file_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path).write_bytes(b"")
+    with pytest.raises(StoreError, match="is damaged: it is empty; restore it"):
+        Store.open(tmp_path)
+
+
+def test_a_file_of_something_else_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path).write_bytes(b"no database at all" * 1000)
+    with pytest.raises(StoreError, match="is damaged: file is not a database; restore it"):
+        Store.open(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0.02, 0.5, 0.99])
+def test_a_file_cut_short_is_damage(tmp_path: Path, kept: float) -> None:
+    file = filled(tmp_path)
+    os.truncate(file, int(file.stat().st_size * kept))
+    with pytest.raises(StoreError, match=r"is damaged: .*; restore it"), Store.open(tmp_path) as it:
+        list(it.load("queue"))
+
+
+def test_a_file_with_spoilt_pages_is_damage(tmp_path: Path) -> None:
+    file = filled(tmp_path)
+    spoilt = bytearray(file.read_bytes())
+    spoilt[20_000:60_000] = os.urandom(40_000)
+    file.write_bytes(spoilt)
+    with Store.open(tmp_path) as store:
+        with pytest.raises(StoreError, match=r"is damaged: .*; restore it"):
+            list(store.load("queue"))
+        with pytest.raises(StoreError, match=r"is damaged: .*; restore it"):
+            store.commit(changes_of(*(("queue", n, b"x") for n in range(1_000))))
+
+
+def test_a_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "rove.new").write_bytes(b"half a file")
+    (tmp_path / "rove.new-journal").write_bytes(b"half a journal")
+    with Store.open(tmp_path) as store:
+        assert rows_of(store) == {}
+    assert not list(tmp_path.glob("rove.new*"))
+
+
+def test_a_log_cut_anywhere_holds_whole_transactions_only(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "live") as store:
+        for n in range(1, 9):
+            store.commit(changes_of(("queue", n, bytes(900)), ("meta", "last", b"%d" % n)))
+        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+    wal = Path(f"{tmp_path / 'crashed' / FILE_NAME}-wal")
+    whole = wal.read_bytes()
+    found = set()
+    for size in range(len(whole), 0, -1_021):
+        shutil.rmtree(tmp_path / "try", ignore_errors=True)
+        shutil.copytree(tmp_path / "crashed", tmp_path / "try")
+        Path(f"{tmp_path / 'try' / FILE_NAME}-shm").unlink()
+        os.truncate(f"{tmp_path / 'try' / FILE_NAME}-wal", size)
+        with Store.open(tmp_path / "try") as store:
+            rows = rows_of(store)
+        last = len(rows.get("queue", []))
+        found.add(last)
+        assert rows.get("meta") == ([("last", b"%d" % last)] if last else None)
+    assert found == set(range(9))
+
+
+# --- the writer -----------------------------------------------------------------------------
+
+
+class SlowStore(Store):
+    """A store whose commits wait to be let through, and are counted."""
+
+    commits = 0
+    allowed = threading.Semaphore(0)
+
+    def commit(self, changes: Changes) -> None:
+        self.allowed.acquire()
+        self.commits += 1
+        super().commit(changes)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path, "process") as store:
+        yield store
+
+
+def test_done_is_called_in_order_from_another_thread_when_it_can_be_read(store: Store) -> None:
+    heard: list[tuple[int, str, bool]] = []
+    writer = Writer(store)
+
+    def listener(number: int) -> Callable[[BaseException | None], None]:
+        def done(error: BaseException | None) -> None:
+            assert error is None
+            is_there = bool(store.rows_above("queue", number - 1, rows_max=1, bytes_max=1).rows)
+            heard.append((number, threading.current_thread().name, is_there))
+
+        return done
+
+    for number in range(500):
+        writer.submit(changes_of(("queue", number, b"x" * 50)), listener(number))
+    assert writer.close(20)
+    assert heard == [(number, "rove-store", True) for number in range(500)]
+    assert writer.backlog_bytes == 0
+    assert writer.health is None
+
+
+def test_what_comes_during_a_commit_is_one_commit(tmp_path: Path) -> None:
+    heard: list[int] = []
+    with SlowStore.open(tmp_path, "none") as store:
+        writer = Writer(store)
+        for number in range(100):
+            changes = changes_of(("queue", number, bytes(100)), ("meta", "last", b"%d" % number))
+            changes.drop_new("queue", number - 1)
+            writer.submit(changes, lambda error, number=number: heard.append(number))  # type: ignore[misc]
+            if number == 0:
+                eventually(lambda: not writer._waiting)
+        assert heard == []
+        assert writer.backlog_bytes > 100 * 100
+        store.allowed.release(2)
+        assert writer.close(20)
+        assert heard == list(range(100))
+        assert store.commits == 2
+        assert writer.backlog_bytes == 0
+        assert rows_of(store) == {"queue": [(99, bytes(100))], "meta": [("last", b"99")]}
+
+
+def test_nothing_to_commit_is_told_after_what_came_before(store: Store) -> None:
+    heard: list[str] = []
+    writer = Writer(store)
+    writer.submit(changes_of(("queue", 1, b"")), lambda error: heard.append("changes"))
+    writer.submit(Changes(), lambda error: heard.append("nothing"))
+    assert writer.close(20)
+    assert heard == ["changes", "nothing"]
+
+
+def test_a_listener_that_fails_stops_nobody(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[str] = []
+    writer = Writer(store)
+
+    def fail(error: BaseException | None) -> None:
+        raise RuntimeError("the loop is closed")
+
+    writer.submit(changes_of(("queue", 1, b"")), fail)
+    writer.submit(changes_of(("queue", 2, b"")), lambda error: heard.append("still"))
+    assert writer.close(20)
+    assert heard == ["still"]
+    assert "the loop is closed" in caplog.text
+
+
+def test_a_closed_writer_takes_nothing(store: Store) -> None:
+    writer = Writer(store)
+    assert writer.close(20)
+    with pytest.raises(StoreError, match="is closed"):
+        writer.submit(Changes(), lambda error: None)
+
+
+def set_pages_max(store: Store, pages: int) -> None:
+    """As if the disk had room for so many pages."""
+    with store._commit_lock:
+        store._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+
+
+def test_a_full_disk_loses_nothing(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    set_pages_max(store, 40)
+    heard: list[int] = []
+    writer = Writer(store, retry_delay_s=0.01)
+    numbers = itertools.count()
+
+    def submit() -> None:
+        number = next(numbers)
+        row = bytes([number % 256]) * 10_000
+        writer.submit(changes_of(("queue", number, row)), lambda error: heard.append(number))
+
+    while writer.health is None:
+        submit()
+        time.sleep(0.001)
+    heard_before, submitted_before = list(heard), next(numbers)
+    assert heard_before == list(range(len(heard_before)))
+    assert len(heard_before) < submitted_before
+    assert writer.health == (
+        f"cannot write to {store.folder / FILE_NAME}: the disk is full; make room on it"
+    )
+    for _ in range(5):
+        submit()
+        time.sleep(0.02)
+    assert heard == heard_before
+    assert writer.backlog_bytes > 50_000
+    set_pages_max(store, 10_000)
+    eventually(lambda: writer.backlog_bytes == 0 and writer.health is None)
+    assert writer.close(20)
+    expected = [n for n in range(submitted_before + 6) if n != submitted_before]
+    assert heard == expected
+    rows = [(n, bytes([n % 256]) * 10_000) for n in expected]
+    assert list(store.load("queue")) == rows
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_closing_with_a_full_disk_says_what_was_not_kept(store: Store) -> None:
+    set_pages_max(store, 1)
+    heard: list[BaseException | None] = []
+    writer = Writer(store, retry_delay_s=0.01)
+    writer.submit(changes_of(("queue", 1, bytes(100_000))), heard.append)
+    assert not writer.close(0.05)
+    [error] = heard
+    assert isinstance(error, StoreError)
+    assert "stopped before it was kept: cannot write to" in str(error)
+    assert "the disk is full" in str(error)
+
+
+def test_room_that_comes_while_closing_is_used(store: Store) -> None:
+    set_pages_max(store, 1)
+    heard: list[BaseException | None] = []
+    writer = Writer(store, retry_delay_s=0.01)
+    writer.submit(changes_of(("queue", 1, bytes(100_000))), heard.append)
+    eventually(lambda: writer.health)
+    threading.Timer(0.1, set_pages_max, (store, 10_000)).start()
+    assert writer.close(20)
+    assert heard == [None]
+
+
+def test_the_log_does_not_grow_without_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "CHECKPOINT_BYTES", 500_000)
+    writer = Writer(store)
+    for turn in range(200):
+        heard = threading.Event()
+        numbers = range(100 * turn, 100 * turn + 100)
+        puts = [("queue", number % 3_000, os.urandom(1_000)) for number in numbers]
+        writer.submit(changes_of(*puts), lambda error, heard=heard: heard.set())  # type: ignore[misc]
+        assert heard.wait(20)
+    assert writer.close(20)
+    assert Path(f"{store.folder / FILE_NAME}-wal").stat().st_size < 10_000_000
+    assert sum(1 for _ in store.load("queue")) == 3_000
+
+
+# --- other processes, killed and starved --------------------------------------------------------
+
+KILLED = """
+    import sys, threading
+    from pathlib import Path
+    from rove.broker.journal import Changes
+    from rove.serve import store as store_module
+    from rove.serve.store import Store, Writer
+
+    store_module.CHECKPOINT_BYTES = 200_000  # so that it is also killed during checkpoints
+    store = Store.open(Path(sys.argv[1]))
+    last = int(dict(store.load("meta")).get("last", b"0"))
+    print(last, flush=True)
+    writer = Writer(store)
+    room = threading.Semaphore(20)
+
+    def done(number):
+        def tell(error):
+            assert error is None
+            sys.stdout.write(f"{number}\\n")
+            sys.stdout.flush()
+            room.release()
+        return tell
+
+    while True:
+        room.acquire()
+        last += 1
+        changes = Changes()
+        changes.put("publications", last, b"%d " % last * 100)
+        changes.put("queue", last, b"%d" % last)
+        changes.drop_new("queue", last - 3)
+        changes.drop_new("publications", last - 40)
+        changes.put("meta", "last", b"%d" % last)
+        writer.submit(changes, done(last))
+"""
+
+
+def test_killed_at_any_moment_it_has_kept_what_it_said(tmp_path: Path) -> None:
+    moments = random.Random(1)
+    last = 0
+    for _ in range(20):
+        with python(KILLED, tmp_path) as child:
+            assert child.stdout is not None
+            assert int(child.stdout.readline()) >= last
+            time.sleep(moments.uniform(0, 0.08))
+            child.send_signal(signal.SIGKILL)
+            lines = child.stdout.read().split("\n")
+        reported = int(lines[-2]) if len(lines) > 1 else last
+        with Store.open(tmp_path) as store:
+            rows = rows_of(store)
+        last = int(dict(rows["meta"])["last"]) if rows else 0
+        assert last >= reported
+        kept = [(n, b"%d " % n * 100) for n in range(max(1, last - 39), last + 1)]
+        assert rows.get("publications", []) == kept
+        assert rows.get("queue", []) == [(n, b"%d" % n) for n in range(max(1, last - 2), last + 1)]
+    assert last > 100
+
+
+STARVED = """
+    import resource, sys, time
+    from pathlib import Path
+    from rove.broker.journal import Changes
+    from rove.serve.store import Store, Writer
+
+    store = Store.open(Path(sys.argv[1]))
+    heard = []
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+    writer = Writer(store, retry_delay_s=0.02)
+    number = 0
+    while writer.health is None or number % 50:
+        changes = Changes()
+        changes.put("queue", number, bytes(5_000))
+        writer.submit(changes, lambda error, number=number: heard.append(number))
+        number += 1
+        time.sleep(0.001)
+    assert "cannot write to" in writer.health, writer.health
+    assert heard == list(range(len(heard))) and len(heard) < number
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert writer.close(20)
+    assert heard == list(range(number))
+    print(number)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes there")
+def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:
+    with python(STARVED, tmp_path) as child:
+        assert child.stdout is not None
+        number = int(child.stdout.read() or 0)
+    assert number >= 50
+    with Store.open(tmp_path) as store:
+        assert list(store.load("queue")) == [(n, bytes(5_000)) for n in range(number)]
