@@ -1,0 +1,213 @@
+"""A connection to a broker: TCP, TLS or WebSocket, all with the same few methods.
+
+asyncio's protocols are used and not its streams: a stream costs a task switch per read, a
+protocol is called with the bytes. WebSockets come from the package `websockets`, which is
+imported when a URL asks for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rove.client.addresses import Address
+from rove.client.errors import AddressError, ConnectionFailed, MissingPackage
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+Tls = ssl.SSLContext | bool | None
+_UNSENT_BYTES_MAX: Final = 256 * 1024
+
+
+class Owner(Protocol):
+    """Whom a link tells what happens to it."""
+
+    def link_received(self, data: bytes) -> None: ...
+
+    def link_lost(self, error: Exception | None) -> None:
+        """Called once, unless the link was closed from this side first."""
+
+    def link_congested(self, is_congested: bool) -> None:
+        """Whether what was written waits, and writing more would only fill memory."""
+
+
+class Link(Protocol):
+    """An open connection."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def close(self) -> None:
+        """Send what was written, then close."""
+
+
+async def open_link(address: Address, tls: Tls, timeout_s: float, owner: Owner) -> Link:
+    """Connect; ConnectionFailed says why that was not possible."""
+    context = tls_context(address, tls)
+    try:
+        async with asyncio.timeout(timeout_s):
+            if address.is_websocket:
+                return await _open_websocket(address, context, owner)
+            return await _open_tcp(address, context, owner)
+    except TimeoutError:
+        raise ConnectionFailed(f"{address} did not answer within {timeout_s:g} s") from None
+    except ssl.SSLError as error:
+        advice = "check the broker's certificate, or give its authority with tls=…"
+        raise ConnectionFailed(f"{address}: TLS failed: {_short(error)}; {advice}") from error
+    except OSError as error:
+        raise ConnectionFailed(f"{address} cannot be reached: {_short(error)}") from error
+
+
+def tls_context(address: Address, tls: Tls) -> ssl.SSLContext | None:
+    """What TLS is spoken with; None for plain connections."""
+    if not address.is_tls:
+        if tls:
+            secure = "wss" if address.is_websocket else "mqtts"
+            raise AddressError(f"tls was given, and {address} is not secure; write {secure}://…")
+        return None
+    if tls is False:
+        raise AddressError(f"tls=False, and {address} is secure; leave out one of the two")
+    return tls if isinstance(tls, ssl.SSLContext) else ssl.create_default_context()
+
+
+def _short(error: Exception) -> str:
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return text or type(error).__name__
+
+
+# -- TCP ---------------------------------------------------------------------------------------
+
+
+class _Tcp(asyncio.Protocol):
+    def __init__(self, owner: Owner) -> None:
+        self._owner: Owner | None = owner
+        self._transport: asyncio.Transport | None = None
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        if self._owner is not None:
+            self._owner.link_received(data)
+
+    def pause_writing(self) -> None:
+        if self._owner is not None:
+            self._owner.link_congested(True)
+
+    def resume_writing(self) -> None:
+        if self._owner is not None:
+            self._owner.link_congested(False)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
+        if self._owner is not None:
+            self._owner.link_lost(error)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def close(self, timeout_s: float = 2.0) -> None:
+        self._owner = None
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.wait([self._closed], timeout=timeout_s)
+            self._transport.abort()  # a peer that takes nothing would keep us for ever
+
+
+async def _open_tcp(address: Address, context: ssl.SSLContext | None, owner: Owner) -> Link:
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(
+        lambda: _Tcp(owner),
+        address.host,
+        address.port,
+        ssl=context,
+        server_hostname=address.host if context is not None else None,
+    )
+    return link
+
+
+# -- WebSocket ---------------------------------------------------------------------------------
+
+
+class _WebSocket:
+    """Frames are read and written by two tasks, as the package wants it."""
+
+    def __init__(self, connection: ClientConnection, owner: Owner) -> None:
+        self._connection = connection
+        self._owner: Owner | None = owner
+        self._unsent: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._unsent_bytes = 0
+        self._tasks = [
+            asyncio.create_task(self._read(), name="rove websocket reader"),
+            asyncio.create_task(self._write(), name="rove websocket writer"),
+        ]
+
+    def write(self, data: bytes) -> None:
+        before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes + len(data)
+        self._unsent.put_nowait(data)
+        if before <= _UNSENT_BYTES_MAX < self._unsent_bytes and self._owner is not None:
+            self._owner.link_congested(True)
+
+    async def close(self) -> None:
+        self._owner = None
+        self._unsent.put_nowait(None)
+        await asyncio.wait(self._tasks[1:], timeout=2)
+        await self._connection.close()
+        await asyncio.wait(self._tasks, timeout=2)
+
+    async def _read(self) -> None:
+        error: Exception | None = None
+        try:
+            async for data in self._connection:
+                if self._owner is not None:
+                    self._owner.link_received(data if isinstance(data, bytes) else data.encode())
+        except Exception as caught:  # of the package's own kinds, or of the sockets'
+            error = caught
+        self._unsent.put_nowait(None)
+        if self._owner is not None:
+            self._owner.link_lost(error)
+
+    async def _write(self) -> None:
+        while (data := await self._unsent.get()) is not None:
+            try:
+                await self._connection.send(data)
+            except Exception:  # the reader meets the same end, and tells it
+                return
+            before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes - len(data)
+            if before > _UNSENT_BYTES_MAX >= self._unsent_bytes and self._owner is not None:
+                self._owner.link_congested(False)
+
+
+async def _open_websocket(address: Address, context: ssl.SSLContext | None, owner: Owner) -> Link:
+    connect, invalid = _websockets()
+    try:
+        connection = await connect(
+            str(address),
+            subprotocols=["mqtt"],
+            ssl=context,
+            compression=None,
+            max_size=None,
+            ping_interval=None,
+            open_timeout=None,
+        )
+    except invalid as error:
+        raise ConnectionFailed(f"{address} does not speak MQTT over WebSocket: {error}") from error
+    return _WebSocket(connection, owner)
+
+
+def _websockets() -> tuple[Callable[..., asyncio.Future[ClientConnection]], type[Exception]]:
+    try:
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import WebSocketException
+    except ImportError:
+        raise MissingPackage(
+            "ws:// and wss:// need the package websockets: pip install websockets"
+        ) from None
+    return connect, WebSocketException  # type: ignore[return-value]

@@ -1,0 +1,138 @@
+"""What a subscriber gets: a notification, its payload read as what the subscriber asked for.
+
+A payload is read when `value` is first looked at, not when it arrives: who only counts or
+forwards pays nothing for it, and a payload that is not what was expected is an error of that
+one notification, raised where it is used, instead of the end of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
+
+from rove.client.errors import PayloadError
+from rove.mqtt.packets import Properties, Publish
+
+if TYPE_CHECKING:
+    from rove.client.protocol import Delivery
+
+T = TypeVar("T")
+ID: Final = "id"
+"""The user property that names a publication."""
+_SHOWN_BYTES: Final = 40
+_UNREAD: Final[Any] = object()
+
+
+class Notification(Generic[T]):
+    """One publication, as one subscription was notified of it."""
+
+    __slots__ = ("_delivery", "_publish", "_read", "_value", "id")
+
+    def __init__(
+        self,
+        publish: Publish,
+        id: str | None,
+        read: Callable[[Notification[Any]], T],
+        delivery: Delivery | None = None,
+    ) -> None:
+        self.id = id
+        """The publication's name; None from brokers and clients that give none."""
+        self._publish = publish
+        self._read = read
+        self._value: T = _UNREAD
+        self._delivery = delivery
+
+    @property
+    def value(self) -> T:
+        """The payload as `into` says; PayloadError if it is not that."""
+        if self._value is _UNREAD:
+            self._value = self._read(self)
+        return self._value
+
+    @property
+    def topic(self) -> str:
+        return self._publish.topic
+
+    @property
+    def payload(self) -> bytes:
+        """As it came."""
+        return self._publish.payload
+
+    @property
+    def user(self) -> dict[str, str]:
+        """User properties without the `id`; of a name that comes twice, the last."""
+        return {name: value for name, value in self._publish.properties.user if name != ID}
+
+    @property
+    def retained(self) -> bool:
+        """It was published before the subscription was made, and retained."""
+        return self._publish.retain
+
+    @property
+    def qos(self) -> int:
+        return self._publish.qos
+
+    @property
+    def properties(self) -> Properties:
+        """Everything else that MQTT 5 carries: response topic, expiry, subscription identifiers."""
+        return self._publish.properties
+
+    def __repr__(self) -> str:
+        payload = self.payload
+        shown = repr(payload[:_SHOWN_BYTES]) + ("…" if len(payload) > _SHOWN_BYTES else "")
+        return f"Notification({self.topic!r}, {shown}, id={self.id!r})"
+
+
+def id_of(publish: Publish) -> str | None:
+    """The name that the publisher, or the broker, gave it."""
+    for name, value in publish.properties.user:
+        if name == ID:
+            return value
+    return None
+
+
+def reader_into(into: Any) -> Callable[[Notification[Any]], Any]:
+    """What reads payloads into that type: `bytes` as they are, anything else as JSON.
+
+    A type that cannot be read into (TypeError) is refused here, when the subscription is made.
+    """
+    if into is bytes:
+        return lambda notification: notification.payload
+    decode = msgspec.json.Decoder(into).decode
+    name = getattr(into, "__name__", str(into))
+
+    def read(notification: Notification[Any]) -> Any:
+        try:
+            return decode(notification.payload)
+        except msgspec.DecodeError as error:
+            advice = "read `.payload`, or subscribe with into=bytes"
+            raise PayloadError(
+                f"a publication on {notification.topic!r} is no {name}: {error}; {advice}"
+            ) from None
+
+    return read
+
+
+class Seen:
+    """Ids of what came lately, oldest forgotten first; 200 ns for one that is new."""
+
+    __slots__ = ("_count_max", "_ids")
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._ids: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def is_new(self, id: str) -> bool:
+        """False if it came before; from now on it did."""
+        ids = self._ids
+        if id in ids:
+            return False
+        ids[id] = None
+        if len(ids) > self._count_max:
+            del ids[next(iter(ids))]
+        return True

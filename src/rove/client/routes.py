@@ -1,0 +1,129 @@
+"""Which notification is for which subscription of the program.
+
+Every subscription has a subscription identifier, and a notification carries those that it met. An
+identifier is computed from what the subscription says and not counted up: a program that comes
+back under its client id makes its subscriptions under the same identifiers, in whatever order, and
+what the broker queued for them meanwhile finds its way. (It costs three bytes per notification.)
+Two subscriptions that say the same share one at the broker.
+
+What comes for a subscription that the program has not made waits for it, unacknowledged, but only
+for a while after a session was found again: then it is given up, because it would hold back all
+that comes after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from rove.client.protocol import Delivery, Wanted
+from rove.client.subscription import Subscription
+from rove.mqtt.packets import Publish
+from rove.mqtt.topics import fits, split_shared
+
+IDENTIFIER_MAX: Final = 268_435_455
+CLAIM_S: Final = 30.0
+"""How long notifications wait for a subscription that the program has not made."""
+
+Identity = tuple[str, tuple[tuple[str, str], ...]]
+"""The topic filter and the user properties."""
+
+
+class Route:
+    """The subscriptions of the program that are one at the broker."""
+
+    def __init__(self, identity: Identity, wanted: Wanted) -> None:
+        self.identity = identity
+        self.wanted = wanted
+        self.subscriptions: list[Subscription[Any]] = []
+        self.asking: list[asyncio.Future[None]] = []
+        """Those who wait for the broker's answer."""
+
+    def fits(self, topic: str) -> bool:
+        topic_filter = self.identity[0]
+        shared = split_shared(topic_filter)
+        return fits(topic_filter if shared is None else shared[1], topic)
+
+
+class Routes:
+    """All subscriptions of a client."""
+
+    def __init__(self, acknowledge: Callable[[Delivery], None]) -> None:
+        self.unclaimed_dropped = 0
+        self._acknowledge = acknowledge
+        self._by_identifier: dict[int, Route] = {}
+        self._unclaimed: list[tuple[Publish, Delivery]] = []
+        self._claimed_until = -math.inf
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(list(self._by_identifier.values()))
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    def find(self, identity: Identity) -> Route | None:
+        """The route of subscriptions that say just that."""
+        return self._by_identifier.get(self.identifier(identity))
+
+    def identifier(self, identity: Identity) -> int:
+        """What such a subscription is called: its own if there is one, else a free one."""
+        topic_filter, user = identity
+        said = "\0".join([topic_filter, *(f"{name}\0{value}" for name, value in user)])
+        number = zlib.crc32(said.encode()) % IDENTIFIER_MAX + 1
+        while (found := self._by_identifier.get(number)) is not None and found.identity != identity:
+            number = number % IDENTIFIER_MAX + 1
+        return number
+
+    def add(self, route: Route) -> None:
+        self._by_identifier[route.wanted.identifier] = route
+
+    def remove(self, route: Route) -> None:
+        if self._by_identifier.get(route.wanted.identifier) is route:
+            del self._by_identifier[route.wanted.identifier]
+
+    # -- notifications ---------------------------------------------------------------------------
+
+    def arrive(self, publish: Publish, delivery: Delivery | None, now: float) -> None:
+        """Give it to whom it is for."""
+        identifiers = publish.properties.subscription_ids
+        by_identifier = self._by_identifier
+        if len(identifiers) == 1:  # as good as always
+            found = by_identifier.get(identifiers[0])
+            routes = [] if found is None else [found]
+        elif identifiers:
+            routes = [by_identifier[each] for each in identifiers if each in by_identifier]
+        else:
+            routes = [each for each in by_identifier.values() if each.fits(publish.topic)]
+        held = 0
+        for route in routes:
+            for subscription in route.subscriptions:
+                held += subscription.arrive(publish, delivery)
+        if delivery is None:
+            return
+        if held:
+            delivery.untaken = held
+        elif not routes and now < self._claimed_until:
+            self._unclaimed.append((publish, delivery))
+        else:
+            self.unclaimed_dropped += not routes
+            self._acknowledge(delivery)
+
+    # -- what nobody has asked for yet -------------------------------------------------------------
+
+    def expect_claims(self, now: float) -> float:
+        """The broker has found an old session; until when subscriptions may be made for it."""
+        self._claimed_until = now + CLAIM_S
+        return self._claimed_until
+
+    def claim(self, now: float) -> None:
+        """There is a new subscription: perhaps something waits for it."""
+        waiting, self._unclaimed = self._unclaimed, []
+        for publish, delivery in waiting:
+            self.arrive(publish, delivery, now)
+
+    def give_up_unclaimed(self) -> None:
+        """Nobody has asked for it in time."""
+        self._claimed_until = -math.inf
+        self.claim(math.inf)
