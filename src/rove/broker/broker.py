@@ -102,6 +102,7 @@ class Broker:
         self.backlog_bytes = 0
         """What the shell has been given to commit and has not; the shell keeps it true."""
         self._stuck: dict[Link, None] = {}
+        self._given_up: dict[Link, None] = {}
         self._throttled: dict[Link, None] = {}
         self._handlers: Mapping[type, Callable[[Link, Any], None]] = {
             Publish: self._publish,
@@ -193,6 +194,7 @@ class Broker:
         del state.links[link]
         self._stuck.pop(link, None)
         self._throttled.pop(link, None)
+        self._given_up.pop(link, None)
         link.closing = True
         self._publishing.flush()
         self._connecting.left(link, says_will=True)
@@ -373,6 +375,10 @@ class Broker:
         link.stuck_since = math.inf
         self._stuck.pop(link, None)
 
+    def is_given_up(self, link: Link) -> bool:
+        """Whether it is to be closed without waiting for what it was sent."""
+        return link in self._given_up
+
     def _look_at_stuck(self) -> None:
         state = self.state
         for link in list(self._stuck):
@@ -381,7 +387,7 @@ class Broker:
                 state.counters.slow_disconnected += 1
                 # It would not take a goodbye either.
                 link.closing = True
-                link.buffered_bytes = 0
+                self._given_up[link] = None
                 state.note("warning", "slow consumer closed", link=link.name)
                 self._connecting.left(link, says_will=True)
                 state.gate.ready.append(link)

@@ -8,7 +8,7 @@ decides about the connection itself it leaves here as a flag: `closing`.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rove.broker.access import Identity
 from rove.mqtt.packets import V5, V311, Connect, Malformed, Packet
@@ -41,6 +41,7 @@ class Link:
         "open_publishes",
         "out",
         "packet_bytes_max",
+        "peer",
         "pending",
         "reader",
         "session",
@@ -62,6 +63,8 @@ class Link:
         """Set by the shell where it is known before CONNECT (the HTTP interface)."""
         self.is_paused = False
         """Read nothing from it for the moment."""
+        self.peer: Any = None
+        """Whatever the shell sends through; the broker never looks at it."""
         # ------------------------------------------------------------------------------------
         self.reader = Reader(packet_bytes_max=packet_bytes_max)
         self.session: Session | None = None

@@ -1,0 +1,265 @@
+"""The loop around the broker: sockets and disk on one side, decisions on the other.
+
+Everything that happens within one turn of the event loop is handed to the broker, then the turn
+is ended once: publications are matched as a batch, each connection is written to once, the disk
+gets one group of changes. An idle broker ends its turn at once, so nothing waits for company.
+
+A connection is anything with the methods of `Peer`: a TCP or TLS stream, a WebSocket, or the HTTP
+interface inside this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from rove.broker.access import Identity
+from rove.broker.broker import Broker, Output
+from rove.broker.journal import Changes
+from rove.broker.links import Link
+from rove.match.matcher import Work
+from rove.mqtt.packets import Connect
+
+log = logging.getLogger("rove")
+
+TICK_S_MIN = 0.005
+TICK_S_MAX = 60.0
+
+
+class Peer(Protocol):
+    """The other end of a link."""
+
+    def send(self, data: bytes) -> None:
+        """Give this to the system."""
+
+    def buffered_bytes(self) -> int:
+        """How much of it the system has not taken yet."""
+        ...
+
+    def close(self) -> None:
+        """Close when everything has gone out."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+    def pause(self) -> None:
+        """Read no more for the moment."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+
+class Disk(Protocol):
+    """What commits changes (see `rove.serve.store.Writer`)."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """How much waits to be committed."""
+        ...
+
+    def submit(self, changes: Changes, done: Callable[[BaseException | None], None]) -> None:
+        """Commit, then call `done` from any thread."""
+
+
+Authenticate = Callable[[Link, Connect], Awaitable[Identity | None]]
+
+
+class Shell:
+    """Runs a broker on an event loop."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        disk: Disk,
+        authenticate: Authenticate,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.broker = broker
+        self._disk = disk
+        self._authenticate = authenticate
+        self._loop = loop
+        self._now = now
+        self._turn_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._paused: set[Link] = set()
+        self._was_paused = False
+        self._merging = False
+        self._changed_at_merge = -1
+        self.is_stopping = False
+
+    # -- what happens --------------------------------------------------------------------------
+
+    def opened(self, name: str, peer: Peer, identity: Identity | None = None) -> Link:
+        """Somebody has connected."""
+        link = self.broker.opened(name, self._now())
+        link.peer = peer
+        link.identity = identity
+        self.wake()
+        return link
+
+    def received(self, link: Link, data: bytes) -> None:
+        """Bytes have come."""
+        self.broker.received(link, data, self._now())
+        if not self._turn_is_due:
+            self.wake()
+
+    def closed(self, link: Link) -> None:
+        """The connection is gone."""
+        self._paused.discard(link)
+        self.broker.closed(link, self._now())
+        self.wake()
+
+    def stuck(self, link: Link) -> None:
+        """The connection takes nothing for the moment."""
+        link.buffered_bytes = link.peer.buffered_bytes()
+        self.broker.stuck(link, self._now())
+        self.wake()
+
+    def unstuck(self, link: Link) -> None:
+        """It takes again."""
+        link.buffered_bytes = link.peer.buffered_bytes()
+        self.broker.unstuck(link, self._now())
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the turn ended after what is going on right now."""
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        broker = self.broker
+        broker.backlog_bytes = self._disk.backlog_bytes
+        output = broker.end_turn(self._now())
+        self._carry_out(output)
+        self._set_timer()
+        self._start_merge()
+
+    def _carry_out(self, output: Output) -> None:
+        if output.changes is not None:
+            self._commit(output.changes, output.commit)
+        for link in output.ready:
+            self._send(link)
+        for link, packet in output.authentications:
+            self._start(self._identify(link, packet))
+        for note in output.notes:
+            level = logging.getLevelName(note.level.upper())
+            log.log(level, note.event, extra={"facts": note.facts})
+        if self.broker.is_paused or self._was_paused or self._paused:
+            self._pause_or_resume()
+
+    def _send(self, link: Link) -> None:
+        peer = link.peer
+        if link.out:
+            data = b"".join(link.out) if len(link.out) > 1 else link.out[0]
+            link.out.clear()
+            self.broker.counters.bytes_sent += len(data)
+            peer.send(data)
+            link.buffered_bytes = peer.buffered_bytes()
+        if link.closing:
+            if self.broker.is_given_up(link):
+                peer.abort()
+            else:
+                peer.close()
+        elif link.is_paused:
+            self._paused.add(link)
+
+    def _commit(self, changes: Changes, number: int) -> None:
+        def done(error: BaseException | None) -> None:
+            # From the disk's thread. An error means that it gave up, as it does when it closes.
+            if error is None:
+                try:
+                    self._loop.call_soon_threadsafe(self._committed, number)
+                except RuntimeError:
+                    log.debug("committed after the loop had ended")
+
+        self._disk.submit(changes, done)
+
+    def _committed(self, number: int) -> None:
+        self.broker.commit_done(number, self._now())
+        self.wake()
+
+    async def _identify(self, link: Link, packet: Connect) -> None:
+        identity = await self._authenticate(link, packet)
+        self.broker.identified(link, identity, self._now())
+        self.wake()
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- pressure ------------------------------------------------------------------------------
+
+    def _pause_or_resume(self) -> None:
+        """Let publishers wait, or go on: all of them, or those that were too quick."""
+        everybody = self.broker.is_paused
+        self._was_paused = everybody
+        for link in self.broker.state.links:
+            wanted = link.is_paused or (everybody and link.is_publisher)
+            if wanted and link not in self._paused:
+                self._paused.add(link)
+                link.peer.pause()
+            elif not wanted and link in self._paused:
+                self._paused.discard(link)
+                link.peer.resume()
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        due = self.broker.next_tick_at()
+        wait_s = min(max(due - self._now(), TICK_S_MIN), TICK_S_MAX)
+        when = self._loop.time() + wait_s
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.broker.tick(self._now())
+        self.wake()
+
+    # -- the index -----------------------------------------------------------------------------
+
+    def _start_merge(self) -> None:
+        """Let a merge of the index run beside, one at a time, if subscriptions have changed."""
+        changed = self.broker.counters.subscriptions_made
+        if self._merging or changed == self._changed_at_merge or self.is_stopping:
+            return
+        work = self.broker.merge_due()
+        if work is None:
+            self._changed_at_merge = changed
+            return
+        self._merging = True
+        self._start(self._merge(work))
+
+    async def _merge(self, work: Work) -> None:
+        try:
+            finished = await asyncio.to_thread(work.run)
+            self.broker.install(finished)
+        finally:
+            self._merging = False
+        self.wake()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Say goodbye to everybody, and see that it goes out."""
+        self.is_stopping = True
+        self.broker.shut_down(self._now())
+        self._turn()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10)
