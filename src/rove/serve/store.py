@@ -9,11 +9,11 @@ is used again rather than given back, which makes small commits 1.6 times as fas
 A statement takes a whole group of rows. One statement per row (`executemany`) would do as well
 while the process is idle, but the interpreter's lock is handed over at every statement, and a
 busy event loop gives it back only 5 ms later: beside one, groups of a hundred rows came to 580
-rows/s so, and to more than ten times that with one statement per group. Reading rows while the broker runs
-(`rows_above`) fetches many in one step for the same reason.
+rows/s so, and to more than ten times that with one statement per group. Reading rows while the
+broker runs (`rows_above`) fetches many in one step for the same reason.
 
 Texts are keys of tables WITHOUT ROWID: as fast to insert into, twice as fast to delete from.
-LMDB and RocksDB were considered: no gain at these group sizes, and another dependency.
+Other embedded stores were considered: in groups the flush is what costs, and it is the same.
 
 On two cores with a virtual disk, rows of 1 KB, all flushed (`rove.lab.store_bench.run`):
 
