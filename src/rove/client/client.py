@@ -271,8 +271,10 @@ class Client:
             if self._error is not None:
                 receipt.set_exception(self._error)
             elif reason >= Reason.UNSPECIFIED_ERROR:
-                what = f"the publication on {packet.topic!r} was refused"
-                receipt.set_exception(PublishRefused(f"{what}: {in_words(reason, text)}", reason))
+                what = _WHAT.get(packet.topic, f"the publication on {packet.topic!r}")
+                receipt.set_exception(
+                    PublishRefused(f"{what} was refused: {in_words(reason, text)}", reason)
+                )
             else:
                 receipt.set_result(Published(id, reason != Reason.NO_MATCHING_SUBSCRIBERS))
 
@@ -507,6 +509,7 @@ class Client:
         return f"Client({str(self._options.address)!r}, client_id={self.client_id!r}, {state})"
 
 
+_WHAT: Final = {UNPUBLISH_TOPIC: "unpublishing", ME_TOPIC: "a change of `me`"}
 _RETAINED: Final = {"always": 0, "new": 1, "never": 2}
 
 

@@ -98,9 +98,9 @@ class PayloadError(ClientError):
 
 
 def in_words(reason: int, text: str | None) -> str:
-    """A reason as people read it: the broker's own text, or else the code's name."""
+    """A reason as people read it: the code's name, then the broker's own words if there are any."""
     try:
         name = Reason(reason).name.lower().replace("_", " ")
     except ValueError:
         name = "a reason unknown to this version"
-    return f"{text} ({name}, 0x{reason:02X})" if text else f"{name} (0x{reason:02X})"
+    return f"{name} (0x{reason:02X})" + (f": {text}" if text else "")
