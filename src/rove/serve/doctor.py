@@ -1,0 +1,293 @@
+"""What would keep a broker from starting or from running well here, and what to do about it.
+
+Everything is tried rather than guessed: a file is written and flushed, ports are bound, the
+certificates are loaded as the broker loads them. Nothing is left behind, with one exception that
+is wanted: kernels that no cache has are compiled, so that the broker need not.
+
+Takes about two seconds, of which the kernels are one; ten more when they have to be compiled.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from rove.broker.limits import GIB, MIB
+from rove.errors import RoveError
+from rove.serve import tls
+from rove.serve.config import Config, Listener, check, find_problems, listeners, load_access
+
+State = Literal["ok", "warning", "problem"]
+
+PYTHON_MIN: Final = (3, 11)
+NEEDED: Final = ("msgspec", "numpy", "numba", "starlette", "uvicorn", "websockets", "pyarrow")
+QUICKER: Final = ("uvloop",)
+"""The broker does without, at some cost."""
+FREE_BYTES_WARNING: Final = GIB
+FREE_BYTES_PROBLEM: Final = 100 * MIB
+FLUSHES: Final = 5
+FLUSH_MS_WARNING: Final = 20.0
+OTHER_FILES: Final = 200
+"""Files that are open besides connections: the database, the lake, listeners, logs."""
+SANE_YEARS: Final = range(2026, 2100)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was found about one thing."""
+
+    subject: str
+    state: State
+    text: str
+    advice: str = ""
+    """What to do; empty when all is well."""
+
+
+def examine_machine(now_s: float) -> Iterator[Finding]:
+    """What needs no configuration."""
+    yield _python()
+    yield from _dependencies()
+    yield _kernels()
+    yield _clock(now_s)
+
+
+def examine_configuration(config: Config, now_s: float) -> Iterator[Finding]:
+    """What the configuration asks of this machine."""
+    yield from _settings(config)
+    yield from _access(config)
+    if config.tls.certificate:
+        yield from _tls(config, now_s)
+    if config.data.durability != "none":
+        yield from _data(Path(config.data.folder), now_s)
+    for listener in listeners(config):
+        if listener.port:
+            yield _port(listener)
+    yield _open_files(config.limits.connections_max)
+    yield _memory(config.limits.memory_bytes_high)
+
+
+# --- the machine --------------------------------------------------------------------------------
+
+
+def _python() -> Finding:
+    text = f"{platform.python_implementation()} {platform.python_version()}"
+    if sys.version_info[:2] < PYTHON_MIN:
+        wanted = ".".join(map(str, PYTHON_MIN))
+        return Finding("python", "problem", text, f"use Python {wanted} or newer")
+    return Finding("python", "ok", text)
+
+
+def _dependencies() -> Iterator[Finding]:
+    versions = {name: _version(name) for name in NEEDED + QUICKER}
+    found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    yield Finding("packages", "ok", found)
+    for name, version in versions.items():
+        if version is None:
+            state: State = "problem" if name in NEEDED else "warning"
+            text = "is not installed" + ("" if name in NEEDED else ": connections cost more CPU")
+            yield Finding(name, state, text, "pip install 'rove[broker]'")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _kernels() -> Finding:
+    begin_s = time.perf_counter()
+    try:
+        from rove.match import warm_up  # half a second, and what fails here is a finding
+
+        warm_up()
+    except Exception as error:  # whatever Numba may raise on this machine
+        return Finding(
+            "kernels",
+            "warning",
+            f"cannot be compiled ({type(error).__name__}: {error}); matching runs without, slowly",
+            "set NUMBA_CACHE_DIR to a folder that can be written, or install numba again",
+        )
+    took_s = time.perf_counter() - begin_s
+    return Finding("kernels", "ok", f"compiled, ready after {took_s:.1f} s")
+
+
+def _clock(now_s: float) -> Finding:
+    moment = datetime.fromtimestamp(now_s, UTC)
+    text = moment.isoformat(" ", "seconds")
+    if moment.year not in SANE_YEARS:
+        return Finding(
+            "clock", "problem", f"{text} cannot be right", "set the clock; validity depends on it"
+        )
+    return Finding("clock", "ok", text)
+
+
+# --- the configuration --------------------------------------------------------------------------
+
+
+def _settings(config: Config) -> Iterator[Finding]:
+    problems = list(find_problems(config))
+    for problem in problems:
+        yield Finding("configuration", "problem", problem, "`rove config` explains every key")
+    warnings = check(config) if not problems else []
+    for warning in warnings:
+        yield Finding("configuration", "warning", warning, "change it unless it is meant")
+    if not problems and not warnings:
+        yield Finding("configuration", "ok", "a broker would accept it")
+
+
+def _access(config: Config) -> Iterator[Finding]:
+    try:
+        door, rules, warnings = load_access(config)
+    except RoveError as error:
+        yield Finding("access", "problem", str(error), "mend the file or the key in [access]")
+        return
+    for warning in warnings:
+        yield _warning("access", warning, otherwise="see [access]")
+    users = len(door.passwords.users) if door.passwords else "no"
+    count = len(rules.rules) if config.access.acl_file else "no"
+    yield Finding("access", "ok", f"{users} users with passwords, {count} rules")
+
+
+def _warning(subject: str, line: str, otherwise: str) -> Finding:
+    """A warning that may hold its own advice, after a semicolon."""
+    text, _, advice = line.partition("; ")
+    return Finding(subject, "warning", text, advice or otherwise)
+
+
+def _tls(config: Config, now_s: float) -> Iterator[Finding]:
+    try:
+        tls.server_context(config.tls)
+        for warning in tls.warnings(config.tls, now_s):
+            yield _warning("tls", warning, otherwise="renew it: clients refuse what is not valid")
+    except RoveError as error:
+        yield Finding("tls", "problem", str(error), "mend the file or the key in [tls]")
+        return
+    yield Finding("tls", "ok", f"{config.tls.certificate} and its key belong together")
+
+
+# --- disk, ports, limits ------------------------------------------------------------------------
+
+
+def _data(folder: Path, now_s: float) -> Iterator[Finding]:
+    place = _nearest_existing(folder)
+    try:
+        flush_ms = _flush_ms(place)
+    except OSError as error:
+        yield Finding(
+            "data",
+            "problem",
+            f"cannot write in {place}: {error.strerror}",
+            "give the broker's user the right to, or name another folder in [data]",
+        )
+        return
+    yield _room(place)
+    if flush_ms > FLUSH_MS_WARNING:
+        yield Finding(
+            "flush",
+            "warning",
+            f"{place}: a flush takes {flush_ms:.1f} ms; every acknowledgement waits for one",
+            "use a faster disk for [data] folder",
+        )
+    else:
+        yield Finding("flush", "ok", f"{place}: {flush_ms:.1f} ms")
+    if place.stat().st_mtime > now_s + 60:
+        yield Finding(
+            "clock", "warning", f"{place} was changed in the future", "was the clock set back?"
+        )
+
+
+def _nearest_existing(folder: Path) -> Path:
+    """The folder, or where it would be made."""
+    folder = folder.absolute()
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def _flush_ms(place: Path) -> float:
+    """The median time of writing 4 KB until they are on the disk."""
+    times_s = []
+    with tempfile.TemporaryFile(dir=place) as file:
+        for _ in range(FLUSHES):
+            begin_s = time.perf_counter()
+            file.write(b"\0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+            times_s.append(time.perf_counter() - begin_s)
+    return 1_000 * statistics.median(times_s)
+
+
+def _room(place: Path) -> Finding:
+    free_bytes = shutil.disk_usage(place).free
+    text = f"{place}: {free_bytes / GIB:,.1f} GB free"
+    if free_bytes >= FREE_BYTES_WARNING:
+        return Finding("data", "ok", text)
+    state: State = "warning" if free_bytes >= FREE_BYTES_PROBLEM else "problem"
+    return Finding("data", state, text, "make room: nothing is acknowledged on a full disk")
+
+
+def _port(listener: Listener) -> Finding:
+    subject = f"port {listener.port}"
+    where = f"{listener.name} at {listener.host}"
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            if os.name == "posix":
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        advice = {
+            errno.EADDRINUSE: "stop what runs there (a broker already?) or choose another port",
+            errno.EACCES: "ports below 1024 need rights; choose a higher one",
+        }.get(error.errno or 0, "name an address of this machine in [listen]")
+        return Finding(subject, "problem", f"{where}: {error.strerror}", advice)
+    return Finding(subject, "ok", f"{where}: free")
+
+
+def _open_files(connections_max: int) -> Finding:
+    try:
+        import resource  # not on Windows, where the limit is none
+    except ImportError:
+        return Finding("open files", "ok", "no limit known here")
+    allowed, ceiling = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections_max + OTHER_FILES
+    if allowed in range(needed):
+        return Finding(
+            "open files",
+            "warning",
+            f"{allowed:,} allowed, {needed:,} needed for {connections_max:,} connections",
+            f"`ulimit -n {needed}` before `rove up` (at most {ceiling:,} now),"
+            f" or a lower [limits] connections_max",
+        )
+    return Finding("open files", "ok", f"enough for {connections_max:,} connections")
+
+
+def _memory(memory_bytes_high: int) -> Finding:
+    try:
+        total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return Finding("memory", "ok", "size not known here")
+    text = f"{total_bytes / GIB:.1f} GB"
+    if 2 * memory_bytes_high > total_bytes:
+        return Finding(
+            "memory",
+            "warning",
+            f"{text}; publishers are paused only when {memory_bytes_high / GIB:.1f} GB wait",
+            "lower memory_bytes_high and memory_bytes_low in [limits]",
+        )
+    return Finding("memory", "ok", text)

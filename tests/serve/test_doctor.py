@@ -1,0 +1,182 @@
+"""The doctor, with real patients: occupied ports, full disks, wrong files."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rove.serve import doctor
+from rove.serve.config import Config, load
+from rove.serve.doctor import Finding, examine_configuration, examine_machine
+from rove.serve.passwords import set_password
+from rove.serve.tls import validity
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def patient(tmp_path: Path, **settings: Any) -> Config:
+    """A configuration that is well but for the settings."""
+    overrides = {"listen.mqtt_port": 0, "listen.http_port": 0, "data.folder": str(tmp_path / "d")}
+    overrides |= {name.replace("__", "."): value for name, value in settings.items()}
+    return load(overrides=overrides)
+
+
+def about(subject: str, findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(each.state, each.text) for each in findings if each.subject == subject]
+
+
+def examine(config: Config) -> list[Finding]:
+    return list(examine_configuration(config, time.time()))
+
+
+def test_this_machine_is_well() -> None:
+    findings = {finding.subject: finding for finding in examine_machine(time.time())}
+    assert {"python", "packages", "kernels", "clock"} <= findings.keys()
+    assert [each for each in findings.values() if each.state == "problem"] == []
+    assert "msgspec" in findings["packages"].text
+    assert findings["kernels"].text.startswith("compiled")
+
+
+def test_a_healthy_configuration_leaves_nothing_behind(tmp_path: Path) -> None:
+    findings = examine(patient(tmp_path, limits__connections_max=1))
+    assert [each for each in findings if each.state == "problem"] == []
+    assert about("configuration", findings) == [("ok", "a broker would accept it")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whatever_is_not_well_comes_with_advice(tmp_path: Path) -> None:
+    config = patient(
+        tmp_path, listen__mqtt_host="0.0.0.0", access__acl_file="nowhere", tls__certificate="none"
+    )
+    findings = [each for each in examine(config) if each.state != "ok"]
+    assert len(findings) >= 4
+    assert all(each.advice for each in findings)
+
+
+def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "NEEDED", ("msgspec", "no-such-package"))
+    monkeypatch.setattr(doctor, "QUICKER", ("no-such-quicker-package",))
+    findings = list(doctor._dependencies())
+    assert about("no-such-package", findings) == [("problem", "is not installed")]
+    assert about("no-such-quicker-package", findings)[0][0] == "warning"
+
+
+@pytest.mark.parametrize(("now_s", "state"), [(0.0, "problem"), (1.8e9, "ok"), (5e9, "problem")])
+def test_the_clock(now_s: float, state: str) -> None:
+    assert doctor._clock(now_s).state == state
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = patient(tmp_path, listen__mqtt_port=port)
+        ((state, text),) = about(f"port {port}", examine(config))
+    assert state == "problem"
+    assert text.startswith("mqtt at 127.0.0.1: Address already in use")
+    ((state, text),) = about(f"port {port}", examine(config))
+    assert (state, text) == ("ok", "mqtt at 127.0.0.1: free")
+
+
+def test_an_address_that_is_not_ours(tmp_path: Path) -> None:
+    config = patient(tmp_path, listen__http_host="192.0.2.1", listen__http_port=18080)
+    ((state, _),) = about("port 18080", examine(config))
+    assert state == "problem"
+
+
+def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for free_bytes, expected in ((10 * 2**20, "problem"), (500 * 2**20, "warning")):
+        usage = Usage(2**40, 2**40 - free_bytes, free_bytes)
+        monkeypatch.setattr("shutil.disk_usage", lambda path, usage=usage: usage)
+        ((state, text),) = about("data", examine(patient(tmp_path)))
+        assert state == expected
+        assert str(tmp_path) in text
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    ((state, text),) = about("data", examine(patient(tmp_path, data__folder=str(file))))
+    assert state == "problem"
+    assert f"cannot write in {file}: Not a directory" in text
+
+
+def test_a_slow_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_flush_ms", lambda place: 33.3)
+    ((state, text),) = about("flush", examine(patient(tmp_path)))
+    assert state == "warning"
+    assert "a flush takes 33.3 ms" in text
+
+
+def test_without_durability_the_disk_does_not_matter(tmp_path: Path) -> None:
+    findings = examine(patient(tmp_path, data__durability="none", data__folder="/proc/nowhere"))
+    assert about("data", findings) == about("flush", findings) == []
+    assert about("configuration", findings)[0][0] == "warning"
+
+
+def test_a_folder_from_the_future(tmp_path: Path) -> None:
+    os.utime(tmp_path, (time.time() + 3_600,) * 2)
+    findings = list(examine_configuration(patient(tmp_path, data__folder=str(tmp_path)), 1.7e9))
+    assert about("clock", findings) == [("warning", f"{tmp_path} was changed in the future")]
+
+
+def test_access_files(tmp_path: Path) -> None:
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    set_password(users, "alice", b"secret")
+    acl.write_text("allow user alice publish,subscribe #\n")
+    good = patient(tmp_path, access__password_file=str(users), access__acl_file=str(acl))
+    assert about("access", examine(good)) == [("ok", "1 users with passwords, 2 rules")]
+    users.chmod(0o644)
+    (found, _) = (each for each in examine(good) if each.subject == "access")
+    assert found.text == f"{users} can be read by every user of this machine"
+    assert found.advice == f"`chmod o-rwx {users}`"
+    acl.write_text("allow alice")
+    ((state, text),) = about("access", examine(good))
+    assert state == "problem"
+    assert f"{acl}:1: " in text
+
+
+def test_certificates(tmp_path: Path) -> None:
+    certificate, key = CERTIFICATES / "server.pem", tmp_path / "server.key"
+    key.write_bytes((CERTIFICATES / "server.key").read_bytes())
+    key.chmod(0o600)
+    settings = {"tls__certificate": str(certificate), "tls__key": str(key)}
+    config = patient(tmp_path, listen__mqtts_port=0, **settings)
+    ((state, _),) = about("tls", examine(config))
+    assert state == "ok"
+    ends_at = validity(ssl.PEM_cert_to_DER_cert(certificate.read_text())).ends_at
+    states = [state for state, _ in about("tls", examine_configuration(config, ends_at + 1))]
+    assert states == ["warning", "ok"]
+    key.write_bytes((CERTIFICATES / "client.key").read_bytes())
+    ((state, text),) = about("tls", examine(config))
+    assert state == "problem"
+    assert "does not belong" in text
+
+
+def test_limits_of_the_system(tmp_path: Path) -> None:
+    ((state, text),) = about("open files", examine(patient(tmp_path, limits__connections_max=1)))
+    assert state == "ok"
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+    try:
+        config = patient(tmp_path, limits__connections_max=1_000)
+        ((state, text),) = about("open files", examine(config))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert state == "warning"
+    assert text == "500 allowed, 1,200 needed for 1,000 connections"
+    ((state, _),) = about("memory", examine(patient(tmp_path, limits__memory_bytes_high=2**50)))
+    assert state == "warning"
