@@ -11,8 +11,10 @@ The fixed header is judged before the body has come: a packet that is too large 
 is refused without being waited for, and nothing is kept but what was received.
 
 PUBLISH and the answers without a reason are what a busy broker reads all day. They are read
-straight out of the bytes: about 0.7 µs for a PUBLISH and 0.3 µs for a PUBACK; all others by way
-of `Fields`, at a few microseconds each.
+straight out of the bytes: 1.2 µs for a PUBLISH of 1 KB, 0.35 µs for a PUBACK (1,000 of them in
+one call: `python -m timeit -s "from rove.mqtt.reading import Reader; r = Reader(version=5); d =
+bytes.fromhex('40020001') * 1000" "r.feed(d)"`). All others go by way of `Fields`, at a few
+microseconds each; each user property of a PUBLISH adds about one.
 """
 
 from __future__ import annotations
@@ -139,6 +141,9 @@ class Reader:
 
         When its bytes have not all come, the body begins after the end of the data.
         """
+        if at + 1 < len(data) and 0 < data[at + 1] < 0x80:
+            # 128 bytes to 16 KB: most publications that are not small.
+            return data[at] & 0x7F | data[at + 1] << 7, at + 2
         size = 0
         for count, byte in enumerate(data[at : at + 4]):
             size |= (byte & 0x7F) << 7 * count
