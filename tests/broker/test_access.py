@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -163,6 +164,19 @@ def test_deny_wins_for_administrators_too() -> None:
 def test_names_and_topics_with_spaces() -> None:
     found = rules('allow user "alice smith" publish living room/+')
     assert found.allowed(Identity("alice smith"), "publish", "living room/light")
+
+
+def test_the_rules_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    text = page.partition("```acl\n")[2].partition("```")[0]
+    found = Rules.parse(text, "page")
+    assert found.allowed(BOB, "subscribe", "public/#")
+    assert found.may_receive(BOB, "public/news")
+    assert not found.may_receive(BOB, "public/secret/plans")
+    assert not found.allowed(NOBODY, "publish", "public/news")
+    assert found.allowed(BOB, "publish", "home/bob/light")
+    assert found.allowed(BOB, "admin")
+    assert found.allowed(Identity("monitor"), "subscribe", "$SYS/#")
 
 
 # --- placeholders -----------------------------------------------------------------------------
