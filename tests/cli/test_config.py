@@ -61,7 +61,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "allowed": 'an integer from 0 up to 65_535 or "off"',
         "environment": "ROVE_LISTEN__HTTP_PORT",
         "reloadable": False,
-        "explanation": "",
+        "explanation": "One port for the interface, server-sent events and WebSockets.",
     }
     assert answer["problems"] == answer["warnings"] == []
 

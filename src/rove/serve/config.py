@@ -74,6 +74,7 @@ class Listen(_Section, frozen=True):
     mqtt_host: str = "127.0.0.1"
     """MQTT over TCP, in plain text."""
     mqtt_port: Port = 1883
+    """1883 is what clients try unless told otherwise."""
     mqtts_host: str = "127.0.0.1"
     """MQTT over TLS; needs a certificate in `[tls]`."""
     mqtts_port: Port = "off"
@@ -81,6 +82,7 @@ class Listen(_Section, frozen=True):
     http_host: str = "127.0.0.1"
     """HTTP in plain text; MQTT over WebSocket is there too, at `/mqtt`."""
     http_port: Port = 8080
+    """One port for the interface, server-sent events and WebSockets."""
     https_host: str = "127.0.0.1"
     """The same over TLS; needs a certificate in `[tls]`."""
     https_port: Port = "off"
@@ -245,7 +247,11 @@ def section_explanation(section: str) -> str:
 
 def _explanations(struct: type) -> dict[str, str]:
     """The texts below the fields of a class; Python itself forgets them, the source does not."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    try:
+        source = inspect.getsource(struct)
+    except OSError:  # installed without sources: it works, unexplained
+        return {}
+    (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
     found = {}
     for field, below in zip(definition.body, definition.body[1:], strict=False):
