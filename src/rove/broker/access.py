@@ -81,6 +81,7 @@ class Levels(NamedTuple):
     """A topic filter: its first levels, and whether any number of others may follow.
 
     `#` is written as `+` and what may follow: both mean every topic that does not begin with `$`.
+    Likewise `/#` as `/+` and what may follow, because no topic is empty.
     """
 
     first: tuple[str, ...]
@@ -92,7 +93,10 @@ def levels(topic_filter: str) -> Levels:
     parts = tuple(topic_filter.split("/"))
     if parts[-1] != "#":
         return Levels(parts, False)
-    return Levels(parts[:-1] or ("+",), True)
+    return Levels(_LONGER.get(parts[:-1], parts[:-1]), True)
+
+
+_LONGER: Final = {(): ("+",), ("",): ("", "+")}
 
 
 def filter_covers(wider: str, narrower: str) -> bool:
