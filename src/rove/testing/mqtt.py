@@ -1,0 +1,438 @@
+"""A broker in memory: simulated clients, a disk that commits when told, a clock that is set.
+
+The broker's core does no I/O, so a whole life of it fits into a function: clients that come and
+go, commits that take their time, a crash between two of them. `World` holds the broker, its disk
+and the time; `SimulatedClient` speaks MQTT with it, byte for byte, and keeps what it was sent.
+
+    world = World()
+    alice = world.connect("alice")
+    alice.subscribe("air/#", filter="NO2 > 40")
+    world.connect("bob").publish("air/zagreb", b'{"NO2": 41}')
+    assert alice.payloads() == [b'{"NO2": 41}']
+
+Unless `holds_commits` is set, everything is committed at once and nobody waits. With it, what the
+broker wants kept stays in `uncommitted` until `commit`, and is lost in a `crash`.
+
+Nothing here acknowledges anything by itself, but for `take_all`: a test says what it means.
+Starting a world costs about 0.1 ms, a packet about 20 µs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from rove.broker.access import Identity, Rules
+from rove.broker.broker import Broker
+from rove.broker.journal import TABLES, Changes, Key
+from rove.broker.limits import Limits
+from rove.broker.links import Link
+from rove.broker.records import Row, decoded
+from rove.broker.state import Note, Settings
+from rove.mqtt.packets import (
+    NO_PROPERTIES,
+    V5,
+    Connack,
+    Connect,
+    Disconnect,
+    Filter,
+    Malformed,
+    Packet,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from rove.mqtt.reading import Reader
+from rove.mqtt.writing import encode
+
+START = 1_000_000.0
+"""When a world begins, in seconds since 1970."""
+EXPIRES_NEVER_S = 0xFFFF_FFFF
+
+Kind = TypeVar("Kind", bound=Packet)
+
+
+class SimulatedDisk:
+    """Tables in memory: what is here has survived."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[Key, bytes]] = {name: {} for name in TABLES}
+
+    def apply(self, changes: Changes) -> None:
+        """Commit, as one."""
+        for table, key, row in changes.rows():
+            if row is None:
+                self.tables[table].pop(key, None)
+            else:
+                self.tables[table][key] = row
+
+    def rows(self) -> Mapping[str, Iterable[tuple[Key, bytes]]]:
+        """Everything, each table in the order of its keys, as a store gives it."""
+        return {
+            name: sorted(table.items(), key=lambda item: item[0])
+            for name, table in self.tables.items()
+        }
+
+    def read(self, table: str, kind: type[Row]) -> dict[Key, Row]:
+        """The rows of a table, decoded."""
+        return {key: decoded(kind, row) for key, row in self.tables[table].items()}
+
+    def sizes(self) -> dict[str, int]:
+        """How many rows each table has; those without any are left out."""
+        return {name: len(table) for name, table in self.tables.items() if table}
+
+
+class World:
+    """One broker with everything that a shell would give it."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        rules: Rules | None = None,
+        settings: Settings | None = None,
+        holds_commits: bool = False,
+    ) -> None:
+        self.now = START
+        self.disk = SimulatedDisk()
+        self.holds_commits = holds_commits
+        self.uncommitted: deque[tuple[int, Changes]] = deque()
+        """Commits that the broker has asked for and the disk has not done, oldest first."""
+        self.notes: list[Note] = []
+        self.clients: dict[Link, SimulatedClient] = {}
+        """Those whose connection is open."""
+        self._limits, self._rules, self._settings = limits, rules, settings
+        self._names = 0
+        self.broker = self._new_broker()
+
+    def _new_broker(self) -> Broker:
+        return Broker(
+            now=self.now,
+            new_name=self._new_name,
+            limits=self._limits,
+            rules=self._rules,
+            settings=self._settings,
+        )
+
+    def _new_name(self) -> str:
+        self._names += 1
+        return f"name{self._names}"
+
+    # -- clients -------------------------------------------------------------------------------
+
+    def client(self, client_id: str = "client", version: int = V5) -> SimulatedClient:
+        """A client that has no connection yet."""
+        return SimulatedClient(self, client_id, version)
+
+    def connect(
+        self,
+        client_id: str = "client",
+        *,
+        version: int = V5,
+        clean_start: bool = True,
+        keep_alive_s: int = 0,
+        expiry_s: int | None = None,
+        will: Will | None = None,
+        properties: Properties = NO_PROPERTIES,
+        user: str | None = None,
+    ) -> SimulatedClient:
+        """A client that has been let in; what `SimulatedClient.connect` takes."""
+        client = self.client(client_id, version)
+        client.connect(
+            clean_start=clean_start,
+            keep_alive_s=keep_alive_s,
+            expiry_s=expiry_s,
+            will=will,
+            properties=properties,
+            user=user,
+        )
+        return client
+
+    # -- turns, time and disk ------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """End a turn of the broker, and carry out what it wants."""
+        output = self.broker.end_turn(self.now)
+        self.notes += output.notes
+        if output.changes is not None:
+            self.uncommitted.append((output.commit, output.changes))
+        for link in output.ready:
+            self._send(link)
+        for link, packet in output.authentications:
+            self.broker.identified(link, Identity(packet.user_name), self.now)
+        if self.uncommitted and not self.holds_commits:
+            self.commit()
+        elif output.authentications:
+            self.turn()
+
+    def _send(self, link: Link) -> None:
+        client = self.clients.get(link)
+        data = b"".join(link.out)
+        link.out.clear()
+        if client is None:
+            return
+        client.was_sent(data)
+        if link.closing:
+            del self.clients[link]
+            client.is_closed = True
+            self.broker.closed(link, self.now)
+
+    def commit(self, count: int | None = None) -> None:
+        """Let the disk do the oldest `count` of the commits that wait; all, if it is not said."""
+        todo = len(self.uncommitted) if count is None else min(count, len(self.uncommitted))
+        if not todo:
+            return
+        number = 0
+        for _ in range(todo):
+            number, changes = self.uncommitted.popleft()
+            self.disk.apply(changes)
+        self.broker.commit_done(number, self.now)
+        self.turn()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with a tick whenever the broker wants one."""
+        end = self.now + seconds
+        while (due := self.broker.next_tick_at()) <= end:
+            # A tick that asks for another at the same moment still lets time move on.
+            self.now = max(self.now, due)
+            self.broker.tick(self.now)
+            self.turn()
+            if self.broker.next_tick_at() <= self.now:
+                self.now = min(self.now + 0.001, end)
+                if self.now == end:
+                    break
+        self.now = end
+        self.broker.tick(self.now)
+        self.turn()
+
+    def crash(self) -> None:
+        """Everything but the disk is gone; another broker takes up what is there."""
+        for client in self.clients.values():
+            client.is_closed = True
+        self.clients.clear()
+        self.uncommitted.clear()
+        self.broker = self._new_broker()
+        self.broker.restore(self.disk.rows())
+        self.turn()
+
+
+class SimulatedClient:
+    """Speaks MQTT with the broker of a world; one connection at a time."""
+
+    def __init__(self, world: World, client_id: str, version: int) -> None:
+        self.world = world
+        self.client_id = client_id
+        self.version = version
+        self.inbox: list[Packet | Malformed] = []
+        """What came and was not taken yet."""
+        self.is_closed = True
+        self.link: Link | None = None
+        self._reader = Reader(version=version, from_server=True)
+        self._packet_id = 0
+
+    # -- the connection ------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect, without a word."""
+        self.link = self.world.broker.opened(self.client_id or "nameless", self.world.now)
+        self.world.clients[self.link] = self
+        self.is_closed = False
+        self.inbox.clear()
+        self._reader = Reader(version=self.version, from_server=True)
+        self.world.turn()
+
+    def connect(
+        self,
+        *,
+        clean_start: bool = True,
+        keep_alive_s: int = 0,
+        expiry_s: int | None = None,
+        will: Will | None = None,
+        properties: Properties = NO_PROPERTIES,
+        user: str | None = None,
+    ) -> Connack:
+        """Open a connection and be let in; with `expiry_s`, a session that stays."""
+        self.send_connect(
+            clean_start=clean_start,
+            keep_alive_s=keep_alive_s,
+            expiry_s=expiry_s,
+            will=will,
+            properties=properties,
+            user=user,
+        )
+        return self.only(Connack)
+
+    def send_connect(
+        self,
+        *,
+        clean_start: bool = True,
+        keep_alive_s: int = 0,
+        expiry_s: int | None = None,
+        will: Will | None = None,
+        properties: Properties = NO_PROPERTIES,
+        user: str | None = None,
+    ) -> None:
+        """The same, whatever the answer is."""
+        if expiry_s is not None:
+            fields = {name: getattr(properties, name) for name in properties.__struct_fields__}
+            properties = Properties(**{**fields, "session_expiry_s": expiry_s})
+        self.open()
+        self.send(
+            Connect(
+                self.client_id,
+                self.version,
+                clean_start,
+                keep_alive_s,
+                user,
+                None,
+                will,
+                properties,
+            )
+        )
+
+    def come_back(self, expiry_s: int = EXPIRES_NEVER_S) -> Connack:
+        """Connect to the session that is there."""
+        if self.version == V5:
+            return self.connect(clean_start=False, expiry_s=expiry_s)
+        return self.connect(clean_start=False)
+
+    def drop(self) -> None:
+        """Lose the connection."""
+        assert self.link is not None
+        self.world.clients.pop(self.link, None)
+        self.is_closed = True
+        self.world.broker.closed(self.link, self.world.now)
+        self.world.turn()
+
+    def disconnect(self, reason: int = 0, properties: Properties = NO_PROPERTIES) -> None:
+        """Say goodbye."""
+        self.send(Disconnect(reason, properties))
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def send(self, *packets: Packet) -> None:
+        """Send packets in one piece, and let the broker's turn end."""
+        self.send_bytes(b"".join(encode(packet, self.version) for packet in packets))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send anything."""
+        self.say(data)
+        self.world.turn()
+
+    def say(self, data: bytes | Packet) -> None:
+        """Send without ending the turn, so that several clients speak within one."""
+        assert self.link is not None
+        if not isinstance(data, bytes):
+            data = encode(data, self.version)
+        self.world.broker.received(self.link, data, self.world.now)
+
+    def next_packet_id(self) -> int:
+        """A packet identifier that was not used lately."""
+        self._packet_id = self._packet_id % 65_535 + 1
+        return self._packet_id
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 0,
+        *,
+        retain: bool = False,
+        dup: bool = False,
+        packet_id: int | None = None,
+        properties: Properties = NO_PROPERTIES,
+        **user: str,
+    ) -> int:
+        """Publish; `user` are user properties, `_` for `-`. Gives the packet identifier."""
+        if packet_id is None:
+            packet_id = self.next_packet_id() if qos else 0
+        if user:
+            named = tuple((name.replace("_", "-"), value) for name, value in user.items())
+            properties = Properties(user=named)
+        self.send(Publish(topic, payload, qos, retain, dup, packet_id, properties))
+        return packet_id
+
+    def subscribe(
+        self,
+        *filters: str | Filter,
+        qos: int = 0,
+        identifier: int | None = None,
+        properties: Properties | None = None,
+        **user: str,
+    ) -> Suback:
+        """Subscribe, and give the answer; `user` are user properties such as `filter`."""
+        self.send_subscribe(*filters, qos=qos, identifier=identifier, properties=properties, **user)
+        return self.only(Suback)
+
+    def send_subscribe(
+        self,
+        *filters: str | Filter,
+        qos: int = 0,
+        identifier: int | None = None,
+        properties: Properties | None = None,
+        **user: str,
+    ) -> None:
+        """The same, with the answer left in the inbox."""
+        asked = tuple(Filter(one, qos) if isinstance(one, str) else one for one in filters)
+        if properties is None:
+            ids = () if identifier is None else (identifier,)
+            properties = Properties(user=tuple(user.items()), subscription_ids=ids)
+        self.send(Subscribe(self.next_packet_id(), asked, properties))
+
+    def unsubscribe(self, *topic_filters: str, identifier: int | None = None) -> Unsuback:
+        """End subscriptions, and give the answer."""
+        properties = NO_PROPERTIES
+        if identifier is not None:
+            properties = Properties(user=(("subscription", str(identifier)),))
+        self.send(Unsubscribe(self.next_packet_id(), topic_filters, properties))
+        return self.only(Unsuback)
+
+    # -- receiving -----------------------------------------------------------------------------
+
+    def was_sent(self, data: bytes) -> None:
+        """The broker has sent this."""
+        self.inbox += self._reader.feed(data)
+
+    def take(self, kind: type[Kind]) -> list[Kind]:
+        """The packets of one kind that came, in order; the others stay."""
+        taken: list[Kind] = [packet for packet in self.inbox if isinstance(packet, kind)]
+        self.inbox = [packet for packet in self.inbox if not isinstance(packet, kind)]
+        return taken
+
+    def only(self, kind: type[Kind]) -> Kind:
+        """The one packet of a kind that came; AssertionError if there was none or another."""
+        taken = self.take(kind)
+        assert len(taken) == 1, f"{len(taken)} of {kind.__name__}; in the inbox: {self.inbox}"
+        return taken[0]
+
+    def payloads(self) -> list[bytes]:
+        """What was published to it."""
+        return [packet.payload for packet in self.take(Publish)]
+
+    def take_all(self) -> list[Publish]:
+        """Everything that was published to it, acknowledged until nothing more comes."""
+        came: list[Publish] = []
+        while self.inbox:
+            answers: list[Packet] = []
+            for packet in self.inbox:
+                if isinstance(packet, Publish):
+                    came.append(packet)
+                    if packet.qos == 1:
+                        answers.append(Puback(packet.packet_id))
+                    elif packet.qos == 2:
+                        answers.append(Pubrec(packet.packet_id))
+                elif isinstance(packet, Pubrel):
+                    answers.append(Pubcomp(packet.packet_id))
+            self.inbox.clear()
+            if answers:
+                self.send(*answers)
+        return came
