@@ -25,4 +25,4 @@ def test_the_tree_is_drawn_in_the_docstring() -> None:
 
 def test_the_base_is_what_the_package_exports() -> None:
     assert rove.RoveError is errors.RoveError
-    assert sorted(rove.__all__) == ["RoveError", "__version__"]
+    assert sorted(rove.__all__) == ["RoveError", "__version__", "connect"]

@@ -1,0 +1,157 @@
+"""Which subscription gets a notification: by identifier, by topic, and by coming too late."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rove.client.notifications import reader_into
+from rove.client.protocol import Delivery, Wanted
+from rove.client.routes import CLAIM_S, Identity, Route, Routes
+from rove.client.subscription import Slow, Subscription
+from rove.mqtt.packets import Filter, Properties, Publish
+
+
+class Desk:
+    """Routes, subscriptions to route to, and what was acknowledged."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[int] = []
+        self.routes = Routes(lambda delivery: self.acknowledged.append(delivery.publish.packet_id))
+
+    def taken(self, delivery: Delivery) -> None:
+        delivery.untaken -= 1
+        if not delivery.untaken:
+            self.acknowledged.append(delivery.publish.packet_id)
+
+    def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
+        raise AssertionError(subscription)
+
+    def subscribe(self, topic: str, text: str = "", slow: Slow = "wait") -> Subscription[Any]:
+        subscription = Subscription[Any](
+            self, topic, text, reader_into(bytes), slow=slow, inbox_max=9, seen_max=9
+        )
+        identity = identity_of(topic, text)
+        route = self.routes.find(identity)
+        if route is None:
+            wanted = Wanted(self.routes.identifier(identity), Filter(topic), identity[1], print)
+            route = Route(identity, wanted)
+            self.routes.add(route)
+        route.subscriptions.append(subscription)
+        return subscription
+
+    def number(self, subscription: Subscription[Any]) -> int:
+        return self.routes.identifier(identity_of(subscription.topic, subscription.filter or ""))
+
+    def arrive(
+        self, packet_id: int, *subscriptions: Subscription[Any], topic: str = "t", now: float = 0
+    ) -> None:
+        ids = tuple(map(self.number, subscriptions))
+        publish = Publish(topic, b"", 1, packet_id=packet_id)
+        publish.properties = Properties(subscription_ids=ids)
+        self.routes.arrive(publish, Delivery(publish, 1), now)
+
+
+def identity_of(topic: str, text: str) -> Identity:
+    return topic, ((("filter", text),) if text else ())
+
+
+async def test_identifiers_go_where_they_belong() -> None:
+    desk = Desk()
+    a, b, c = (desk.subscribe("t", text) for text in ("x > 1", "x > 2", "x > 3"))
+    desk.arrive(1, a)
+    desk.arrive(2, a, c)
+    assert [one.waiting for one in (a, b, c)] == [2, 0, 1]
+
+
+async def test_what_several_want_is_acknowledged_when_the_last_has_taken_it() -> None:
+    desk = Desk()
+    a, b = desk.subscribe("t", "x > 1"), desk.subscribe("t", "x > 2")
+    desk.arrive(1, a, b)
+    await a.batch()
+    assert desk.acknowledged == []
+    await b.batch()
+    assert desk.acknowledged == [1]
+
+
+async def test_who_does_not_wait_does_not_hold_back() -> None:
+    desk = Desk()
+    a, b = desk.subscribe("t", "x > 1", slow="drop-oldest"), desk.subscribe("t", "x > 2")
+    desk.arrive(1, a)
+    assert desk.acknowledged == [1]
+    desk.arrive(2, a, b)
+    await b.batch()
+    assert desk.acknowledged == [1, 2]
+
+
+async def test_without_identifiers_the_topic_decides() -> None:
+    desk = Desk()
+    a, b, c = desk.subscribe("t/#"), desk.subscribe("+/u"), desk.subscribe("$share/g/t/u")
+    desk.arrive(1, topic="t/u")
+    desk.arrive(2, topic="t/v")
+    assert [one.waiting for one in (a, b, c)] == [2, 1, 1]
+
+
+async def test_the_same_said_twice_is_one_at_the_broker() -> None:
+    desk = Desk()
+    a, b = desk.subscribe("t", "x > 1"), desk.subscribe("t", "x > 1")
+    assert len(list(desk.routes)) == 1
+    desk.arrive(1, a)
+    assert (a.waiting, b.waiting) == (1, 1)
+
+
+def test_identifiers_do_not_depend_on_the_order() -> None:
+    one, other = Desk(), Desk()
+    texts = [f"x > {number}" for number in range(50)]
+    for text in texts:
+        one.subscribe("t", text)
+    for text in reversed(texts):
+        other.subscribe("t", text)
+    numbers = {text: one.routes.identifier(identity_of("t", text)) for text in texts}
+    assert numbers == {text: other.routes.identifier(identity_of("t", text)) for text in texts}
+    assert len(set(numbers.values())) == 50
+
+
+def test_two_that_would_share_an_identifier_do_not() -> None:
+    desk = Desk()
+    taken = desk.routes.identifier(identity_of("t", "x > 1"))
+    other = identity_of("t", "x > 2")
+    desk.routes.add(Route(other, Wanted(taken, Filter("t"), (), print)))
+    desk.subscribe("t", "x > 1")
+    assert desk.routes.identifier(identity_of("t", "x > 1")) == taken + 1
+
+
+# -- what nobody has asked for yet -----------------------------------------------------------------
+
+
+async def test_what_nobody_wants_is_acknowledged_and_counted() -> None:
+    desk = Desk()
+    desk.arrive(1)
+    assert desk.acknowledged == [1]
+    assert desk.routes.unclaimed_dropped == 1
+
+
+async def test_after_an_old_session_was_found_it_waits_for_its_subscription() -> None:
+    desk = Desk()
+    assert desk.routes.expect_claims(now=100) == 100 + CLAIM_S
+    desk.arrive(1, topic="t", now=101)
+    desk.arrive(2, topic="u", now=101)
+    assert desk.acknowledged == []
+    subscription = desk.subscribe("t")
+    desk.routes.claim(102)
+    assert subscription.waiting == 1
+    desk.routes.give_up_unclaimed()
+    assert desk.acknowledged == [2]
+    assert desk.routes.unclaimed_dropped == 1
+    desk.arrive(3, topic="u", now=103)
+    assert desk.acknowledged == [2, 3]
+
+
+async def test_a_route_that_is_gone_gets_nothing() -> None:
+    desk = Desk()
+    subscription = desk.subscribe("t")
+    (route,) = desk.routes
+    desk.routes.remove(route)
+    desk.routes.remove(route)
+    desk.arrive(1, topic="t")
+    assert subscription.waiting == 0
