@@ -1,0 +1,502 @@
+"""Every row is in the lake once and in order, whatever happens, and others can read it."""
+
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from rove.broker.journal import Changes
+from rove.broker.records import LogRow, encoded
+from rove.errors import RoveError
+from rove.serve import lake as lake_module
+from rove.serve.lake import NOTIFICATION_SCHEMA, SCHEMA, Lake, LakeError, LakeWriter
+from rove.serve.store import Store, Writer
+
+NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
+DAY_S = 86_400.0
+PARTITIONS = ds.partitioning(
+    pa.schema([("channel", pa.string()), ("day", pa.date32())]), flavor="hive"
+)
+
+
+def read(lake: Path, kind: str = "publications") -> list[dict[str, Any]]:
+    """All rows of a kind as a stranger would read them, by position."""
+    dataset = ds.dataset(lake / kind, format="parquet", partitioning=PARTITIONS)
+    rows: list[dict[str, Any]] = dataset.to_table().sort_by("position").to_pylist()
+    return rows
+
+
+def publications(first: int, last: int, channel: str = "air") -> list[tuple[int, LogRow]]:
+    return [
+        (position, LogRow("publications", channel, NOON_S, "t", str(position)))
+        for position in range(first, last + 1)
+    ]
+
+
+def positions(lake: Path, kind: str = "publications") -> list[int]:
+    return [row["position"] for row in read(lake, kind)]
+
+
+def file_names(lake: Path) -> list[str]:
+    return sorted(path.name for path in lake.rglob("*") if path.is_file())
+
+
+def eventually(is_so: Callable[[], object], within_s: float = 20) -> None:
+    end = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.002)
+
+
+# --- what is in a file --------------------------------------------------------------------------
+
+
+def test_a_row_is_read_back_as_it_was(tmp_path: Path) -> None:
+    user = (("unit", "µg"), ("twice", "1"), ("twice", "2"))
+    row = LogRow("publications", "air", NOON_S + 0.25, "air/1", "id", "c", b"\xff\x00", user, qos=2)
+    Lake(tmp_path).take([(7, row), (9, LogRow("publications", "air", NOON_S))])
+    first, second = read(tmp_path)
+    assert first == {
+        "position": 7,
+        "at": datetime(2026, 11, 16, 12, 0, 0, 250_000, tzinfo=UTC),
+        "topic": "air/1",
+        "id": "id",
+        "client_id": "c",
+        "payload": b"\xff\x00",
+        "user": [{"name": name, "value": value} for name, value in user],
+        "qos": 2,
+        "channel": "air",
+        "day": date(2026, 11, 16),
+    }
+    assert (second["position"], second["payload"], second["user"]) == (9, b"", [])
+
+
+def test_each_kind_is_a_table_and_only_notifications_have_subscriptions(tmp_path: Path) -> None:
+    row = LogRow("notifications", "air", NOON_S, subscriptions=(3, 5))
+    state = LogRow("states", "air", NOON_S, payload=b'{"x":1}')
+    Lake(tmp_path).take([(1, row), (2, state), (3, LogRow("notifications", "air", NOON_S))])
+    assert [each["subscriptions"] for each in read(tmp_path, "notifications")] == [[3, 5], []]
+    assert read(tmp_path, "states")[0]["payload"] == b'{"x":1}'
+    assert "subscriptions" not in read(tmp_path, "states")[0]
+    [notified] = (tmp_path / "notifications").rglob("*.parquet")
+    assert pq.read_schema(notified).equals(NOTIFICATION_SCHEMA)
+    [kept] = (tmp_path / "states").rglob("*.parquet")
+    assert pq.read_schema(kept).equals(SCHEMA)
+    assert pq.ParquetFile(kept).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_the_path_has_kind_channel_day_and_positions(tmp_path: Path) -> None:
+    Lake(tmp_path).take(publications(5, 8))
+    [path] = tmp_path.rglob("*.parquet")
+    assert path.relative_to(tmp_path).as_posix() == (
+        "publications/channel=air/day=2026-11-16/0000000000000005-0000000000000008.parquet"
+    )
+
+
+CHANNELS = [
+    "a/b", "..", ".", "", "ünï/😀", "%", "a%2Fb", "17", "x y", "a=b", "~", "\\", "A", "\x7f", "*",
+]  # fmt: skip
+
+
+def test_odd_channels_stay_apart_and_are_read_back(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    rows = [
+        (position, LogRow("publications", channel, NOON_S))
+        for position, channel in enumerate(CHANNELS)
+    ]
+    Lake(lake).take(rows)
+    assert [row["channel"] for row in read(lake)] == [channel or None for channel in CHANNELS]
+    assert list(tmp_path.iterdir()) == [lake], "nothing beside it"
+    assert Lake(lake).files == len(CHANNELS)
+
+
+def test_long_channels_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    channels = ["/" * 300, "/" * 301, "ü" * 300, "x" * 65_535, "x" + "/" * 300]
+    rows = [
+        (position, LogRow("publications", channel, NOON_S))
+        for position, channel in enumerate(channels)
+    ]
+    Lake(tmp_path).take(rows)
+    found = [row["channel"] for row in read(tmp_path)]
+    assert len(set(found)) == len(channels)
+    for channel, name in zip(channels, found, strict=True):
+        assert channel.startswith(name.rsplit("~", 1)[0])
+
+
+def test_days_are_those_of_utc_and_agree_with_the_column(tmp_path: Path) -> None:
+    midnight_s = datetime(2026, 11, 16, tzinfo=UTC).timestamp()
+    times = [midnight_s - 0.001, midnight_s - 1e-7, midnight_s, 0.0, -1.0]
+    rows = [(n, LogRow("publications", "air", at)) for n, at in enumerate(times)]
+    Lake(tmp_path).take(rows)
+    found = read(tmp_path)
+    assert [row["day"] for row in found] == [row["at"].date() for row in found]
+    assert [str(row["day"]) for row in found] == [
+        "2026-11-15",
+        "2026-11-16",
+        "2026-11-16",
+        "1970-01-01",
+        "1969-12-31",
+    ]
+
+
+def test_many_rows_are_several_files(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, rows_per_file=10)
+    lake.take(publications(1, 25))
+    assert lake.files == 3
+    assert lake.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
+    assert positions(tmp_path) == list(range(1, 26))
+
+
+# --- each row once ----------------------------------------------------------------------------
+
+
+def test_rows_that_come_again_are_skipped(tmp_path: Path) -> None:
+    Lake(tmp_path).take(publications(1, 10))
+    again = Lake(tmp_path)
+    assert again.last_position == 10
+    again.take(publications(1, 4))
+    again.take(publications(5, 15))
+    assert positions(tmp_path) == list(range(1, 16))
+    assert file_names(tmp_path) == [
+        "0000000000000001-0000000000000010.parquet",
+        "0000000000000011-0000000000000015.parquet",
+    ]
+
+
+def test_a_folder_that_has_its_file_says_nothing_about_another(tmp_path: Path) -> None:
+    both = [
+        (position, LogRow("publications", "even" if position % 2 == 0 else "odd", NOON_S))
+        for position in range(1, 11)
+    ]
+    Lake(tmp_path).take([line for line in both if line[0] % 2 == 0])  # then it crashed
+    Lake(tmp_path).take(both)
+    assert positions(tmp_path) == list(range(1, 11))
+
+
+def test_positions_must_grow(tmp_path: Path) -> None:
+    [one, two] = publications(1, 2)
+    for rows in ([two, one], [one, one]):
+        with pytest.raises(ValueError, match="they must grow"):
+            Lake(tmp_path).take(rows)
+    assert file_names(tmp_path) == []
+
+
+def test_unfinished_files_are_passed_over_and_removed(tmp_path: Path) -> None:
+    Lake(tmp_path).take(publications(1, 3))
+    [finished] = tmp_path.rglob("*.parquet")
+    leftover = finished.parent / ".0000000000000004-0000000000000009.parquet.tmp"
+    leftover.write_bytes(b"half a file")
+    assert positions(tmp_path) == [1, 2, 3]
+    again = Lake(tmp_path)
+    assert not leftover.exists()
+    again.take(publications(2, 6))
+    assert positions(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_lies_about_in_the_lake_is_left_alone(tmp_path: Path) -> None:
+    Lake(tmp_path).take(publications(1, 3))
+    (tmp_path / "README").write_text("ours")
+    (tmp_path / "publications" / "channel=air" / "day=soon").mkdir()
+    (tmp_path / "publications" / "channel=air" / "day=2026-11-16" / "notes.txt").write_text("ours")
+    lake = Lake(tmp_path, keep_bytes=0, keep_days=0)
+    lake.take(publications(4, 5))
+    lake.retain(NOON_S + 10 * DAY_S)
+    assert file_names(tmp_path) == [
+        "0000000000000004-0000000000000005.parquet",
+        "README",
+        "notes.txt",
+    ]
+
+
+MIXED = [
+    (position, LogRow(kind, channel, NOON_S + DAY_S * (position // 8)))
+    for position, (kind, channel) in enumerate(
+        [("publications", "a"), ("notifications", "a"), ("publications", "b")] * 5
+    )
+]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("step", ["_sync", "rename"])
+def test_stopped_at_any_step_the_rest_is_made_up_for(
+    tmp_path: Path, step: str, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails before or after the n-th step of that kind, for every n."""
+    owner: Any = lake_module if step == "_sync" else Path
+    real = getattr(owner, step)
+    stops = 0
+    for n in range(1_000):
+        calls = iter(range(1_000))
+
+        def fail(*arguments: Any, calls: Iterator[int] = calls, n: int = n) -> Any:
+            is_now = next(calls) == n
+            result = None if is_now and before else real(*arguments)
+            if is_now:
+                raise OSError(5, "Input/output error")
+            return result
+
+        folder = tmp_path / str(n)
+        lake = Lake(folder, rows_per_file=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, fail)
+            try:
+                lake.take(MIXED[:12])
+            except LakeError as error:
+                text = str(error)
+            else:
+                break
+        assert text.startswith("cannot write to the lake")
+        assert text.endswith("Input/output error")
+        stops += 1
+        if n % 2:  # the same process goes on, or another
+            lake = Lake(folder, rows_per_file=3)
+        for begin, end in ((0, 5), (5, 15)):
+            lake.take(MIXED[begin:end])
+        found = positions(folder) + positions(folder, "notifications")
+        assert sorted(found) == list(range(15))
+        assert not list(folder.rglob("*.tmp"))
+    assert stops > 5
+
+
+# --- retention --------------------------------------------------------------------------------
+
+
+def days_of(lake: Path) -> list[str]:
+    return sorted({str(row["day"]) for row in read(lake)})
+
+
+def a_week(folder: Path, **limits: Any) -> Lake:
+    lake = Lake(folder, **limits)
+    for day in range(7):
+        for channel in range(2):
+            position = 1 + 2 * day + channel
+            row = LogRow("publications", f"c{channel}", NOON_S + day * DAY_S, payload=bytes(100))
+            lake.take([(position, row)])
+    return lake
+
+
+def test_days_that_are_too_old_are_removed(tmp_path: Path) -> None:
+    lake = a_week(tmp_path, keep_days=2.0)
+    lake.retain(NOON_S + 4 * DAY_S)  # noon of the fifth day: the first two ended 2.5 days ago
+    assert lake.files_removed == 4
+    assert days_of(tmp_path) == [f"2026-11-{day}" for day in range(18, 23)]
+    assert not (tmp_path / "publications" / "channel=c0" / "day=2026-11-16").exists()
+    assert lake.files == 10
+    lake.retain(NOON_S + 1000 * DAY_S)
+    assert positions(tmp_path) == [14], "never the newest"
+    assert Lake(tmp_path).last_position == 14
+
+
+def test_too_many_bytes_remove_the_oldest_files(tmp_path: Path) -> None:
+    lake = a_week(tmp_path)
+    lake.retain(NOON_S)
+    assert lake.files_removed == 0, "no limits"
+    a_file_bytes = lake.size_bytes // 14
+    lake.keep_bytes = 10 * a_file_bytes + a_file_bytes // 2
+    before_bytes = lake.size_bytes
+    lake.retain(NOON_S)
+    assert positions(tmp_path) == list(range(6, 15))
+    assert lake.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
+    assert lake.files_removed == 5
+    assert lake.bytes_removed == before_bytes - lake.size_bytes
+    lake.keep_bytes = 0
+    lake.retain(NOON_S)
+    assert positions(tmp_path) == [14], "never the newest"
+
+
+def test_rows_can_come_to_a_day_that_was_removed(tmp_path: Path) -> None:
+    lake = a_week(tmp_path, keep_days=1.0)
+    lake.retain(NOON_S + 30 * DAY_S)
+    assert positions(tmp_path) == [14]
+    lake.take([(15, LogRow("publications", "c0", NOON_S))])
+    assert positions(tmp_path) == [14, 15]
+
+
+def test_a_reopened_lake_knows_what_it_may_keep(tmp_path: Path) -> None:
+    size_bytes = a_week(tmp_path).size_bytes
+    lake = Lake(tmp_path, keep_bytes=size_bytes)
+    assert (lake.files, lake.size_bytes) == (14, size_bytes)
+    lake.retain(NOON_S)
+    assert lake.files == 14
+    lake.take([(15, LogRow("publications", "c0", NOON_S + 7 * DAY_S))])
+    lake.retain(NOON_S)
+    assert positions(tmp_path)[0] > 1
+    assert lake.size_bytes <= size_bytes
+
+
+# --- a folder that cannot be used -------------------------------------------------------------
+
+
+def test_a_lake_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lake").touch()
+    with pytest.raises(RoveError, match=r"cannot use the lake .*/lake: File exists"):
+        Lake(tmp_path / "lake")
+
+
+# --- the thread -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data", "process") as store:
+        yield store
+
+
+@pytest.fixture
+def writer(store: Store) -> Iterator[Writer]:
+    writer = Writer(store)
+    yield writer
+    writer.close(20)
+
+
+def submit(writer: Writer, rows: Sequence[tuple[int, LogRow]]) -> None:
+    changes = Changes()
+    for position, row in rows:
+        changes.put("log", position, encoded(row))
+    writer.submit(changes, lambda error: None)
+
+
+def log_of(store: Store) -> list[int]:
+    return [int(key) for key, _ in store.load("log")]
+
+
+def test_rows_move_from_the_store_to_the_lake(tmp_path: Path, store: Store, writer: Writer) -> None:
+    lake = Lake(tmp_path / "lake", rows_per_file=100, seconds_per_file=0.02)
+    filler = LakeWriter(lake, store, writer)
+    assert filler.position == -1
+    submit(writer, publications(0, 249))
+    eventually(lambda: filler.position == 249)
+    submit(writer, publications(250, 260))
+    eventually(lambda: filler.position == 260)
+    assert filler.close(20)
+    assert filler.health is None
+    assert writer.close(20)
+    assert positions(lake.folder) == list(range(261))
+    assert log_of(store) == []
+    assert max(pq.read_metadata(path).num_rows for path in lake.folder.rglob("*.parquet")) == 100
+
+
+def test_closing_moves_what_is_committed(tmp_path: Path, store: Store, writer: Writer) -> None:
+    lake = Lake(tmp_path / "lake", rows_per_file=10, seconds_per_file=3600)
+    filler = LakeWriter(lake, store, writer)
+    time.sleep(0.05)  # it has found nothing, and would look again in an hour
+    submit(writer, publications(1, 35))
+    eventually(lambda: writer.backlog_bytes == 0)
+    assert filler.close(20)
+    assert positions(lake.folder) == list(range(1, 36))
+
+
+def test_retention_goes_by_the_clock(tmp_path: Path, store: Store, writer: Writer) -> None:
+    lake = a_week(tmp_path / "lake", keep_days=1.0, seconds_per_file=0.01)
+    filler = LakeWriter(lake, store, writer, clock=lambda: NOON_S + 5 * DAY_S)
+    eventually(lambda: lake.files_removed == 8)
+    assert filler.close(20)
+
+
+def test_a_folder_that_cannot_be_written_loses_nothing(
+    tmp_path: Path, store: Store, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
+    (lake.folder / "publications").write_text("in the way")
+    filler = LakeWriter(lake, store, writer, retry_delay_s=0.01)
+    submit(writer, publications(1, 5))
+    eventually(lambda: filler.health)
+    folder = lake.folder / "publications" / "channel=air" / "day=2026-11-16"
+    assert filler.health == f"cannot write to the lake {folder}: Not a directory"
+    submit(writer, publications(6, 9))
+    eventually(lambda: writer.backlog_bytes == 0)
+    assert log_of(store) == list(range(1, 10))
+    (lake.folder / "publications").unlink()
+    eventually(lambda: filler.position == 9 and filler.health is None)
+    assert filler.close(20)
+    assert writer.close(20)
+    assert positions(lake.folder) == list(range(1, 10))
+    assert log_of(store) == []
+    assert len(caplog.records) == 1, "said once, not at every try"
+
+
+def test_closing_while_it_cannot_be_written_says_so(
+    tmp_path: Path, store: Store, writer: Writer
+) -> None:
+    lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
+    (lake.folder / "publications").write_text("in the way")
+    submit(writer, publications(1, 5))
+    eventually(lambda: writer.backlog_bytes == 0)
+    filler = LakeWriter(lake, store, writer)
+    assert not filler.close(20)
+    assert log_of(store) == list(range(1, 6))
+
+
+# --- killed -----------------------------------------------------------------------------------
+
+KILLED = """
+    import sys, threading, time
+    from pathlib import Path
+    from rove.broker.journal import Changes
+    from rove.broker.records import LogRow, encoded
+    from rove.serve.lake import Lake, LakeWriter
+    from rove.serve.store import Store, Writer
+
+    folder = Path(sys.argv[1])
+    store = Store.open(folder / "data", "process")
+    last = int(dict(store.load("meta")).get("last", b"0"))
+    writer = Writer(store)
+    Lake(folder / "first").take([(last, LogRow("publications", "", 0.0))])  # loads what it needs
+    lake = Lake(folder / "lake", rows_per_file=40, seconds_per_file=0)
+    filler = LakeWriter(lake, store, writer)
+    print("started", flush=True)
+    room = threading.Semaphore(10)
+    while True:
+        room.acquire()
+        time.sleep(0.002)
+        changes = Changes()
+        for last in range(last + 1, last + 8):
+            kind = "notifications" if last % 5 == 0 else "publications"
+            row = LogRow(kind, "ab/"[last % 3], 1.8e9 + last * 1000, id=str(last))
+            changes.put("log", last, encoded(row))
+        changes.put("meta", "last", b"%d" % last)
+        writer.submit(changes, lambda error: room.release())
+"""
+
+
+def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
+    moments = random.Random(2)
+    came_again = 0
+    for _ in range(20):
+        command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "started\n"
+            time.sleep(moments.uniform(0, 0.06))
+            child.send_signal(signal.SIGKILL)
+        with Store.open(tmp_path / "data", "process") as store:
+            waiting = log_of(store)
+        came_again += bool(waiting) and waiting[0] <= Lake(tmp_path / "lake").last_position
+    with Store.open(tmp_path / "data", "process") as store:
+        last = int(dict(store.load("meta"))["last"])
+        writer = Writer(store)
+        filler = LakeWriter(Lake(tmp_path / "lake"), store, writer)
+        assert filler.close(20)
+        assert writer.close(20)
+        assert log_of(store) == []
+    found = read(tmp_path / "lake") + read(tmp_path / "lake", "notifications")
+    assert Counter(row["position"] for row in found) == Counter(range(1, last + 1))
+    assert all(row["id"] == str(row["position"]) for row in found)
+    assert all(row["channel"] == "ab/"[row["position"] % 3] for row in found)
+    for folder in {path.parent for path in (tmp_path / "lake").rglob("*.parquet")}:
+        in_order = [pq.read_table(path)["position"] for path in sorted(folder.iterdir())]
+        numbers = [number for column in in_order for number in column.to_pylist()]
+        assert numbers == sorted(numbers)
+    assert came_again, "no kill was between a file and the deletion of its rows"
