@@ -23,10 +23,15 @@ from rove.errors import RoveError
 from rove.match import engine
 from rove.mqtt.packets import Connect
 from rove.serve.config import Config, check, listeners
+from rove.serve.guests import Guests
+from rove.serve.http import Interface
 from rove.serve.listener import MqttConnection, listen
 from rove.serve.passwords import Door, Passwords
 from rove.serve.shell import Shell
 from rove.serve.store import Store, Writer
+from rove.serve.tls import server_context, user_of
+from rove.serve.web import Web
+from rove.serve.websocket import MqttWebSocket
 
 log = logging.getLogger("rove")
 
@@ -47,6 +52,7 @@ class Server:
         """The port that each listener really has."""
         self.shell: Shell
         self._servers: list[asyncio.Server] = []
+        self._web: Web
         self._store: Store
         self._writer: Writer
         self._door = door_of(config)
@@ -73,6 +79,7 @@ class Server:
         self._writer = Writer(self._store)
         loop = asyncio.get_running_loop()
         self.shell = Shell(broker, self._writer, self._identify, loop)
+        self._web = self._make_web()
         for listener in listeners(self.config):
             await self._listen(listener.name, listener.host, listener.port)
         self.shell.wake()
@@ -81,23 +88,33 @@ class Server:
         log.info("listening", extra={"facts": facts})
 
     async def _listen(self, name: str, host: str, port: int) -> None:
-        if name not in ("mqtt", "mqtts"):
-            return
+        tls = server_context(self.config.tls) if name in ("mqtts", "https") else None
         try:
-            server = await listen(self.shell, host, port)
+            if name in ("http", "https"):
+                self.ports[name] = await self._web.listen(host, port, tls)
+                return
+            server = await listen(self.shell, host, port, tls)
         except OSError as error:
             where = f"{host}:{port}"
             raise ServerError(f"cannot listen for {name} on {where}: {error.strerror}") from None
         self._servers.append(server)
         self.ports[name] = server.sockets[0].getsockname()[1]
 
+    def _make_web(self) -> Web:
+        guests = Guests(lambda: self._door, self.config.tls)
+        interface = Interface(self.shell, guests, self._troubles)
+        return Web(self.shell, guests, interface.application)
+
+    def _troubles(self) -> list[str]:
+        return [] if self._writer.health is None else ["the disk does not take what is to be kept"]
+
     async def _identify(self, link: Link, packet: Connect) -> Identity | None:
         address = link.name.rpartition(":")[0].strip("[]")
         user = packet.user_name
         peer = link.peer
         certificate_user = None
-        if isinstance(peer, MqttConnection):
-            certificate_user = None
+        if isinstance(peer, MqttConnection | MqttWebSocket):
+            certificate_user = user_of(peer.certificate(), self.config.tls)
         return await asyncio.to_thread(
             self._door.identify,
             packet.client_id,
@@ -113,7 +130,9 @@ class Server:
         """Take no more, tell everybody, and see that everything is on disk."""
         for server in self._servers:
             server.close()
+        self._web.stop_listening()
         await self.shell.stop()
+        await self._web.stop()
         await asyncio.to_thread(self._writer.close, DRAIN_S)
         self._store.close()
 

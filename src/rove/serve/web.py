@@ -1,0 +1,148 @@
+"""The HTTP listeners: uvicorn's protocol in the broker's own event loop.
+
+Of uvicorn only the protocol is used, not its server: that one polls ten times a second, catches
+signals, and waits for open streams to end by themselves when it stops, none of which suits a
+broker. A connection is told 503 when there are too many, and closed when its first request does
+not come in time; after that uvicorn's own timeout between requests holds.
+
+About 3,000 small requests a second go through one core; a program that publishes much should
+speak MQTT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from rove.serve.guests import Guests
+from rove.serve.shell import Shell
+from rove.serve.websocket import MqttWebSocket
+
+KEEP_ALIVE_S = 30
+"""How long a connection may rest between two requests."""
+GOODBYE_S = 3.0
+"""How long stopping waits for connections to close."""
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"retry-after: 1\r\ncontent-length: %d\r\n\r\n%s"
+)
+
+
+class _Connection(Protocol):
+    """Whatever is connected: HTTP or a WebSocket."""
+
+    def shutdown(self) -> None: ...
+
+
+class Web:
+    """All HTTP and HTTPS listeners of a broker."""
+
+    def __init__(self, shell: Shell, guests: Guests, make_app: Callable[[], ASGIApp]) -> None:
+        self.shell = shell
+        self.guests = guests
+        self._state = ServerState()
+        self.connections: set[Any] = self._state.connections
+        self._config = uvicorn.Config(
+            make_app(),
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            ws=MqttWebSocket,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._config.load()
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Accept HTTP on an address; the port, which for 0 is any that was free."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: HttpConnection(self, self._config, self._state),
+            host,
+            port,
+            ssl=tls,
+            backlog=1024,
+            reuse_address=True,
+        )
+        self._servers.append(server)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
+
+    def stop_listening(self) -> None:
+        """Accept nobody any more."""
+        for server in self._servers:
+            server.close()
+
+    async def stop(self) -> None:
+        """End every connection: those that rest at once, the others when they have answered."""
+        self.stop_listening()
+        for connection in list(self.connections):
+            connection.shutdown()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + GOODBYE_S
+        while self.connections and loop.time() < end:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+        for task in list(self._state.tasks):
+            task.cancel()
+        await asyncio.gather(*self._state.tasks, return_exceptions=True)
+
+
+class HttpConnection(H11Protocol):
+    """One HTTP connection."""
+
+    def __init__(self, web: Web, config: uvicorn.Config, state: ServerState) -> None:
+        super().__init__(config, state, {"web": web})
+        self.logger = logging.getLogger("rove.http")
+        self._web = web
+        self._first_request: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {
+            **self.app_state,
+            "transport": transport,
+            "certificate": transport.get_extra_info("peercert"),
+        }
+        limits = self._web.shell.broker.state.limits
+        if len(self.connections) > limits.http_connections_max:
+            self._web.shell.broker.counters.quota_hits += 1
+            what = f'{{"error":"more than {limits.http_connections_max} connections"}}'.encode()
+            transport.write(BUSY % (len(what), what))
+            transport.close()
+            return
+        loop = asyncio.get_running_loop()
+        self._first_request = loop.call_later(limits.connect_timeout_s, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self.headers:
+            self.transport.abort()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self._stop_waiting()
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _stop_waiting(self) -> None:
+        if self._first_request is not None:
+            self._first_request.cancel()
+
+    def abort(self) -> None:
+        """Close now."""
+        self.transport.abort()

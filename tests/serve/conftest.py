@@ -1,0 +1,114 @@
+"""A real broker for tests: on free ports of this machine, in a thread with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from rove.serve.config import Config, Data, Listen
+from rove.serve.server import Server
+
+PATIENCE_S = 20
+
+
+class Answer(NamedTuple):
+    """What an HTTP request was answered."""
+
+    status: int
+    text: str
+    headers: dict[str, str]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Running:
+    """A broker that runs."""
+
+    def __init__(self, config: Config) -> None:
+        self.server = Server(config)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
+        self._thread.start()
+        self.call(self.server.start())
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return self.server.ports
+
+    def call(self, coroutine: Any) -> Any:
+        """Run something in the broker's loop, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
+
+    def look(self, at: Callable[[Server], Any]) -> Any:
+        """Look at the broker between two of its turns."""
+
+        async def look() -> Any:
+            return at(self.server)
+
+        return self.call(look())
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self.call(self.server.stop())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE_S)
+            self._loop.close()
+
+    # -- HTTP ----------------------------------------------------------------------------------
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.ports['http']}{path}"
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request; a body that is not bytes is sent as JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.url(path), data, headers or {}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return Answer(answer.status, answer.read().decode(), dict(answer.headers))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read().decode(), dict(error.headers))
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
+        return self.ask("GET", path, None, headers)
+
+    def post(self, path: str, body: Any = b"", headers: dict[str, str] | None = None) -> Answer:
+        return self.ask("POST", path, body, headers)
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Starts brokers with sections of a configuration: `start_server(limits=Limits(...))`."""
+    started: list[Running] = []
+
+    def start(**sections: Any) -> Running:
+        config = Config(
+            listen=Listen(mqtt_port=0, http_port=0), data=Data(folder=str(tmp_path / "data"))
+        )
+        running = Running(msgspec.structs.replace(config, **sections))
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+@pytest.fixture
+def server(start_server: Callable[..., Running]) -> Running:
+    """A broker as it is out of the box."""
+    return start_server()
