@@ -158,7 +158,7 @@ class Broker:
         handlers = self._handlers
         for position, packet in enumerate(packets):
             if link.closing:
-                return
+                break
             if link.authenticating is not None:
                 link.pending += packets[position:]
                 return
@@ -166,15 +166,21 @@ class Broker:
             if link.session is not None and handler is not None:
                 handler(link, packet)
             elif isinstance(packet, Connect):
+                self._publishing.flush()
                 self._connecting.connect(link, packet)
+                self._look_at(link)
             elif isinstance(packet, Malformed):
                 self._malformed(link, packet)
+        if link.closing and link.session is not None:
+            # Closed for what it sent: nothing must follow the goodbye.
+            self._publishing.flush()
+            self._connecting.left(link, says_will=True)
 
     def identified(self, link: Link, identity: Identity | None, now: float) -> None:
         """It was found out who a client is; None is nobody who may come in."""
         self._at(now)
         packet = link.authenticating
-        if packet is None or link not in self.state.links:
+        if packet is None or link.closing or link not in self.state.links:
             return
         self._publishing.flush()
         if identity is None:
@@ -183,6 +189,7 @@ class Broker:
             self._connecting.refuse(link, Reason.BAD_USER_NAME_OR_PASSWORD, what)
             return
         self._connecting.admit(link, packet, identity)
+        self._look_at(link)
         pending, link.pending = link.pending, []
         self._handle(link, pending)
 
@@ -335,7 +342,7 @@ class Broker:
         return state
 
     def _look_at(self, link: Link) -> None:
-        if link.deadline < math.inf:
+        if link.deadline < math.inf and not link.closing:
             self._looks += 1
             heapq.heappush(self._deadlines, (link.deadline, self._looks, link))
 
@@ -343,15 +350,13 @@ class Broker:
         """Close connections that were silent for too long."""
         state = self.state
         while self._deadlines and self._deadlines[0][0] <= state.now:
-            link = heapq.heappop(self._deadlines)[2]
-            if link.closing or link not in state.links:
+            due_at, _, link = heapq.heappop(self._deadlines)
+            # Letting a client in sets another deadline: the one before it counts no more.
+            if link.closing or link not in state.links or due_at != link.deadline:
                 continue
             if link.session is None:
-                if state.now >= link.connected_at + state.limits.connect_timeout_s:
-                    state.note("info", "no CONNECT in time", link=link.name)
-                    state.hang_up(link)
-                continue
-            if not link.keep_alive_s:
+                state.note("info", "no CONNECT in time", link=link.name)
+                state.hang_up(link)
                 continue
             link.deadline = link.heard_at + link.keep_alive_s * KEEP_ALIVE_GRACE
             if link.deadline <= state.now:

@@ -18,11 +18,22 @@ from rove.broker.records import encoded, received_key
 from rove.broker.sessions import Session
 from rove.broker.state import State
 from rove.broker.subscribing import Subscribing
-from rove.mqtt.packets import Connack, Connect, Disconnect, Properties, Publish, Reason, Will
+from rove.mqtt.packets import (
+    V5,
+    Connack,
+    Connect,
+    Disconnect,
+    Properties,
+    Publish,
+    Reason,
+    Will,
+)
 
 EXPIRY_NEVER_S = 0xFFFF_FFFF
 KEEP_ALIVE_GRACE = 1.5
 """The specification's: so many times the keep-alive may pass in silence."""
+KEEP_ALIVE_S_LIMIT = 65_535
+"""The longest that a client can ask for; where it is allowed, so is none at all."""
 RECEIVE_MAX_DEFAULT = 65_535
 
 
@@ -74,6 +85,8 @@ class Connecting:
         """It is known who it is: find or make the session, and answer."""
         state = self._state
         link.authenticating = None
+        # A session that is over must not be found, even if no tick came since.
+        self.advance()
         fault = self._fault(packet, identity)
         if fault is not None:
             self.refuse(link, *fault)
@@ -115,6 +128,9 @@ class Connecting:
             return Reason.NOT_AUTHORIZED, f"a will on {will.topic} is not allowed"
         if will is not None and will.topic.startswith("$"):
             return Reason.TOPIC_NAME_INVALID, "topics that begin with $ are the broker's own"
+        levels_max = state.limits.topic_levels_max
+        if will is not None and will.topic.count("/") >= levels_max:
+            return Reason.TOPIC_NAME_INVALID, f"a will's topic may have {levels_max} levels"
         return None
 
     def _expiry(self, packet: Connect) -> int:
@@ -136,25 +152,31 @@ class Connecting:
         session.away_since = None
         receive_max = packet.properties.receive_max or RECEIVE_MAX_DEFAULT
         link.inflight_max = min(receive_max, limits.inflight_max)
-        link.keep_alive_s = min(packet.keep_alive_s or 0, limits.keep_alive_s_max)
+        link.keep_alive_s = self._keep_alive(packet)
         if link.keep_alive_s:
             link.deadline = state.now + link.keep_alive_s * KEEP_ALIVE_GRACE
         else:
             link.deadline = math.inf
         self._keep(session)
 
+    def _keep_alive(self, packet: Connect) -> int:
+        """The client's own, or ours where its own is too long and it can be told so."""
+        most_s = self._state.limits.keep_alive_s_max
+        if packet.version != V5 or most_s == KEEP_ALIVE_S_LIMIT:
+            return packet.keep_alive_s
+        return min(packet.keep_alive_s or most_s, most_s)
+
     def _welcome(self, packet: Connect, client_id: str, expiry_s: int, present: bool) -> Connack:
         limits = self._state.limits
         asked_s = packet.properties.session_expiry_s or 0
+        keep_alive_s = self._keep_alive(packet)
         properties = Properties(
             session_expiry_s=expiry_s if expiry_s != asked_s else None,
             assigned_client_id=None if packet.client_id else client_id,
             receive_max=limits.receive_max,
             topic_alias_max=limits.topic_alias_max or None,
             packet_size_max=limits.packet_bytes_max,
-            server_keep_alive_s=(
-                limits.keep_alive_s_max if packet.keep_alive_s > limits.keep_alive_s_max else None
-            ),
+            server_keep_alive_s=keep_alive_s if keep_alive_s != packet.keep_alive_s else None,
         )
         return Connack(present, Reason.SUCCESS, properties)
 
@@ -193,8 +215,7 @@ class Connecting:
         state.note("info", "disconnected", client=session.client_id, link=link.name)
         if session.will is not None:
             if says_will:
-                delay_s = session.will.properties.will_delay_s or 0
-                session.will_at = state.now + min(delay_s, state.limits.will_delay_s_max)
+                session.will_at = state.now + state.will_delay_s(session.will)
             else:
                 session.will = None
         if session.expiry_s == 0:

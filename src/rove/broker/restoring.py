@@ -70,8 +70,7 @@ def _sessions(state: State, rows: Rows) -> dict[int, Session]:
         session.will = kept.will
         session.away_since = state.now if kept.away_since is None else kept.away_since
         if session.will is not None:
-            delay_s = session.will.properties.will_delay_s or 0
-            session.will_at = session.away_since + delay_s
+            session.will_at = session.away_since + state.will_delay_s(session.will)
         if kept.away_since is None:
             state.gate.changes.put("sessions", client_id, encoded(session.row()))
         sessions[kept.number] = state.sessions[client_id] = session

@@ -22,7 +22,7 @@ from rove.broker.links import Link
 from rove.broker.records import LogRow, encoded
 from rove.broker.sessions import Session
 from rove.broker.trees import FilterTree
-from rove.mqtt.packets import Connect, Disconnect, Properties
+from rove.mqtt.packets import Connect, Disconnect, Properties, Will
 
 Level = Literal["debug", "info", "warning"]
 
@@ -109,6 +109,10 @@ class State:
             return ()
         found = self.channels.find(topic)
         return list({channel.name: None for channel in found if kind in channel.keep})
+
+    def will_delay_s(self, will: Will) -> int:
+        """How long a will waits after its client has gone."""
+        return min(will.properties.will_delay_s or 0, self.limits.will_delay_s_max)
 
     # -- connections ---------------------------------------------------------------------------
 

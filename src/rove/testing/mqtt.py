@@ -165,26 +165,27 @@ class World:
         self.notes += output.notes
         if output.changes is not None:
             self.uncommitted.append((output.commit, output.changes))
-        for link in output.ready:
-            self._send(link)
+        has_closed = [self._send(link) for link in output.ready]
         for link, packet in output.authentications:
             self.broker.identified(link, Identity(packet.user_name), self.now)
         if self.uncommitted and not self.holds_commits:
             self.commit()
-        elif output.authentications:
+        elif output.authentications or any(has_closed):
             self.turn()
 
-    def _send(self, link: Link) -> None:
+    def _send(self, link: Link) -> bool:
+        """Send what waits for it; whether the connection was closed then."""
         client = self.clients.get(link)
         data = b"".join(link.out)
         link.out.clear()
         if client is None:
-            return
+            return False
         client.was_sent(data)
         if link.closing:
             del self.clients[link]
-            client.is_closed = True
+            client.was_closed()
             self.broker.closed(link, self.now)
+        return link.closing
 
     def commit(self, count: int | None = None) -> None:
         """Let the disk do the oldest `count` of the commits that wait; all, if it is not said."""
@@ -217,7 +218,7 @@ class World:
     def crash(self) -> None:
         """Everything but the disk is gone; another broker takes up what is there."""
         for client in self.clients.values():
-            client.is_closed = True
+            client.was_closed()
         self.clients.clear()
         self.uncommitted.clear()
         self.broker = self._new_broker()
@@ -234,7 +235,7 @@ class SimulatedClient:
         self.version = version
         self.inbox: list[Packet | Malformed] = []
         """What came and was not taken yet."""
-        self.is_closed = True
+        self._is_closed = True
         self.link: Link | None = None
         self._reader = Reader(version=version, from_server=True)
         self._packet_id = 0
@@ -245,7 +246,7 @@ class SimulatedClient:
         """Connect, without a word."""
         self.link = self.world.broker.opened(self.client_id or "nameless", self.world.now)
         self.world.clients[self.link] = self
-        self.is_closed = False
+        self._is_closed = False
         self.inbox.clear()
         self._reader = Reader(version=self.version, from_server=True)
         self.world.turn()
@@ -309,7 +310,7 @@ class SimulatedClient:
         """Lose the connection."""
         assert self.link is not None
         self.world.clients.pop(self.link, None)
-        self.is_closed = True
+        self._is_closed = True
         self.world.broker.closed(self.link, self.world.now)
         self.world.turn()
 
@@ -397,6 +398,14 @@ class SimulatedClient:
         return self.only(Unsuback)
 
     # -- receiving -----------------------------------------------------------------------------
+
+    def is_closed(self) -> bool:
+        """Whether it has no connection."""
+        return self._is_closed
+
+    def was_closed(self) -> None:
+        """The broker has closed the connection."""
+        self._is_closed = True
 
     def was_sent(self, data: bytes) -> None:
         """The broker has sent this."""
