@@ -1,0 +1,39 @@
+"""A real broker for the commands that talk to one, in a thread beside the test."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rove.serve.config import Config, Data, Listen
+from rove.serve.server import Server
+
+
+@pytest.fixture
+def broker_url(tmp_path: Path) -> Iterator[str]:
+    """Of a broker that runs until the test is over."""
+    listen = Listen(mqtt_port=0, http_port="off")
+    data = Data(folder=str(tmp_path / "data"), durability="process")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = Server(Config(listen=listen, data=data))
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(20)
+    yield f"mqtt://127.0.0.1:{server.ports['mqtt']}"
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
