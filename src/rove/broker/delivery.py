@@ -13,6 +13,8 @@ A delivery of QoS 0 costs about half a microsecond, of QoS 1 about three.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rove.broker.counters import Counters
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
@@ -20,6 +22,7 @@ from rove.broker.links import Link
 from rove.broker.publications import Publication
 from rove.broker.records import encoded
 from rove.broker.sessions import Entry, Select, Session
+from rove.broker.targets import Target
 from rove.mqtt.packets import Pubrel, Reason
 
 DUP = 0x08
@@ -72,6 +75,20 @@ class Delivery:
         if qos == 0:
             self._send_unassured(session, publication, retain, ids, now, select, waits)
             return
+        link = session.link
+        if (
+            link is not None
+            and not session.queue
+            and len(session.inflight) < link.inflight_max
+            and publication.expires_at > now
+        ):
+            # The way of nearly all: the client is there and its window has room.
+            entry = Entry(session.next_entry, publication, qos, retain, ids, select)
+            session.next_entry += 1
+            if session.is_durable:
+                self.keep(publication)
+            self._send_entry(session, link, entry, now)
+            return
         if not self._has_room(session, publication):
             return
         entry = Entry(session.next_entry, publication, qos, retain, ids, select)
@@ -84,6 +101,42 @@ class Delivery:
         if session.queue and session.queue[-1] is entry:
             self._counters.notifications_queued += 1
             self._keep_entry(session, entry)
+
+    def broadcast(self, publication: Publication, targets: Sequence[Target], now: float) -> int:
+        """Notify many sessions with QoS 0, each of everything on the topic; how many there were.
+
+        Does what `deliver` does to one after the other, ten times as fast.
+        """
+        unsent_bytes_max = self.limits.unsent_bytes_max
+        ready = self._gate.ready
+        made_for: tuple[int, tuple[int, ...]] | None = None
+        data = b""
+        sent = count = 0
+        for found in targets:
+            target = found if found.hears_itself else found.heard_from(publication.publisher)
+            if target is None:
+                continue
+            count += 1
+            link = target.session.link
+            if link is None:
+                self._counters.notifications_dropped_away += 1
+                continue
+            if link.buffered_bytes > unsent_bytes_max:
+                self._counters.notifications_dropped_slow += 1
+                continue
+            if made_for != (link.version, target.ids):
+                made_for = (link.version, target.ids)
+                head, tail = publication.parts(link.version, 0, False, target.ids, now)
+                data = head + tail
+            if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
+                self._counters.notifications_dropped_size += 1
+                continue
+            if not link.out:
+                ready.append(link)
+            link.out.append(data)
+            sent += 1
+        self._counters.notifications_sent += sent
+        return count
 
     def _send_unassured(
         self,

@@ -20,6 +20,7 @@ import msgspec
 from rove.broker.publications import Publication
 from rove.broker.sessions import Session
 from rove.broker.subscriptions import Subscription
+from rove.broker.targets import Target
 from rove.broker.trees import FilterTree
 from rove.lang.tree import And, Attribute, Comparison, Literal
 from rove.lang.tree import Subscription as Text
@@ -30,23 +31,6 @@ FILTER_ATTRIBUTE = "$filter"
 """No name of the language begins with $, so no text can speak of it."""
 ROUTES_MAX = 50_000
 """Topics whose subscribers are remembered, at about 300 bytes and 8 per subscriber each."""
-
-
-class Target:
-    """One session that wants everything on a topic, by one subscription or several."""
-
-    __slots__ = ("ids", "keeps_retain", "other_than", "qos", "session")
-
-    def __init__(self, subscriptions: Sequence[Subscription]) -> None:
-        self.session = subscriptions[0].session
-        self.qos = max(one.qos for one in subscriptions)
-        self.ids = tuple(one.identifier for one in subscriptions if one.identifier)
-        self.keeps_retain = any(one.retain_as_published for one in subscriptions)
-        heard = [one for one in subscriptions if not one.no_local]
-        self.other_than: Target | bool | None = False
-        """What the session gets of its own: False for the same, otherwise another or nothing."""
-        if len(heard) < len(subscriptions):
-            self.other_than = Target(heard) if heard else None
 
 
 class Group:

@@ -15,13 +15,13 @@ import math
 import msgspec
 
 from rove.broker.control import DONE, PREFIX, Answer, Control
-from rove.broker.interests import Target
 from rove.broker.links import Link
 from rove.broker.publications import Publication, user_property
 from rove.broker.records import LogRow, received_key
 from rove.broker.sessions import Select, Session
 from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
+from rove.broker.targets import Target
 from rove.match.ranks import RankedDelivery
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -302,16 +302,18 @@ class Publishing:
         route = self._state.interests.route(publication.topic)
         if matched or route.groups:
             return self._notify_merged(publication, matched)
+        state = self._state
+        if not (publication.qos or publication.retain or state.is_guarded or state.keeps_more):
+            return state.delivery.broadcast(publication, route.targets, state.now)
         count = 0
         for target in route.targets:
             count += self._notify_target(publication, target)
         return count
 
-    def _notify_target(self, publication: Publication, target: Target) -> bool:
-        if target.other_than is not False and publication.publisher == target.session.client_id:
-            if not isinstance(target.other_than, Target):
-                return False
-            target = target.other_than
+    def _notify_target(self, publication: Publication, found: Target) -> bool:
+        target = found.heard_from(publication.publisher)
+        if target is None:
+            return False
         return self._deliver(
             publication, target.session, target.qos, target.ids, target.keeps_retain
         )
@@ -359,9 +361,7 @@ class Publishing:
         keeps_retain = any(one.retain_as_published for one in subscriptions)
         select = _selection(subscriptions)
         if target is not None:
-            local = publication.publisher == target.session.client_id
-            if target.other_than is not False and local:
-                target = target.other_than if isinstance(target.other_than, Target) else None
+            target = target.heard_from(publication.publisher)
         if target is not None:
             ids += target.ids
             qos = max(qos, target.qos)
@@ -403,7 +403,7 @@ class Publishing:
             return False
         retain = publication.retain and keeps_retain
         state.delivery.deliver(session, publication, qos, retain, ids, state.now, select)
-        if state.settings.channels:
+        if state.keeps_more:
             self._log_notification(publication, session, numbers)
         return True
 

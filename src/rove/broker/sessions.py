@@ -14,6 +14,8 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rove.broker.access import Identity
 from rove.broker.publications import Publication
 from rove.broker.records import QueueRow, SessionRow, queue_key
@@ -28,42 +30,21 @@ PACKET_ID_MAX = 65_535
 Select = tuple[Attribute, ...] | None
 
 
-class Entry:
+class Entry(msgspec.Struct, gc=False, eq=False):
     """One notification of QoS 1 or 2 on its way to a client."""
 
-    __slots__ = (
-        "ids",
-        "number",
-        "packet_id",
-        "publication",
-        "qos",
-        "released",
-        "retain",
-        "select",
-        "times_kept",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        publication: Publication,
-        qos: int,
-        retain: bool,
-        ids: tuple[int, ...],
-        select: Select = None,
-    ) -> None:
-        self.number = number
-        self.publication = publication
-        self.qos = qos
-        self.retain = retain
-        self.ids = ids
-        self.select = select
-        """What of the publication is sent; None for all of it."""
-        self.packet_id = 0
-        self.released = False
-        """QoS 2: the client has it, and PUBREL is out."""
-        self.times_kept = 0
-        """How often it was put into the journal."""
+    number: int
+    publication: Publication
+    qos: int
+    retain: bool
+    ids: tuple[int, ...]
+    select: Select = None
+    """What of the publication is sent; None for all of it."""
+    packet_id: int = 0
+    released: bool = False
+    """QoS 2: the client has it, and PUBREL is out."""
+    times_kept: int = 0
+    """How often it was put into the journal."""
 
     def row(self) -> QueueRow:
         """As it is written to disk."""
