@@ -27,6 +27,7 @@ from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.publishing import Publishing
 from rove.broker.restoring import restore
+from rove.broker.sessions import Session
 from rove.broker.state import Note, Settings, State
 from rove.broker.subscribing import Subscribing
 from rove.match.matcher import Work
@@ -241,6 +242,7 @@ class Broker:
         assert link.session is not None
         self._publishing.publish(link.session, link, packet)
         if self.state.limits.publish_per_s_max:
+            self._refill(link.session)
             link.session.publish_allowance -= 1
             if link.session.publish_allowance < 0:
                 link.is_paused = True
@@ -319,7 +321,7 @@ class Broker:
         self._connecting.advance()
         self._look_at_deadlines()
         self._look_at_stuck()
-        self._release_throttled(passed_s)
+        self._release_throttled()
         return self.next_tick_at()
 
     def next_tick_at(self) -> float:
@@ -412,14 +414,21 @@ class Broker:
             self.is_paused = True
             state.counters.publishers_paused += 1
 
-    def _release_throttled(self, passed_s: float) -> None:
+    def _refill(self, session: Session) -> None:
+        """Let a publisher have what it saved since the last time, a second's worth at most."""
         rate = self.state.limits.publish_per_s_max
+        now = self.state.now
+        saved = rate * (now - session.publish_allowance_at)
+        session.publish_allowance = min(session.publish_allowance + saved, rate)
+        session.publish_allowance_at = now
+
+    def _release_throttled(self) -> None:
         for link in list(self._throttled):
             session = link.session
             if session is None:
                 del self._throttled[link]
                 continue
-            session.publish_allowance = min(session.publish_allowance + rate * passed_s, rate)
+            self._refill(session)
             if session.publish_allowance >= 0:
                 link.is_paused = False
                 del self._throttled[link]

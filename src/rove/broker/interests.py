@@ -36,17 +36,16 @@ ROUTES_MAX = 50_000
 class Group:
     """Those who share a subscription: each publication is for one of them."""
 
-    __slots__ = ("_turn", "members")
+    __slots__ = ("_turn", "members", "name")
 
-    def __init__(self) -> None:
+    def __init__(self, name: tuple[str, str]) -> None:
+        self.name = name
+        """What its members call it, and the topic filter that they share."""
         self.members: dict[Subscription, None] = {}
         self._turn = 0
 
-    def pick(self, among: Sequence[Subscription] | None = None) -> Subscription | None:
-        """The next in turn, one that is connected if any is."""
-        candidates = list(self.members) if among is None else among
-        if not candidates:
-            return None
+    def pick(self, candidates: Sequence[Subscription]) -> Subscription:
+        """The next in turn of some members, one that is connected if any is."""
         self._turn += 1
         connected = [one for one in candidates if one.session.link is not None]
         chosen = connected or candidates
@@ -108,7 +107,8 @@ class Interests:
                 raise
             self._with_text[new.number] = new
         if new.group is not None:
-            group = self._groups.setdefault((new.group, new.topic_filter), Group())
+            name = (new.group, new.topic_filter)
+            group = self._groups.setdefault(name, Group(name))
             group.members[new] = None
             if new.interest is None:
                 self._tree.put(new.topic_filter, ("$share", new.group), group)
@@ -239,8 +239,8 @@ class Interests:
         """One with a text, by its number."""
         return self._with_text[number]
 
-    def pick(self, candidates: Sequence[Subscription]) -> Subscription | None:
-        """One of the members of a group whose texts a publication meets."""
+    def pick(self, candidates: Sequence[Subscription]) -> Subscription:
+        """One of the members of a group that a publication meets."""
         first = candidates[0]
         assert first.group is not None
         return self._groups[first.group, first.topic_filter].pick(candidates)

@@ -90,12 +90,14 @@ class Publishing:
         if packet.topic.startswith(PREFIX):
             self._command(session, link, packet, publication)
             return
-        if id is not None and self._is_repeated(session, packet, id):
+        if packet.dup and id is not None and id in session.recent_ids:
             state.counters.publications_repeated += 1
             self._answer(session, link, packet.packet_id, packet.qos, DONE)
             return
         if not self._keep(session, link, packet, publication, named=id is not None):
             return
+        if id is not None:
+            _remember(session, id)
         asked_for_id = id is None and valid_until is not None
         self._batch.append(_Waiting(publication, link, packet.packet_id, asked_for_id))
 
@@ -103,6 +105,7 @@ class Publishing:
         """The broker itself publishes: a will."""
         if publication.retain:
             self._state.keeper.retain(publication)
+        self._log_publication(publication)
         self._batch.append(_Waiting(publication, None, 0, False))
 
     def _resolve(self, link: Link, packet: Publish) -> bool:
@@ -167,15 +170,6 @@ class Publishing:
         )
         self._answer(session, link, packet.packet_id, packet.qos, answer)
 
-    def _is_repeated(self, session: Session, packet: Publish, id: str) -> bool:
-        known = session.recent_ids
-        if packet.dup and id in known:
-            return True
-        known[id] = None
-        if len(known) > RECENT_MAX:
-            del known[next(iter(known))]
-        return False
-
     def _keep(
         self,
         session: Session,
@@ -185,21 +179,27 @@ class Publishing:
         *,
         named: bool,
     ) -> bool:
-        """Retain it, hold it, log it as asked; False if it was refused."""
+        """Retain it, hold it, log it as asked; False if it was refused.
+
+        QoS 0 cannot be told of a refusal: without room it is delivered, and no more than that.
+        """
         state = self._state
+        full = ""
         if publication.retain and not state.keeper.retain(publication):
-            full = (Reason.QUOTA_EXCEEDED, "no room for another retained publication")
-            self._refuse(session, link, packet, full)
-            return False
-        if publication.valid_until is not None and not state.keeper.hold(publication):
-            full = (Reason.QUOTA_EXCEEDED, "no room for another valid publication")
-            self._refuse(session, link, packet, full)
+            full = "no room for another retained publication"
+        elif publication.valid_until is not None and not state.keeper.hold(publication):
+            full = "no room for another valid publication"
+        if full and packet.qos:
+            self._refuse(session, link, packet, (Reason.QUOTA_EXCEEDED, full))
             return False
         if named or publication.valid_until is not None:
             state.keeper.name(publication)
-        for channel in state.channels_of(publication.topic, "publications"):
-            state.log(_log_row(publication, channel))
+        self._log_publication(publication)
         return True
+
+    def _log_publication(self, publication: Publication) -> None:
+        for channel in self._state.channels_of(publication.topic, "publications"):
+            self._state.log(_log_row(publication, channel))
 
     def _command(
         self, session: Session, link: Link, packet: Publish, publication: Publication
@@ -259,7 +259,7 @@ class Publishing:
             return
         reason = Reason.SUCCESS if notified else Reason.NO_MATCHING_SUBSCRIBERS
         properties = NO_PROPERTIES
-        if waiting.asked_for_id:
+        if waiting.asked_for_id and link.wants_problems:
             properties = Properties(user=(("id", waiting.publication.id),))
         if qos == 1:
             link.open_publishes -= 1
@@ -293,9 +293,12 @@ class Publishing:
         """Notify of publications that moved up in a window."""
         for delivery in ranked:
             if delivery.promoted:
-                subscription = self._state.interests.subscription(delivery.subscription)
-                assert isinstance(delivery.key, Publication)
-                self.notify_later(delivery.key, subscription)
+                one = self._state.interests.subscription(delivery.subscription)
+                publication = delivery.key
+                assert isinstance(publication, Publication)
+                own = one.no_local and publication.publisher == one.session.client_id
+                if not own and not publication.is_over(self._state.now):
+                    self.notify_later(publication, one)
 
     def _notify(self, publication: Publication, matched: list[Subscription]) -> int:
         """Notify everybody who wants it, each session once; how many there were."""
@@ -303,7 +306,7 @@ class Publishing:
         if matched or route.groups:
             return self._notify_merged(publication, matched)
         state = self._state
-        if not (publication.qos or publication.retain or state.is_guarded or state.keeps_more):
+        if not (publication.retain or state.is_guarded or state.keeps_more):
             return state.delivery.broadcast(publication, route.targets, state.now)
         count = 0
         for target in route.targets:
@@ -315,7 +318,13 @@ class Publishing:
         if target is None:
             return False
         return self._deliver(
-            publication, target.session, target.qos, target.ids, target.keeps_retain
+            publication,
+            target.session,
+            target.qos,
+            target.ids,
+            target.keeps_retain,
+            None,
+            target.numbers,
         )
 
     def _notify_merged(self, publication: Publication, matched: list[Subscription]) -> int:
@@ -329,12 +338,11 @@ class Publishing:
                 shared.setdefault((one.group, one.topic_filter), []).append(one)
             elif not (one.no_local and publication.publisher == one.session.client_id):
                 by_session.setdefault(one.session, []).append(one)
-        # Everything from here on goes to one member of its group.
+        for group in route.groups:
+            plain = [one for one in group.members if one.interest is None]
+            shared.setdefault(group.name, []).extend(plain)
+        # Of each group, one member is notified.
         chosen = [interests.pick(candidates) for candidates in shared.values()]
-        chosen += [
-            group.pick([one for one in group.members if one.interest is None])
-            for group in route.groups
-        ]
         count = 0
         for target in route.targets:
             own = by_session.pop(target.session, None)
@@ -345,8 +353,7 @@ class Publishing:
         for subscriptions in by_session.values():
             count += self._notify_all(publication, subscriptions)
         for member in chosen:
-            if member is not None:
-                count += self._notify_all(publication, [member])
+            count += self._notify_all(publication, [member])
         return count
 
     def _notify_all(
@@ -362,13 +369,14 @@ class Publishing:
         select = _selection(subscriptions)
         if target is not None:
             target = target.heard_from(publication.publisher)
+        numbers = tuple(one.number for one in subscriptions)
         if target is not None:
             ids += target.ids
+            numbers += target.numbers
             qos = max(qos, target.qos)
             keeps_retain = keeps_retain or target.keeps_retain
             select = None
         session = subscriptions[0].session
-        numbers = tuple(one.number for one in subscriptions)
         return self._deliver(publication, session, qos, ids, keeps_retain, select, numbers)
 
     def notify_later(
@@ -441,6 +449,14 @@ def _selection(subscriptions: list[Subscription]) -> Select:
                 chosen[attribute] = None
                 selected.append(attribute)
     return tuple(selected)
+
+
+def _remember(session: Session, id: str) -> None:
+    """Let the id be known again when it comes again; of too many, the oldest is forgotten."""
+    known = session.recent_ids
+    known[id] = None
+    if len(known) > RECENT_MAX:
+        del known[next(iter(known))]
 
 
 def _log_row(publication: Publication, channel: str) -> LogRow:

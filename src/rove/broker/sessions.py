@@ -76,6 +76,7 @@ class Session:
         "next_packet_id",
         "number",
         "publish_allowance",
+        "publish_allowance_at",
         "queue",
         "queue_bytes",
         "received",
@@ -117,7 +118,9 @@ class Session:
         self.replaying = False
         """The client came back to a full queue and is given it at a measured pace."""
         self.allowance = 0.0
-        self.publish_allowance = 0.0
+        self.publish_allowance = math.inf
+        """Publications that it may make at once, where their rate is limited."""
+        self.publish_allowance_at = 0.0
 
     def take_packet_id(self) -> int:
         """A packet identifier that is not in use."""

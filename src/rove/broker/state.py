@@ -89,6 +89,8 @@ class State:
         self.next_publication = 1
         self.position = position
         """The last position of the log that was given away."""
+        self.keeps_more = any("notifications" in channel.keep for channel in settings.channels)
+        """Whether any notification has to be logged."""
         self.channels: FilterTree[Channel] = FilterTree()
         for channel in settings.channels:
             for topic_filter in channel.topics:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class Target:
     """One session that wants everything on a topic, by one subscription or several."""
 
-    __slots__ = ("_of_its_own", "hears_itself", "ids", "keeps_retain", "qos", "session")
+    __slots__ = ("_of_its_own", "hears_itself", "ids", "keeps_retain", "numbers", "qos", "session")
 
     def __init__(self, subscriptions: Sequence[Subscription]) -> None:
         self.session = subscriptions[0].session
         self.qos = max(one.qos for one in subscriptions)
         self.ids = tuple(one.identifier for one in subscriptions if one.identifier)
+        self.numbers = tuple(one.number for one in subscriptions)
         self.keeps_retain = any(one.retain_as_published for one in subscriptions)
         heard = [one for one in subscriptions if not one.no_local]
         self.hears_itself = len(heard) == len(subscriptions)
