@@ -21,7 +21,7 @@ from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.publications import Publication
 from rove.broker.records import encoded
-from rove.broker.sessions import Entry, Select, Session
+from rove.broker.sessions import PACKET_ID_MAX, Entry, Select, Session
 from rove.broker.targets import Target
 from rove.mqtt.packets import Pubrel, Reason
 
@@ -103,40 +103,85 @@ class Delivery:
             self._keep_entry(session, entry)
 
     def broadcast(self, publication: Publication, targets: Sequence[Target], now: float) -> int:
-        """Notify many sessions with QoS 0, each of everything on the topic; how many there were.
+        """Notify many sessions of something that is not retained; how many there were.
 
-        Does what `deliver` does to one after the other, ten times as fast.
+        Does what `deliver` does, several times as fast where it is simple. The loops call as
+        little as they can: they are where a broker with many subscribers spends its time.
         """
+        heard = []
+        for target in targets:
+            found = target if target.hears_itself else target.heard_from(publication.publisher)
+            if found is not None:
+                heard.append(found)
+        if publication.qos:
+            self._broadcast_assured(publication, heard, now)
+        else:
+            self._broadcast_unassured(publication, heard, now)
+        return len(heard)
+
+    def _broadcast_unassured(
+        self, publication: Publication, targets: Sequence[Target], now: float
+    ) -> None:
         unsent_bytes_max = self.limits.unsent_bytes_max
         ready = self._gate.ready
         made_for: tuple[int, tuple[int, ...]] | None = None
         data = b""
-        sent = count = 0
-        for found in targets:
-            target = found if found.hears_itself else found.heard_from(publication.publisher)
-            if target is None:
-                continue
-            count += 1
+        sent = 0
+        for target in targets:
             link = target.session.link
-            if link is None:
-                self._counters.notifications_dropped_away += 1
-                continue
-            if link.buffered_bytes > unsent_bytes_max:
-                self._counters.notifications_dropped_slow += 1
+            if link is None or link.buffered_bytes > unsent_bytes_max or link.packet_bytes_max:
+                self._send_unassured(
+                    target.session, publication, False, target.ids, now, None, False
+                )
                 continue
             if made_for != (link.version, target.ids):
                 made_for = (link.version, target.ids)
                 head, tail = publication.parts(link.version, 0, False, target.ids, now)
                 data = head + tail
-            if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
-                self._counters.notifications_dropped_size += 1
-                continue
             if not link.out:
                 ready.append(link)
             link.out.append(data)
             sent += 1
         self._counters.notifications_sent += sent
-        return count
+
+    def _broadcast_assured(
+        self, publication: Publication, targets: Sequence[Target], now: float
+    ) -> None:
+        granted = (1, 2) if publication.qos == 1 else (1,)
+        waiting = self._gate.waiting
+        made_for: tuple[int, tuple[int, ...]] | None = None
+        head = tail = b""
+        entry: Entry | None = None
+        sent = 0
+        for target in targets:
+            session = target.session
+            link = session.link
+            inflight = session.inflight
+            if (
+                link is None
+                or target.qos not in granted
+                or session.is_durable
+                or session.queue
+                or len(inflight) >= link.inflight_max
+                or link.packet_bytes_max
+            ):
+                self.deliver(session, publication, target.qos, False, target.ids, now)
+                continue
+            if made_for != (link.version, target.ids):
+                made_for = (link.version, target.ids)
+                head, tail = publication.parts(link.version, 1, False, target.ids, now)
+                # Sessions that are not kept can share it: nothing is written into it.
+                entry = Entry(0, publication, 1, False, target.ids)
+            assert entry is not None
+            packet_id = session.next_packet_id
+            if packet_id in inflight:
+                packet_id = session.take_packet_id()
+            else:
+                session.next_packet_id = packet_id % PACKET_ID_MAX + 1
+            inflight[packet_id] = entry
+            waiting.append((link, head + packet_id.to_bytes(2, "big") + tail))
+            sent += 1
+        self._counters.notifications_sent += sent
 
     def _send_unassured(
         self,

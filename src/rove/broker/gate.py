@@ -28,7 +28,8 @@ class Gate:
         """The number of the last commit that was handed out."""
         self.committed = 0
         self.held_bytes = 0
-        self._waiting: list[tuple[Link, bytes]] = []
+        self.waiting: list[tuple[Link, bytes]] = []
+        """What this turn decided to send after its commit."""
         self._held: deque[tuple[int, list[tuple[Link, bytes]]]] = deque()
 
     def send(self, link: Link, data: bytes) -> None:
@@ -39,7 +40,7 @@ class Gate:
 
     def send_after_commit(self, link: Link, data: bytes) -> None:
         """Let this go out when all that was decided until the end of this turn is on disk."""
-        self._waiting.append((link, data))
+        self.waiting.append((link, data))
 
     def end_turn(self) -> Changes | None:
         """Close the turn; what has to be committed now, if anything."""
@@ -47,8 +48,8 @@ class Gate:
         if self.changes:
             changes, self.changes = self.changes, Changes()
             self.submitted += 1
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
             if self.submitted == self.committed:
                 self._release(waiting)
             else:
@@ -70,5 +71,8 @@ class Gate:
         return ready
 
     def _release(self, waiting: list[tuple[Link, bytes]]) -> None:
+        ready = self.ready
         for link, data in waiting:
-            self.send(link, data)
+            if not link.out:
+                ready.append(link)
+            link.out.append(data)
