@@ -121,6 +121,20 @@ def test_rows_above_a_key_come_within_limits(
         assert store.rows_above("log", 9, rows_max=1, bytes_max=1) == (rows[9:], False)
 
 
+def test_rows_that_go_while_they_are_read_are_gone(tmp_path: Path) -> None:
+    class Emptied(Store):
+        def _read_step(self, table: str, key: int, count: int) -> list[tuple[int, bytes]]:
+            changes = Changes()
+            changes.delete("log", 1)
+            self.commit(changes)
+            return super()._read_step(table, key, count)
+
+    with Emptied.open(tmp_path, "process") as store:
+        store.commit(changes_of(("log", 1, b"1")))
+        assert store.rows_above("log", 0, rows_max=9, bytes_max=9) == ([], True)
+        assert store.rows_above("log", 0, rows_max=9, bytes_max=9) == ([], False)
+
+
 def test_rows_can_be_read_while_others_are_committed(tmp_path: Path) -> None:
     with Store.open(tmp_path, "process") as store:
         store.commit(changes_of(("log", 1, b"1"), ("queue", 1, b"1"), ("queue", 2, b"2")))

@@ -157,6 +157,8 @@ class Store:
         wanted = f"SELECT key, row FROM {table} WHERE key > ? ORDER BY key LIMIT ?"
         packed = f"SELECT group_concat(key || ' ' || hex(row)) FROM ({wanted})"
         [(text,)] = self._reader.execute(packed, (key, count)).fetchall()
+        if text is None:  # they were deleted since they were listed
+            return []
         pairs = (pair.split(" ") for pair in text.split(","))
         return sorted((int(number), bytes.fromhex(row)) for number, row in pairs)
 
