@@ -433,7 +433,13 @@ class Broker:
                 link.is_paused = False
                 del self._throttled[link]
 
-    # -- upkeep --------------------------------------------------------------------------------
+    # -- upkeep and changes of mind --------------------------------------------------------------
+
+    def reconfigure(self, limits: Limits, rules: Rules, is_guarded: bool) -> None:
+        """Go on under other limits and rules; what is there already stays."""
+        state = self.state
+        state.limits = state.delivery.limits = state.keeper.limits = limits
+        state.rules, state.is_guarded = rules, is_guarded
 
     def merge_due(self) -> Work | None:
         """Work on the index to be run beside, then given to `install`."""

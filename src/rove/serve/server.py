@@ -8,13 +8,13 @@ searches with NumPy.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
+import ssl
 import threading
 import time
 from pathlib import Path
 
-from rove.broker.access import Identity, Rules
+from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.journal import TABLES
 from rove.broker.links import Link
@@ -22,18 +22,19 @@ from rove.broker.state import Channel, Settings
 from rove.errors import RoveError
 from rove.match import engine
 from rove.mqtt.packets import Connect
-from rove.serve.config import Config, check, listeners
+from rove.serve.config import Config, changes, check, listeners, load_access
 from rove.serve.guests import Guests
 from rove.serve.http import Interface
+from rove.serve.lake import Lake, LakeWriter
 from rove.serve.listener import MqttConnection, listen
-from rove.serve.passwords import Door, Passwords
+from rove.serve.logs import events, install
 from rove.serve.shell import Shell
 from rove.serve.store import Store, Writer
-from rove.serve.tls import server_context, user_of
+from rove.serve.tls import load_certificate, server_context, user_of, warnings
 from rove.serve.web import Web
 from rove.serve.websocket import MqttWebSocket
 
-log = logging.getLogger("rove")
+log = events("server")
 
 DRAIN_S = 10.0
 """How long stopping waits for the disk."""
@@ -55,14 +56,15 @@ class Server:
         self._web: Web
         self._store: Store
         self._writer: Writer
-        self._door = door_of(config)
+        self._lake: LakeWriter | None = None
+        self._contexts: list[ssl.SSLContext] = []
+        self._door, self._rules, self._access_warnings = load_access(config)
 
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read what was kept, then listen."""
-        for warning in check(self.config):
-            log.warning(warning)
+        self._warn()
         started = time.perf_counter()
         warming = threading.Thread(target=engine.warm_up, name="rove-warm-up", daemon=True)
         warming.start()
@@ -71,12 +73,14 @@ class Server:
             now=time.time(),
             new_name=lambda: secrets.token_hex(8),
             limits=self.config.limits,
-            rules=rules_of(self.config),
+            rules=self._rules,
             settings=settings_of(self.config),
             compiled=False,
         )
         broker.restore({table: self._store.load(table) for table in TABLES})
         self._writer = Writer(self._store)
+        if broker.state.settings.channels:
+            self._start_lake(broker)
         loop = asyncio.get_running_loop()
         self.shell = Shell(broker, self._writer, self._identify, loop)
         self._web = self._make_web()
@@ -84,11 +88,38 @@ class Server:
             await self._listen(listener.name, listener.host, listener.port)
         self.shell.wake()
         took_ms = (time.perf_counter() - started) * 1000
-        facts = {**self.ports, "sessions": len(broker.state.sessions), "ms": round(took_ms)}
-        log.info("listening", extra={"facts": facts})
+        log.info(
+            "listening",
+            **self.ports,
+            sessions=len(broker.state.sessions),
+            subscriptions=len(broker.state.interests),
+            took_ms=round(took_ms),
+        )
+
+    def _warn(self) -> None:
+        for warning in check(self.config) + self._access_warnings:
+            log.warning(warning)
+        if self.config.tls.certificate:
+            for warning in warnings(self.config.tls, time.time()):
+                log.warning(warning)
+
+    def _start_lake(self, broker: Broker) -> None:
+        settings = self.config.lake
+        lake = Lake(
+            self.config.lake_folder,
+            rows_per_file=settings.rows_per_file,
+            seconds_per_file=settings.seconds_per_file,
+            keep_days=settings.keep_days or None,
+            keep_bytes=settings.keep_bytes or None,
+        )
+        broker.state.position = max(broker.state.position, lake.last_position)
+        self._lake = LakeWriter(lake, self._store, self._writer)
 
     async def _listen(self, name: str, host: str, port: int) -> None:
-        tls = server_context(self.config.tls) if name in ("mqtts", "https") else None
+        tls = None
+        if name in ("mqtts", "https"):
+            tls = server_context(self.config.tls)
+            self._contexts.append(tls)
         try:
             if name in ("http", "https"):
                 self.ports[name] = await self._web.listen(host, port, tls)
@@ -106,7 +137,12 @@ class Server:
         return Web(self.shell, guests, interface.application)
 
     def _troubles(self) -> list[str]:
-        return [] if self._writer.health is None else ["the disk does not take what is to be kept"]
+        troubles = []
+        if self._writer.health is not None:
+            troubles.append("the disk does not take what is to be kept")
+        if self._lake is not None and self._lake.health is not None:
+            troubles.append("the lake cannot be written")
+        return troubles
 
     async def _identify(self, link: Link, packet: Connect) -> Identity | None:
         address = link.name.rpartition(":")[0].strip("[]")
@@ -124,6 +160,23 @@ class Server:
             certificate_user,
         )
 
+    # -- while it runs -------------------------------------------------------------------------
+
+    def reload(self, config: Config) -> None:
+        """Take over what can change while it runs; the log says what needs a restart."""
+        check(config)
+        door, rules, self._access_warnings = load_access(config)
+        for context in self._contexts:
+            load_certificate(context, config.tls)
+        changed, needs_restart = changes(self.config, config)
+        self._door, self._rules, self.config = door, rules, config
+        self.shell.broker.reconfigure(config.limits, rules, settings_of(config).is_guarded)
+        install(config.log)
+        self._warn()
+        log.info("reloaded", changed=", ".join(changed) or "nothing")
+        if needs_restart:
+            log.warning("needs a restart to take effect", settings=", ".join(needs_restart))
+
     # -- stopping ------------------------------------------------------------------------------
 
     async def stop(self) -> None:
@@ -133,27 +186,11 @@ class Server:
         self._web.stop_listening()
         await self.shell.stop()
         await self._web.stop()
+        if self._lake is not None:
+            await asyncio.to_thread(self._lake.close, DRAIN_S)
         await asyncio.to_thread(self._writer.close, DRAIN_S)
         self._store.close()
-
-
-def door_of(config: Config) -> Door:
-    """Who is let in."""
-    path = config.access.password_file
-    passwords = Passwords.load(Path(path)) if path else None
-    trusts = bool(config.tls.client_ca)
-    return Door(passwords, config.access.anonymous, trusts_certificates=trusts)
-
-
-def rules_of(config: Config) -> Rules:
-    """What those may do who are let in."""
-    path = config.access.acl_file
-    if not path:
-        return Rules.without_file(anonymous_is_admin=not config.has_users)
-    try:
-        return Rules.parse(Path(path).read_text("utf-8"), path)
-    except OSError as error:
-        raise ServerError(f"cannot read the access rules {path}: {error.strerror}") from None
+        log.info("stopped")
 
 
 def settings_of(config: Config) -> Settings:

@@ -11,7 +11,6 @@ interface inside this process.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -22,8 +21,9 @@ from rove.broker.journal import Changes
 from rove.broker.links import Link
 from rove.match.matcher import Work
 from rove.mqtt.packets import Connect
+from rove.serve.logs import events
 
-log = logging.getLogger("rove")
+log = events("broker")
 
 TICK_S_MIN = 0.005
 TICK_S_MAX = 60.0
@@ -151,8 +151,7 @@ class Shell:
         for link, packet in output.authentications:
             self._start(self._identify(link, packet))
         for note in output.notes:
-            level = logging.getLevelName(note.level.upper())
-            log.log(level, note.event, extra={"facts": note.facts})
+            getattr(log, note.level)(note.event, **note.facts)
         if self.broker.is_paused or self._was_paused or self._paused:
             self._pause_or_resume()
 
