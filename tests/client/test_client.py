@@ -227,6 +227,7 @@ async def test_what_only_the_broker_knows_is_refused_by_it(start_broker: StartBr
         (("t",), {"valid_for": 0}, "valid_for is 0"),
         (("t",), {"valid_for": "ever"}, "valid_for is 'ever'"),
         (("t",), {"user": {"a": "\0"}}, "user property 'a'"),
+        (("t",), {"expiry_s": -1}, "expiry_s is -1"),
         (("t",), {"id": "\ud800"}, "user property 'id'"),
     ],
 )

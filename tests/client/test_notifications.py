@@ -73,6 +73,17 @@ def test_what_came_lately_is_known_again() -> None:
     seen = Seen(2)
     assert [seen.is_new(id) for id in "abab"] == [True, True, False, False]
     assert seen.is_new("c")
-    assert len(seen) == 2
+    assert not any(seen.is_new(id) for id in "abc")
+    assert seen.is_new("d")
+    assert len(seen) == 4
+    assert seen.is_new("e")
+    assert len(seen) == 3
+    assert not seen.is_new("d")
     assert seen.is_new("a")
-    assert not seen.is_new("c")
+
+
+def test_memory_is_bounded() -> None:
+    seen = Seen(100)
+    for number in range(10_000):
+        assert seen.is_new(str(number))
+        assert len(seen) <= 200

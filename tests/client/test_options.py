@@ -50,6 +50,8 @@ def test_a_will_is_a_publication() -> None:
         ({"outbox_full": "drop"}, "outbox_full"),
         ({"client_id": ""}, "client_id is empty"),
         ({"client_id": "a\0"}, r"client_id contains U\+0000"),
+        ({"user_name": "a\0"}, r"user_name contains U\+0000"),
+        ({"password": "x" * 65_536}, "password is 65536 bytes long"),
         ({"will": Will("a/#")}, "will: a topic name has no wildcards"),
     ],
 )

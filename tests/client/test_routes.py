@@ -25,7 +25,9 @@ class Desk:
             self.acknowledged.append(delivery.publish.packet_id)
 
     def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
-        raise AssertionError(subscription)
+        for route in self.routes:
+            route.leave(subscription)
+        return asyncio.get_running_loop().create_future()
 
     def subscribe(self, topic: str, text: str = "", slow: Slow = "wait") -> Subscription[Any]:
         subscription = Subscription[Any](
@@ -37,7 +39,7 @@ class Desk:
             wanted = Wanted(self.routes.identifier(identity), Filter(topic), identity[1], print)
             route = Route(identity, wanted)
             self.routes.add(route)
-        route.subscriptions.append(subscription)
+        route.join(subscription)
         return subscription
 
     def number(self, subscription: Subscription[Any]) -> int:
@@ -82,6 +84,16 @@ async def test_who_does_not_wait_does_not_hold_back() -> None:
     desk.arrive(2, a, b)
     await b.batch()
     assert desk.acknowledged == [1, 2]
+
+
+async def test_one_that_leaves_meanwhile_takes_nothing_from_the_next() -> None:
+    desk = Desk()
+    first = desk.subscribe("t", slow="error")
+    first.inbox_max = 1
+    second = desk.subscribe("t")
+    desk.arrive(1, first)
+    desk.arrive(2, first)
+    assert (first.is_ended, second.waiting) == (True, 2)
 
 
 async def test_without_identifiers_the_topic_decides() -> None:

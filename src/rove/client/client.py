@@ -52,6 +52,9 @@ from rove.mqtt.topics import filter_fault, name_fault, text_fault
 
 T = TypeVar("T")
 UNPUBLISH_TOPIC: Final = "$rove/unpublish"
+PAYLOAD_BYTES_MAX: Final = 256_000_000
+"""A little less than fits into a packet, so that topic and properties always fit beside it."""
+EXPIRY_S_MAX: Final = 0xFFFF_FFFF
 DRAIN_S: Final = 5.0
 """How long `close` waits for publications that nobody has answered for."""
 SEEN_MAX: Final = 4_096
@@ -228,6 +231,13 @@ class Client:
             raise PublishRefused(fault, Reason.TOPIC_NAME_INVALID)
         if qos not in (0, 1, 2):
             raise PublishRefused(f"QoS is {qos}; it may be 0, 1 or 2", Reason.QOS_NOT_SUPPORTED)
+        payload = payload_of(value)
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            text = f"{len(payload)} bytes of payload; MQTT carries {PAYLOAD_BYTES_MAX} at most"
+            raise PublishRefused(text, Reason.PACKET_TOO_LARGE)
+        if expiry_s is not None and not 0 <= expiry_s <= EXPIRY_S_MAX:
+            text = f"expiry_s is {expiry_s}; it may be 0 to {EXPIRY_S_MAX}"
+            raise PublishRefused(text, Reason.PROTOCOL_ERROR)
         if id is None:
             id = self._ids.make(time.time_ns() // 1_000_000)
         properties = [(ID, id)]
@@ -240,7 +250,7 @@ class Client:
         return (
             Publish(
                 topic,
-                payload_of(value),
+                payload,
                 qos,
                 retain,
                 properties=Properties(user=tuple(properties), message_expiry_s=expiry_s),
@@ -383,7 +393,7 @@ class Client:
         elif asked.qos < route.wanted.filter.qos:
             asked = msgspec.structs.replace(asked, qos=route.wanted.filter.qos)
         route.wanted.filter = asked
-        route.subscriptions.append(subscription)
+        route.join(subscription)
         self._routes.claim(self._loop.time())
         answer: asyncio.Future[None] = self._loop.create_future()
         route.asking.append(answer)
@@ -418,7 +428,7 @@ class Client:
         left: asyncio.Future[None] = self._loop.create_future()
         for route in self._routes:
             if subscription in route.subscriptions:
-                route.subscriptions.remove(subscription)
+                route.leave(subscription)
                 if not route.subscriptions and self._error is None:
                     self._routes.remove(route)
                     self._session.unsubscribe(route.wanted, lambda *_: _settle(left))

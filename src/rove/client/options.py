@@ -89,8 +89,15 @@ class Options(msgspec.Struct, frozen=True):
         check_slow(self.on_slow, "on_slow")
         if self.outbox_full not in ("wait", "error"):
             raise AddressError(f"outbox_full is {self.outbox_full!r}; it may be 'wait' or 'error'")
-        if self.client_id is not None and (fault := text_fault(self.client_id)) is not None:
-            raise AddressError(f"client_id {fault}")
+        for name, text in (
+            ("client_id", self.client_id),
+            ("user_name", self.user_name),
+            ("the user's name in the URL", self.address.user_name),
+            ("password", self.password),
+            ("the password in the URL", self.address.password),
+        ):
+            if text is not None and (fault := text_fault(text)) is not None:
+                raise AddressError(f"{name} {fault}")
         if self.client_id == "":
             raise AddressError("client_id is empty; leave it out to be given one")
         if self.will is not None and (fault := name_fault(self.will.topic)) is not None:

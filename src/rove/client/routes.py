@@ -38,9 +38,16 @@ class Route:
     def __init__(self, identity: Identity, wanted: Wanted) -> None:
         self.identity = identity
         self.wanted = wanted
-        self.subscriptions: list[Subscription[Any]] = []
+        self.subscriptions: tuple[Subscription[Any], ...] = ()
+        """A tuple, because one may leave while a notification is being given to all."""
         self.asking: list[asyncio.Future[None]] = []
         """Those who wait for the broker's answer."""
+
+    def join(self, subscription: Subscription[Any]) -> None:
+        self.subscriptions += (subscription,)
+
+    def leave(self, subscription: Subscription[Any]) -> None:
+        self.subscriptions = tuple(each for each in self.subscriptions if each is not subscription)
 
     def fits(self, topic: str) -> bool:
         topic_filter = self.identity[0]
