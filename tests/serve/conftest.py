@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import pytest
@@ -86,8 +87,50 @@ class Running:
     def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
         return self.ask("GET", path, None, headers)
 
+    def stream(self, path: str, headers: dict[str, str] | None = None) -> Stream:
+        """Server-sent events; what was refused has another status than 200."""
+        return Stream(self.ports["http"], path, headers)
+
     def post(self, path: str, body: Any = b"", headers: dict[str, str] | None = None) -> Answer:
         return self.ask("POST", path, body, headers)
+
+
+class Stream:
+    """A reader of server-sent events."""
+
+    def __init__(self, port: int, path: str, headers: dict[str, str] | None = None) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        self._connection.request("GET", path, headers=headers or {})
+        self.answer = self._connection.getresponse()
+        self.status = self.answer.status
+        self.comments: list[str] = []
+
+    def event(self) -> dict[str, str]:
+        """The next event as its fields; empty when the stream has ended."""
+        fields: dict[str, str] = {}
+        while line := self.answer.readline().decode():
+            name, _, value = line.rstrip("\n").partition(": ")
+            if not name and value:
+                self.comments.append(value)
+            elif name:
+                fields[name] = value
+            elif fields:
+                break
+        return fields
+
+    def data(self) -> Any:
+        """The data of the next event."""
+        return json.loads(self.event()["data"])
+
+    def close(self) -> None:
+        self.answer.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ Each stream is a client of the broker with a connection of its own. A notificati
     event: notification
     data: {"topic":"air/1","value":{"NO2":41},"encoding":"json","user":{},"retained":false,"at":…}
 
-A reader that is slow is slow as any MQTT client: what it does not take waits here and in the
-system's buffer, is reported to the broker, and from the broker's bounds on QoS 0 is dropped,
-QoS 1 waits in the session's queue, and who takes nothing for too long is disconnected.
+A reader that is slow is slow as any MQTT client: what it does not take waits here (and some
+100 KB of it in the connection), is reported to the broker, and from the broker's bounds on QoS 0
+is dropped, QoS 1 waits in the session's queue, and who takes nothing for too long is disconnected.
 
 A notification of QoS 1 is acknowledged when it was handed to the connection, because nothing in
 this protocol tells when the other end has it.
@@ -96,6 +96,8 @@ class Subscriber(InProcessClient):
         self._unwritten: deque[tuple[bytes, Publish]] = deque()
         self._unwritten_bytes = 0
         self._is_stuck = False
+        # Lower than where the broker drops, or what it knows of us would not be brought up to date.
+        self._stuck_bytes = min(UNSENT_HIGH, shell.broker.state.limits.unsent_bytes_max // 2)
         self.arrived = asyncio.Event()
         """Set when there is something to write, or nothing more to wait for."""
 
@@ -104,7 +106,11 @@ class Subscriber(InProcessClient):
         self._unwritten.append((event, packet))
         self._unwritten_bytes += len(event)
         self.arrived.set()
-        if self._unwritten_bytes > UNSENT_HIGH and not self._is_stuck and self._link is not None:
+        if (
+            self._unwritten_bytes > self._stuck_bytes
+            and not self._is_stuck
+            and self._link is not None
+        ):
             self._is_stuck = True
             self._shell.stuck(self._link)
 
@@ -125,12 +131,13 @@ class Subscriber(InProcessClient):
         """These were handed to the connection."""
         for packet in packets:
             self.acknowledge(packet)
-        if self._is_stuck and self._unwritten_bytes < UNSENT_HIGH // 4 and self._link is not None:
+        few = self._unwritten_bytes <= self._stuck_bytes // 4
+        if self._is_stuck and few and self._link is not None:
             self._is_stuck = False
             self._shell.unstuck(self._link)
 
     def buffered_bytes(self) -> int:
-        return self._unwritten_bytes + self._transport.get_write_buffer_size()
+        return self._unwritten_bytes
 
     def close(self) -> None:
         super().close()

@@ -41,8 +41,9 @@ from rove.serve.shell import Shell
 
 PACKET_ID_MAX = 65_535
 RECEIVE_MAX_DEFAULT = 65_535
-PATIENCE_S = 1.0
-"""How long a publication waits while the broker pushes back."""
+PATIENCE_S = 3.0
+"""How long a publication waits while the broker pushes back; it does so for a second whenever a
+receiver falls behind."""
 ACKNOWLEDGEMENT_S = 30.0
 """How long an answer may take, a struggling disk included."""
 
