@@ -15,7 +15,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pytest
 
@@ -42,10 +42,11 @@ from rove.mqtt.packets import (
 from rove.mqtt.reading import Reader
 from rove.mqtt.topics import fits
 from rove.mqtt.writing import encode
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, Data, Listen, Tls
 from rove.serve.server import Server
 
 TIMEOUT_S = 30
+CERTIFICATES = Path(__file__).resolve().parent.parent / "serve" / "certificates"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,8 +77,9 @@ async def until(is_so: Callable[[], object]) -> None:
 class Broker:
     """Rove, running in this process; it can be stopped and started again on the same port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, listens_everywhere: bool) -> None:
         self._folder = folder
+        self._listens_everywhere = listens_everywhere
         self._port = 0
         self._server: Server
 
@@ -85,18 +87,23 @@ class Broker:
     def url(self) -> str:
         return f"mqtt://127.0.0.1:{self._port}"
 
+    def url_of(self, scheme: str) -> str:
+        """Where it listens for that scheme, if it listens everywhere."""
+        name = {"ws": "http", "wss": "https"}.get(scheme, scheme)
+        return f"{scheme}://127.0.0.1:{self._server.ports[name]}"
+
     @property
     def sessions(self) -> dict[str, Any]:
         """Those that the broker keeps, by client id."""
         return self._server.shell.broker.state.sessions
 
     async def start(self) -> None:
-        self._server = Server(
-            Config(
-                listen=Listen(mqtt_port=self._port, http_port="off"),
-                data=Data(folder=str(self._folder), durability="process"),
-            )
-        )
+        listen, tls = Listen(mqtt_port=self._port, http_port="off"), Tls()
+        if self._listens_everywhere:
+            listen = Listen(mqtt_port=self._port, mqtts_port=0, http_port=0, https_port=0)
+            tls = Tls(str(CERTIFICATES / "server.pem"), str(CERTIFICATES / "server.key"))
+        data = Data(folder=str(self._folder), durability="process")
+        self._server = Server(Config(listen=listen, tls=tls, data=data))
         await self._server.start()
         self._port = self._server.ports["mqtt"]
 
@@ -109,14 +116,17 @@ class Broker:
             link.peer.abort()
 
 
-StartBroker = Callable[[], AbstractAsyncContextManager[Broker]]
+class StartBroker(Protocol):
+    """Starts one for an `async with`."""
+
+    def __call__(self, everywhere: bool = False) -> AbstractAsyncContextManager[Broker]: ...
 
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> StartBroker:
     @asynccontextmanager
-    async def started() -> AsyncIterator[Broker]:
-        broker = Broker(tmp_path / "data")
+    async def started(everywhere: bool = False) -> AsyncIterator[Broker]:
+        broker = Broker(tmp_path / "data", everywhere)
         await broker.start()
         try:
             yield broker

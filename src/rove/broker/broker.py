@@ -370,16 +370,20 @@ class Broker:
 
     # -- pressure ------------------------------------------------------------------------------
 
+    @property
+    def stuck_links(self) -> Iterable[Link]:
+        """Those whose `buffered_bytes` the shell is to look at before every tick."""
+        return self._stuck
+
     def stuck(self, link: Link, now: float) -> None:
         """The connection does not take what it is sent for the moment (the shell says so)."""
         self._at(now)
-        link.stuck_since = self.state.now
+        link.moved_at, link.seen_bytes = self.state.now, link.buffered_bytes
         self._stuck[link] = None
 
     def unstuck(self, link: Link, now: float) -> None:
         """It takes again."""
         self._at(now)
-        link.stuck_since = math.inf
         self._stuck.pop(link, None)
 
     def is_given_up(self, link: Link) -> bool:
@@ -389,7 +393,10 @@ class Broker:
     def _look_at_stuck(self) -> None:
         state = self.state
         for link in list(self._stuck):
-            if state.now - link.stuck_since >= state.limits.unsent_disconnect_s:
+            if link.buffered_bytes < link.seen_bytes:
+                link.moved_at = state.now
+            link.seen_bytes = link.buffered_bytes
+            if state.now - link.moved_at >= state.limits.unsent_disconnect_s:
                 del self._stuck[link]
                 state.counters.slow_disconnected += 1
                 # It would not take a goodbye either.
@@ -404,7 +411,7 @@ class Broker:
         state = self.state
         limits = state.limits
         waiting = self.backlog_bytes + state.gate.held_bytes
-        just_now = [link for link in self._stuck if state.now - link.stuck_since < STUCK_S]
+        just_now = [link for link in self._stuck if state.now - link.moved_at < STUCK_S]
         receivers = max(1, len(state.links) - 1)
         congested = len(just_now) >= max(1, receivers * CONGESTED_SHARE)
         if self.is_paused:

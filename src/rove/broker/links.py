@@ -37,6 +37,7 @@ class Link:
         "is_paused",
         "is_publisher",
         "keep_alive_s",
+        "moved_at",
         "name",
         "open_publishes",
         "out",
@@ -44,8 +45,8 @@ class Link:
         "peer",
         "pending",
         "reader",
+        "seen_bytes",
         "session",
-        "stuck_since",
         "version",
         "wants_problems",
     )
@@ -82,7 +83,10 @@ class Link:
         """QoS 1 and 2 from it that are not acknowledged yet."""
         self.aliases = ALIASES_NONE
         self.is_publisher = False
-        self.stuck_since = math.inf
+        self.moved_at = now
+        """While it is stuck: when it last took something of what waits for it."""
+        self.seen_bytes = 0
+        """What waited for it when it was last looked at."""
         self.wants_problems = True
         """Whether reason strings may be sent where they are no error of the connection."""
 

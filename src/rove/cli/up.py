@@ -16,6 +16,10 @@ from rove.serve.server import Server
 
 log = events("server")
 
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may wait for the interpreter. At Python's own 5 ms, the thread that commits
+would wait for the busy loop at every step: a tenth as many commits (measured)."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove up`."""
@@ -26,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the broker; SIGTERM and Ctrl-C end it in good order, SIGHUP has it read its files."""
     loaded = load_for(arguments)
     install(loaded.config.log)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     _runner()(_serve(Server(loaded.config), arguments))
     return 0
 

@@ -226,6 +226,8 @@ class Shell:
 
     def _tick(self) -> None:
         self._timer = None
+        for link in self.broker.stuck_links:
+            link.buffered_bytes = link.peer.buffered_bytes()
         self.broker.tick(self._now())
         self.wake()
 
