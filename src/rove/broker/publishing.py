@@ -286,6 +286,7 @@ class Publishing:
             notified = self._notify(publication, matched)
             if not notified:
                 state.counters.publications_unmatched += 1
+            state.recent.add(publication, notified)
             self._acknowledge(waiting, notified)
         self.promote(ranked)
 

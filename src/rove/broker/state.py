@@ -19,6 +19,7 @@ from rove.broker.interests import Interests
 from rove.broker.keeping import Keeper
 from rove.broker.limits import Limits
 from rove.broker.links import Link
+from rove.broker.recent import Recent
 from rove.broker.records import LogRow, encoded
 from rove.broker.sessions import Session
 from rove.broker.trees import FilterTree
@@ -81,6 +82,7 @@ class State:
         self.interests = Interests(compiled=compiled)
         self.sessions: dict[str, Session] = {}
         self.links: dict[Link, None] = {}
+        self.recent = Recent(limits.explain_publications_max)
         self.notes: list[Note] = []
         self.authentications: list[tuple[Link, Connect]] = []
         """Clients of whom the shell has to find out who they are."""
