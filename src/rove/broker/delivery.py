@@ -47,11 +47,18 @@ class Delivery:
             self._gate.changes.put("publications", publication.number, encoded(publication.row()))
         publication.kept += 1
 
+    def keep_again(self, publication: Publication) -> None:
+        """What its row says has changed."""
+        self._gate.changes.put("publications", publication.number, encoded(publication.row()))
+
     def release(self, publication: Publication) -> None:
         """One row fewer."""
         publication.kept -= 1
         if publication.kept == 0:
-            self._gate.changes.drop_new("publications", publication.number)
+            changes = self._gate.changes
+            # The row of a withdrawn one was put twice.
+            drop = changes.delete if publication.withdrawn else changes.drop_new
+            drop("publications", publication.number)
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -89,12 +96,14 @@ class Delivery:
                 self.keep(publication)
             self._send_entry(session, link, entry, now)
             return
-        if not self._has_room(session, publication):
+        if not self._has_room(session, publication, now):
             return
         entry = Entry(session.next_entry, publication, qos, retain, ids, select)
+        if waits:
+            entry.queued_at = now
         session.next_entry += 1
         session.queue.append(entry)
-        session.queue_bytes += len(publication.payload)
+        session.queue_bytes += publication.size_bytes
         if session.is_durable:
             self.keep(publication)
         self.pump(session, now)
@@ -123,13 +132,18 @@ class Delivery:
         self, publication: Publication, targets: Sequence[Target], now: float
     ) -> None:
         unsent_bytes_max = self.limits.unsent_bytes_max
-        ready = self._gate.ready
+        ready, committed = self._gate.ready, self._gate.committed
         made_for: tuple[int, tuple[int, ...]] | None = None
         data = b""
         sent = 0
         for target in targets:
             link = target.session.link
-            if link is None or link.buffered_bytes > unsent_bytes_max or link.packet_bytes_max:
+            if (
+                link is None
+                or link.buffered_bytes > unsent_bytes_max
+                or link.packet_bytes_max
+                or link.waits_for > committed
+            ):
                 self._send_unassured(
                     target.session, publication, False, target.ids, now, None, False
                 )
@@ -205,8 +219,8 @@ class Delivery:
         if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
             self._counters.notifications_dropped_size += 1
             return
-        if waits:
-            self._gate.send_after_commit(link, data)
+        if waits or link.waits_for > self._gate.committed:
+            self._gate.send_in_order(link, data)
         else:
             self._gate.send(link, data)
         self._counters.notifications_sent += 1
@@ -216,6 +230,8 @@ class Delivery:
         link = session.link
         if link is None:
             return
+        if session.resends:
+            self._resend(session, link, now)
         queue = session.queue
         while queue and len(session.inflight) < link.inflight_max:
             if session.replaying:
@@ -223,8 +239,8 @@ class Delivery:
                     return
                 session.allowance -= 1
             entry = queue.popleft()
-            session.queue_bytes -= len(entry.publication.payload)
-            if entry.publication.is_over(now):
+            session.queue_bytes -= entry.publication.size_bytes
+            if self._is_stale(entry, now):
                 self._counters.notifications_dropped_expired += 1
                 self._forget(session, entry)
             else:
@@ -257,7 +273,7 @@ class Delivery:
             return False
         del session.inflight[packet_id]
         self._forget(session, entry)
-        if session.queue:
+        if session.queue or session.resends:
             self.pump(session, now)
         return True
 
@@ -292,23 +308,36 @@ class Delivery:
     def resume(self, session: Session, link: Link, now: float) -> None:
         """The client is back: what was in flight goes again, then the queue at its pace."""
         for packet_id, entry in session.inflight.items():
-            if entry.released:
-                data = link.encoded(Pubrel(packet_id)) or b""
-            else:
-                head, tail = entry.publication.parts(
-                    link.version, entry.qos, entry.retain, entry.ids, now, entry.select
-                )
-                again = bytes((head[0] | DUP,))
-                data = again + head[1:] + packet_id.to_bytes(2, "big") + tail
-            self._gate.send_after_commit(link, data)
+            if not entry.released:
+                session.resends.append(entry)
+            elif (data := link.encoded(Pubrel(packet_id))) is not None:
+                self._gate.send_after_commit(link, data)
         if session.queue and self.limits.replay_messages_per_s:
             session.replaying = True
             session.allowance = self.limits.replay_messages_per_s * REPLAY_BURST_S
             self._replaying[session] = None
         self.pump(session, now)
 
+    def _resend(self, session: Session, link: Link, now: float) -> None:
+        """Send again what was in flight, as far as the window of the new connection allows."""
+        resends, inflight = session.resends, session.inflight
+        while resends and len(inflight) - len(resends) < link.inflight_max:
+            entry = resends.popleft()
+            head, tail = entry.publication.parts(
+                link.version, entry.qos, entry.retain, entry.ids, now, entry.select
+            )
+            again = bytes((head[0] | DUP,)) + head[1:]
+            data = again + entry.packet_id.to_bytes(2, "big") + tail
+            if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
+                self._counters.notifications_dropped_size += 1
+                del inflight[entry.packet_id]
+                self._forget(session, entry)
+            else:
+                self._gate.send_after_commit(link, data)
+
     def left(self, session: Session) -> None:
         """The client has gone: what is in flight stays so until it comes back."""
+        session.resends.clear()
         session.replaying = False
         self._replaying.pop(session, None)
 
@@ -335,12 +364,12 @@ class Delivery:
 
     # -- bounds --------------------------------------------------------------------------------
 
-    def _has_room(self, session: Session, publication: Publication) -> bool:
+    def _has_room(self, session: Session, publication: Publication, now: float) -> bool:
         """Whether it may be queued, after the oldest made room if they have to."""
         limits = self.limits
-        size = len(publication.payload)
+        size = publication.size_bytes
         if session.link is None:
-            self.drop_over(session, publication.at)
+            self.drop_over(session, now)
         while session.queue and (
             len(session.queue) >= limits.queue_messages_max
             or session.queue_bytes + size > limits.queue_bytes_max
@@ -354,7 +383,7 @@ class Delivery:
     def drop_oldest(self, session: Session) -> None:
         """Give up the notification that has waited longest."""
         oldest = session.queue.popleft()
-        session.queue_bytes -= len(oldest.publication.payload)
+        session.queue_bytes -= oldest.publication.size_bytes
         self._forget(session, oldest)
 
     def drop_over(self, session: Session, now: float) -> None:
@@ -362,10 +391,12 @@ class Delivery:
 
         What lies behind something younger is looked at when its turn comes.
         """
-        too_old = now - self.limits.queue_age_s_max
-        while session.queue:
-            publication = session.queue[0].publication
-            if not publication.is_over(now) and publication.at > too_old:
-                return
+        while session.queue and self._is_stale(session.queue[0], now):
             self._counters.notifications_dropped_expired += 1
             self.drop_oldest(session)
+
+    def _is_stale(self, entry: Entry, now: float) -> bool:
+        """Whether it is too late to send this: over, or waiting for longer than allowed."""
+        publication = entry.publication
+        since = publication.at if entry.queued_at is None else entry.queued_at
+        return publication.is_over(now) or now - since >= self.limits.queue_age_s_max

@@ -42,6 +42,11 @@ class Gate:
         """Let this go out when all that was decided until the end of this turn is on disk."""
         self.waiting.append((link, data))
 
+    def send_in_order(self, link: Link, data: bytes) -> None:
+        """The same, and whatever goes to this link from now on goes behind it, QoS 0 too."""
+        link.waits_for = self.submitted + 1
+        self.waiting.append((link, data))
+
     def end_turn(self) -> Changes | None:
         """Close the turn; what has to be committed now, if anything."""
         changes: Changes | None = None
@@ -73,6 +78,9 @@ class Gate:
     def _release(self, waiting: list[tuple[Link, bytes]]) -> None:
         ready = self.ready
         for link, data in waiting:
+            if link.closing:
+                # Nothing follows a goodbye.
+                continue
             if not link.out:
                 ready.append(link)
             link.out.append(data)

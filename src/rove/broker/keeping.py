@@ -62,12 +62,12 @@ class Keeper:
         if not publication.payload:
             self._end_retained(topic)
             return True
-        size = len(publication.payload)
+        size = publication.size_bytes
         old = self._retained.get(topic)
         if old is None and len(self._retained) >= self.limits.retained_messages_max:
             self._counters.quota_hits += 1
             return False
-        freed = 0 if old is None else len(old.payload)
+        freed = 0 if old is None else old.size_bytes
         if self.retained_bytes - freed + size > self.limits.retained_bytes_max:
             self._counters.quota_hits += 1
             return False
@@ -80,7 +80,7 @@ class Keeper:
     def _put_retained(self, publication: Publication) -> None:
         self._retained[publication.topic] = publication
         self._retained_tree.put(publication.topic, None, publication)
-        self.retained_bytes += len(publication.payload)
+        self.retained_bytes += publication.size_bytes
         self._watch(publication.expires_at, publication)
 
     def _end_retained(self, topic: str) -> None:
@@ -88,7 +88,7 @@ class Keeper:
         if old is None:
             return
         self._retained_tree.remove(topic, None)
-        self.retained_bytes -= len(old.payload)
+        self.retained_bytes -= old.size_bytes
         self._gate.changes.delete("retained", topic)
         self._delivery.release(old)
 
@@ -104,9 +104,9 @@ class Keeper:
         assert publication.valid_until is not None
         name = (publication.publisher, publication.id)
         old = self._valid.get(name)
-        freed = 0 if old is None else len(old.payload)
+        freed = 0 if old is None else old.size_bytes
         too_many = old is None and len(self._valid) >= self.limits.valid_publications_max
-        too_much = self.valid_bytes - freed + len(publication.payload) > self.limits.valid_bytes_max
+        too_much = self.valid_bytes - freed + publication.size_bytes > self.limits.valid_bytes_max
         if too_many or too_much:
             self._counters.quota_hits += 1
             return False
@@ -121,7 +121,7 @@ class Keeper:
         name = (publication.publisher, publication.id)
         self._valid[name] = publication
         self._valid_tree.put(publication.topic, name, publication)
-        self.valid_bytes += len(publication.payload)
+        self.valid_bytes += publication.size_bytes
         self._watch(min(publication.valid_until or 0.0, publication.expires_at), publication)
 
     def _end_valid(self, name: Name) -> None:
@@ -129,7 +129,7 @@ class Keeper:
         if old is None:
             return
         self._valid_tree.remove(old.topic, name)
-        self.valid_bytes -= len(old.payload)
+        self.valid_bytes -= old.size_bytes
         self._gate.changes.delete("valid", valid_key(name))
         self._delivery.release(old)
 
@@ -151,8 +151,10 @@ class Keeper:
         if publication is None or publication.withdrawn:
             return False
         publication.withdrawn = True
+        # What is in flight has to be sent again after a crash, so the row stays as long as that.
+        publication.expires_at = publication.at
         if publication.kept:
-            self._gate.changes.delete("publications", publication.number)
+            self._delivery.keep_again(publication)
         self._end_valid((publisher, id))
         if self._retained.get(publication.topic) is publication:
             self._end_retained(publication.topic)

@@ -48,6 +48,7 @@ class Link:
         "seen_bytes",
         "session",
         "version",
+        "waits_for",
         "wants_problems",
     )
 
@@ -87,6 +88,8 @@ class Link:
         """While it is stuck: when it last took something of what waits for it."""
         self.seen_bytes = 0
         """What waited for it when it was last looked at."""
+        self.waits_for = 0
+        """The commit that QoS 0 waits for, so that nothing new overtakes what is kept."""
         self.wants_problems = True
         """Whether reason strings may be sent where they are no error of the connection."""
 

@@ -84,6 +84,11 @@ class Publication:
             self._attributes = attributes_of(self.topic, self.payload, self.properties.user)
         return self._attributes
 
+    @property
+    def size_bytes(self) -> int:
+        """What it counts for where room is limited."""
+        return len(self.payload) + len(self.topic)
+
     def is_over(self, now: float) -> bool:
         """True when it must not be delivered any more."""
         return self.withdrawn or self.expires_at <= now

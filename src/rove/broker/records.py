@@ -78,6 +78,8 @@ class QueueRow(msgspec.Struct, array_like=True):
     """QoS 2: PUBREC has come, PUBREL is out, only PUBCOMP is missing."""
     select: tuple[Attribute, ...] | None = None
     """What of the publication is sent; None for all of it."""
+    queued_at: float | None = None
+    """When it began to wait, where that is not the moment of the publication."""
 
 
 class LogRow(msgspec.Struct, array_like=True):

@@ -40,6 +40,8 @@ def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
         assert isinstance(key, int)
         if (owner := sessions.get(key >> 16)) is not None:
             owner.received.add(key & 0xFFFF)
+        else:
+            state.gate.changes.delete("received", key)
     for name, restored in (
         ("retained", state.keeper.restore_retained),
         ("valid", state.keeper.restore_valid),
@@ -85,6 +87,7 @@ def _subscriptions(state: State, rows: Rows) -> None:
         state.next_subscription = max(state.next_subscription, number + 1)
         session = state.sessions.get(kept.client_id)
         if session is None:
+            state.gate.changes.delete("subscriptions", number)
             continue
         asked = Filter(kept.topic_filter, kept.qos, kept.no_local, kept.retain_as_published)
         try:
@@ -128,6 +131,7 @@ def _queues(
             number, publication, kept.qos, kept.retain, kept.subscription_ids, kept.select
         )
         entry.packet_id, entry.released = kept.packet_id, kept.released
+        entry.queued_at = kept.queued_at
         # It may be on disk more than once as far as we know: deleting it must delete.
         entry.times_kept = 2
         publication.kept += 1
@@ -136,4 +140,4 @@ def _queues(
             session.inflight[entry.packet_id] = entry
         else:
             session.queue.append(entry)
-            session.queue_bytes += len(publication.payload)
+            session.queue_bytes += publication.size_bytes

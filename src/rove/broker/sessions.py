@@ -45,6 +45,8 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     """QoS 2: the client has it, and PUBREL is out."""
     times_kept: int = 0
     """How often it was put into the journal."""
+    queued_at: float | None = None
+    """When it began to wait, where that is not the moment of the publication."""
 
     def row(self) -> QueueRow:
         """As it is written to disk."""
@@ -56,6 +58,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
             self.packet_id,
             self.released,
             self.select,
+            self.queued_at,
         )
 
 
@@ -82,6 +85,7 @@ class Session:
         "received",
         "recent_ids",
         "replaying",
+        "resends",
         "subscriptions",
         "version",
         "will",
@@ -109,6 +113,8 @@ class Session:
         self.queue_bytes = 0
         self.inflight: dict[int, Entry] = {}
         """What was sent and not acknowledged, by packet identifier, in the order of sending."""
+        self.resends: deque[Entry] = deque()
+        """What is in flight since an earlier connection, and waits to be sent on this one."""
         self.next_entry = 0
         self.next_packet_id = 1
         self.received: set[int] = set()
