@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -376,29 +377,37 @@ async def test_one_that_wants_an_error_gets_it_and_is_unsubscribed(
 # -- lost connections ------------------------------------------------------------------------------
 
 
-async def test_nothing_is_lost_or_doubled_over_cut_connections(
+async def test_nothing_is_lost_doubled_or_reordered_over_cut_connections(
     start_broker: StartBroker,
 ) -> None:
+    chance = random.Random(4)
+    states: list[Connection] = []
     async with (
         start_broker() as broker,
-        connect(broker.url) as publisher,
-        connect(broker.url) as subscriber,
+        connect(broker.url, retry_s_max=0.01, on_connection=states.append) as publisher,
+        connect(broker.url, retry_s_max=0.01, receive_max=100) as subscriber,
     ):
-        numbers = await subscriber.subscribe("t", "n >= 0")
+        numbers = await subscriber.subscribe("t", "n >= 0", qos=2)
+
+        async def cut() -> None:
+            while True:
+                await asyncio.sleep(chance.uniform(0, 0.02))
+                broker.cut()
 
         async def publish() -> None:
-            for number in range(400):
-                await publisher.post("t", {"n": number}, qos=1 + number % 2)
-                if number % 80 == 40:
-                    await asyncio.sleep(0.02)
-                    broker.cut()
+            for number in range(1_000):
+                await publisher.post("t", {"n": number}, qos=chance.choice([1, 2]))
+                if number % 10 == 0:
+                    await asyncio.sleep(0.001)
 
-        publishing = asyncio.create_task(publish())
-        found = [value["n"] for value in await values(numbers, 400)]
+        cutting, publishing = asyncio.create_task(cut()), asyncio.create_task(publish())
+        found = [value["n"] for value in await values(numbers, 1_000)]
         await publishing
-        assert found == list(range(400))
-        await publisher.publish("t", {"n": 400})
-        assert await values(numbers, 1) == [{"n": 400}]
+        cutting.cancel()
+        assert found == list(range(1_000))
+        assert len([each for each in states if each.state == "lost"]) > 3
+        await publisher.publish("t", {"n": 1_000})
+        assert await values(numbers, 1) == [{"n": 1_000}]
 
 
 async def test_a_restarted_broker_is_found_again_with_everything(

@@ -218,6 +218,18 @@ def test_qos_2_takes_four_steps() -> None:
     assert answers == [(0, None)]
 
 
+def test_qos_2_that_the_broker_has_finished_with_before_is_finished() -> None:
+    pair = Pair()
+    pair.open()
+    answers = pair.publish(b"a", 2)
+    pair.hear(Pubrec(1))
+    pair.lose()
+    pair.open(present=True)
+    assert pair.said() == [Pubrel(1)]
+    pair.hear(Pubcomp(1, Reason.PACKET_ID_NOT_FOUND))
+    assert answers == [(0, None)]
+
+
 def test_qos_2_can_be_refused() -> None:
     pair = Pair()
     pair.open()

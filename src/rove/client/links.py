@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from rove.client.addresses import Address
 from rove.client.errors import AddressError, ConnectionFailed, MissingPackage
@@ -87,9 +87,8 @@ class _Tcp(asyncio.Protocol):
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
         if self._owner is not None:

@@ -483,8 +483,11 @@ class Protocol:
 
     def _take(self, packet: Packet | Malformed, events: list[Event]) -> None:
         match packet:
-            case Puback() | Pubcomp():
+            case Puback():
                 self._finished(packet.packet_id, packet.reason, packet.properties)
+            case Pubcomp():
+                # Its PUBREC was a yes. "Not found" only means that an earlier PUBCOMP was lost.
+                self._finished(packet.packet_id, Reason.SUCCESS, packet.properties)
             case Pubrec():
                 self._received(packet)
             case Pubrel():
