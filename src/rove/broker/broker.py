@@ -212,6 +212,20 @@ class Broker:
         self._at(now)
         self.state.gate.commit_done(number)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether ending the turn would do anything; most acknowledgements need nothing more."""
+        state = self.state
+        gate = state.gate
+        return bool(
+            gate.ready
+            or gate.waiting
+            or gate.changes.tables
+            or self._publishing.has_waiting
+            or state.authentications
+            or state.notes
+        )
+
     def end_turn(self, now: float) -> Output:
         """Everything was handed over: decide, and say what is to be done."""
         state = self._at(now)

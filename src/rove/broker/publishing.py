@@ -54,6 +54,11 @@ class Publishing:
         self._control = Control(state)
         self._batch: list[_Waiting] = []
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether publications wait to be routed."""
+        return bool(self._batch)
+
     # -- taking --------------------------------------------------------------------------------
 
     def publish(self, session: Session, link: Link, packet: Publish) -> None:

@@ -105,7 +105,7 @@ class Shell:
     def received(self, link: Link, data: bytes) -> None:
         """Bytes have come."""
         self.broker.received(link, data, self._now())
-        if not self._turn_is_due:
+        if not self._turn_is_due and self.broker.has_work:
             self.wake()
 
     def closed(self, link: Link) -> None:
