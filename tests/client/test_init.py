@@ -1,10 +1,25 @@
 """The public names of the client: users import these, so none comes or goes by accident."""
 
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 import rove
 import rove.client
+
+if TYPE_CHECKING:
+    from tests.client.conftest import StartBroker
+
+GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "sdk.md"
 
 PUBLIC = [
     "AddressError",
@@ -55,3 +70,24 @@ print("asyncio" in sys.modules, "numpy" in sys.modules, "websockets" in sys.modu
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["rove rove.errors", "True False False"]
+
+
+async def test_the_guides_snippets_run(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In order, in one namespace, as a reader would type them; those without a loop in a thread."""
+    snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert len(snippets) >= 10
+    names: dict[str, Any] = {}
+    async with start_broker() as broker:
+        for number, snippet in enumerate(snippets):
+            text = snippet.replace("mqtt://127.0.0.1:1883", broker.url)
+            code = compile(text, f"snippet {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            if code.co_flags & inspect.CO_COROUTINE:
+                await eval(code, names)
+            else:
+                await asyncio.to_thread(exec, code, names)
+    printed = capsys.readouterr().out
+    for expected in ("air/zagreb 41.5", "Zagreb air/zagreb", "{'NO2': 55}", "{'x': 10.5}", "^"):
+        assert expected in printed
+    assert names["seen"] == [{"NO2": 12}]
