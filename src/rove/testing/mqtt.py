@@ -87,8 +87,8 @@ class SimulatedDisk:
         return {key: decoded(kind, row) for key, row in self.tables[table].items()}
 
     def sizes(self) -> dict[str, int]:
-        """How many rows each table has; those without any are left out."""
-        return {name: len(table) for name, table in self.tables.items() if table}
+        """How many rows each table has; those without any are left out, and so is `meta`."""
+        return {name: len(table) for name, table in self.tables.items() if table and name != "meta"}
 
 
 class World:
@@ -180,10 +180,13 @@ class World:
         link.out.clear()
         if client is None:
             return False
-        client.was_sent(data)
+        # A client that has connected anew hears nothing of its older connection.
+        if client.link is link:
+            client.was_sent(data)
         if link.closing:
             del self.clients[link]
-            client.was_closed()
+            if client.link is link:
+                client.was_closed()
             self.broker.closed(link, self.now)
         return link.closing
 
