@@ -162,14 +162,10 @@ def test_refused_lines_are_named(
 
 def test_a_person_watching_sees_how_far_it_is(broker_url: str, tmp_path: Path) -> None:
     file = lines(tmp_path, *(b"%d" % number for number in range(3_000)))
-    program = (
-        "import argparse, sys; from rove.cli import pub; parser = argparse.ArgumentParser(); "
-        "pub.configure(parser); sys.exit(pub.run(parser.parse_args()))"
-    )
     controller, terminal = pty.openpty()
     words = ["t", "--lines", file, "--url", broker_url]
     subprocess.run(
-        [sys.executable, "-c", program, *words],
+        [sys.executable, "-m", "rove", "pub", *words],
         stderr=terminal,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"},
         check=True,

@@ -171,7 +171,7 @@ async def test_the_line_is_kept_alive(scripted: type[Scripted]) -> None:
     told = Told()
     async with (
         scripted() as server,
-        connect(server.url, keep_alive_s=1, timeout_s=0.1, on_connection=told.append),
+        connect(server.url, keep_alive_s=1, timeout_s=0.5, on_connection=told.append),
     ):
         await until_heard(server, Pingreq)
         assert told.states == ["connected"]

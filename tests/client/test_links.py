@@ -158,8 +158,13 @@ async def test_a_link_that_takes_nothing_says_so(scheme: str) -> None:
 
 async def test_nobody_there(free_port: int) -> None:
     address = parse_address(f"mqtt://127.0.0.1:{free_port}")
-    with pytest.raises(ConnectionFailed, match=f"{address} cannot be reached"):
+    with pytest.raises(ConnectionFailed, match=f"{address} cannot be reached: Connection refused$"):
         await open_link(address, None, 10, Owner())
+
+
+async def test_a_host_that_is_none() -> None:
+    with pytest.raises(ConnectionFailed, match=r"mqtt://host\.invalid:1883 cannot be reached: \w"):
+        await open_link(parse_address("mqtt://host.invalid"), None, 10, Owner())
 
 
 async def test_nobody_answers() -> None:

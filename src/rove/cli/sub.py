@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_subscribe(arguments, printer))
     finally:
-        printer.summarise()
+        if printer.has_begun:
+            printer.summarise()
     return 0
 
 
@@ -76,6 +77,7 @@ async def _subscribe(arguments: argparse.Namespace, printer: _Printer) -> None:
         subscription = await client.subscribe(
             arguments.topic, text, evolve=arguments.evolve, qos=arguments.qos
         )
+        printer.has_begun = True
         await _print_all(subscription, printer, arguments.count, arguments.seconds)
 
 
@@ -108,6 +110,8 @@ class _Printer:
 
     def __init__(self, *, as_json: bool) -> None:
         self.count = 0
+        self.has_begun = False
+        """Whether there is a subscription, and so something to sum up."""
         self._as_json = as_json
         self._began_at = time.monotonic()
         self._topic_width = 0

@@ -8,6 +8,7 @@ imported when a URL asks for them.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
@@ -72,9 +73,11 @@ def tls_context(address: Address, tls: Tls) -> ssl.SSLContext | None:
     return tls if isinstance(tls, ssl.SSLContext) else ssl.create_default_context()
 
 
-def _short(error: Exception) -> str:
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return text or type(error).__name__
+def _short(error: OSError) -> str:
+    """What the system says, without asyncio's own words around it."""
+    if not isinstance(error, ssl.SSLError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or type(error).__name__
 
 
 # -- TCP ---------------------------------------------------------------------------------------
