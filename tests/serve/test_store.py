@@ -69,15 +69,15 @@ def test_rows_come_in_the_order_of_their_keys(tmp_path: Path, durability: Durabi
 def test_what_was_committed_is_there_after_closing(tmp_path: Path, durability: Durability) -> None:
     folder = tmp_path / "made" / "on the way"
     with Store.open(folder, durability) as store:
-        store.commit(changes_of(("meta", "a", b"1"), ("queue", 1, b"")))
+        store.commit(changes_of(("retained", "a", b"1"), ("queue", 1, b"")))
     with Store.open(folder, durability) as store:
-        assert rows_of(store) == {"meta": [("a", b"1")], "queue": [(1, b"")]}
+        assert rows_of(store) == {"retained": [("a", b"1")], "queue": [(1, b"")]}
 
 
 def test_a_store_in_memory_leaves_no_file(tmp_path: Path) -> None:
     with Store.open(tmp_path, "none") as store:
-        store.commit(changes_of(("meta", "a", b"1")))
-        assert rows_of(store) == {"meta": [("a", b"1")]}
+        store.commit(changes_of(("retained", "a", b"1")))
+        assert rows_of(store) == {"retained": [("a", b"1")]}
         assert not (tmp_path / FILE_NAME).exists()
 
 
@@ -95,7 +95,7 @@ def test_more_rows_than_a_statement_takes_are_one_transaction(tmp_path: Path) ->
 def test_a_commit_that_fails_changes_nothing(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         store.commit(changes_of(("queue", 1, b"kept")))
-        bad = changes_of(("queue", 1, b"never"), ("meta", "a", b"never"), ("log", 2**70, b""))
+        bad = changes_of(("queue", 1, b"never"), ("retained", "a", b"never"), ("log", 2**70, b""))
         with pytest.raises(OverflowError):
             store.commit(bad)
         with pytest.raises(StoreError, match="datatype mismatch"):
@@ -299,7 +299,7 @@ def test_a_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
 def test_a_log_cut_anywhere_holds_whole_transactions_only(tmp_path: Path) -> None:
     with Store.open(tmp_path / "live") as store:
         for n in range(1, 9):
-            store.commit(changes_of(("queue", n, bytes(900)), ("meta", "last", b"%d" % n)))
+            store.commit(changes_of(("queue", n, bytes(900)), ("retained", "last", b"%d" % n)))
         shutil.copytree(tmp_path / "live", tmp_path / "crashed")
     wal = Path(f"{tmp_path / 'crashed' / FILE_NAME}-wal")
     whole = wal.read_bytes()
@@ -313,7 +313,7 @@ def test_a_log_cut_anywhere_holds_whole_transactions_only(tmp_path: Path) -> Non
             rows = rows_of(store)
         last = len(rows.get("queue", []))
         found.add(last)
-        assert rows.get("meta") == ([("last", b"%d" % last)] if last else None)
+        assert rows.get("retained") == ([("last", b"%d" % last)] if last else None)
     assert found == set(range(9))
 
 
@@ -363,7 +363,7 @@ def test_what_comes_during_a_commit_is_one_commit(tmp_path: Path) -> None:
     with SlowStore.open(tmp_path, "none") as store:
         writer = Writer(store)
         for number in range(100):
-            changes = changes_of(("queue", number, bytes(100)), ("meta", "last", b"%d" % number))
+            changes = changes_of(("queue", number, bytes(100)), ("retained", "last", b"%d" % number))
             changes.drop_new("queue", number - 1)
             writer.submit(changes, lambda error, number=number: heard.append(number))  # type: ignore[misc]
             if number == 0:
@@ -375,7 +375,7 @@ def test_what_comes_during_a_commit_is_one_commit(tmp_path: Path) -> None:
         assert heard == list(range(100))
         assert store.commits == 2
         assert writer.backlog_bytes == 0
-        assert rows_of(store) == {"queue": [(99, bytes(100))], "meta": [("last", b"99")]}
+        assert rows_of(store) == {"queue": [(99, bytes(100))], "retained": [("last", b"99")]}
 
 
 def test_nothing_to_commit_is_told_after_what_came_before(store: Store) -> None:
@@ -497,7 +497,7 @@ KILLED = """
 
     store_module.CHECKPOINT_BYTES = 200_000  # so that it is also killed during checkpoints
     store = Store.open(Path(sys.argv[1]))
-    last = int(dict(store.load("meta")).get("last", b"0"))
+    last = int(dict(store.load("retained")).get("last", b"0"))
     print(last, flush=True)
     writer = Writer(store)
     room = threading.Semaphore(20)
@@ -518,7 +518,7 @@ KILLED = """
         changes.put("queue", last, b"%d" % last)
         changes.drop_new("queue", last - 3)
         changes.drop_new("publications", last - 40)
-        changes.put("meta", "last", b"%d" % last)
+        changes.put("retained", "last", b"%d" % last)
         writer.submit(changes, done(last))
 """
 
@@ -536,7 +536,7 @@ def test_killed_at_any_moment_it_has_kept_what_it_said(tmp_path: Path) -> None:
         reported = int(lines[-2]) if len(lines) > 1 else last
         with Store.open(tmp_path) as store:
             rows = rows_of(store)
-        last = int(dict(rows["meta"])["last"]) if rows else 0
+        last = int(dict(rows["retained"])["last"]) if rows else 0
         assert last >= reported
         kept = [(n, b"%d " % n * 100) for n in range(max(1, last - 39), last + 1)]
         assert rows.get("publications", []) == kept

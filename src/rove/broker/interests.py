@@ -19,7 +19,7 @@ import msgspec
 
 from rove.broker.publications import Publication
 from rove.broker.sessions import Session
-from rove.broker.subscriptions import Subscription
+from rove.broker.subscriptions import Interest, Subscription
 from rove.broker.targets import Target
 from rove.broker.trees import FilterTree
 from rove.lang.tree import And, Attribute, Comparison, Literal
@@ -29,6 +29,8 @@ from rove.match.ranks import RankedDelivery
 
 FILTER_ATTRIBUTE = "$filter"
 """No name of the language begins with $, so no text can speak of it."""
+HEAD_BYTES = 4096
+"""A page, so that what lies behind it can be mapped."""
 ROUTES_MAX = 50_000
 """Topics whose subscribers are remembered, at about 300 bytes and 8 per subscriber each."""
 
@@ -81,6 +83,8 @@ class Interests:
         self._compiled = compiled
         self._ranked: dict[int, Matcher] = {}
         """By the number of the topic filter."""
+        self._saved: set[int] = set()
+        """Numbers of those that the matcher knows from before a restart; only while restoring."""
         self._with_text: dict[int, Subscription] = {}
         self._routes: dict[str, Route] = {}
         self._size = 0
@@ -95,13 +99,7 @@ class Interests:
         if new.interest is not None:
             self._number_filter(new)
             try:
-                self._matcher_of(new).add(
-                    new.number,
-                    new.interest.parsed if new.interest.is_ranked else _with_filter(new),
-                    new.accepted_at,
-                    new.session.me if new.interest.uses_me else None,
-                    new.interest.evolve,
-                )
+                self._add_text(new, new.interest)
             except Exception:
                 self._drop_filter(new)
                 raise
@@ -116,6 +114,21 @@ class Interests:
             self._tree.put(new.topic_filter, new.number, new)
         self._size += 1
         self._routes.clear()
+
+    def _add_text(self, new: Subscription, interest: Interest) -> None:
+        matcher = self._matcher_of(new)
+        if new.number in self._saved:
+            if not interest.uses_me:
+                return
+            # Its state may have changed since; what was saved of it is out of date.
+            matcher.remove(new.number)
+        matcher.add(
+            new.number,
+            interest.parsed if interest.is_ranked else _with_filter(new, interest),
+            new.accepted_at,
+            new.session.me if interest.uses_me else None,
+            interest.evolve,
+        )
 
     def remove(self, old: Subscription) -> None:
         """Let it take part no longer."""
@@ -152,8 +165,9 @@ class Interests:
     def _number_filter(self, new: Subscription) -> None:
         found = self._filters.get(new.topic_filter)
         if found is None:
-            found = self._filters[new.topic_filter] = _Filter(self._next_filter)
-            self._next_filter += 1
+            number = new.filter_number or self._next_filter
+            found = self._filters[new.topic_filter] = _Filter(number)
+            self._next_filter = max(self._next_filter, number + 1)
             self._filter_tree.put(new.topic_filter, None, found.number)
         found.uses += 1
         new.filter_number = found.number
@@ -263,13 +277,39 @@ class Interests:
                 return work
         return None
 
+    # -- saving --------------------------------------------------------------------------------
+
+    def saved(self, next_subscription: int) -> bytes:
+        """The index of all that are not ranked, so that a restart need not build it again.
+
+        It begins with the number above all that it knows. Whoever loads it goes on from there, so
+        a number in it never means anything else, however old it is.
+        """
+        head = next_subscription.to_bytes(8, "little").ljust(HEAD_BYTES, b"\0")
+        return b"".join((head, *self._matcher.save()))
+
+    def load(self, saved: bytes | memoryview) -> int:
+        """Begin with an index that was saved; gives the number to go on from.
+
+        SavedError if it is no index.
+        """
+        view = memoryview(saved)
+        self._matcher = Matcher.load(view[HEAD_BYTES:], compiled=self._compiled)
+        self._saved = self._matcher.ids()
+        return int.from_bytes(view[:8], "little")
+
+    def end_restoring(self) -> None:
+        """Everything that still exists was added: what else the index knows has gone."""
+        for number in self._saved - self._with_text.keys():
+            self._matcher.remove(number)
+        self._saved = set()
+
     def _matchers(self) -> tuple[Matcher, ...]:
         return self._matcher, *self._ranked.values()
 
 
-def _with_filter(subscription: Subscription) -> Text:
+def _with_filter(subscription: Subscription, interest: Interest) -> Text:
     """The text, for the topics of the subscription's filter only."""
-    assert subscription.interest is not None
-    text = subscription.interest.parsed
+    text = interest.parsed
     here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(subscription.filter_number))
     return Text(And((here, text.condition)), text.select, text.rank)

@@ -11,7 +11,6 @@ a default. Encoding or decoding one costs less than a microsecond.
     retained        topic                 number of a publication
     valid           publication's id      number of a publication
     log             position              LogRow           (on its way to the lake)
-    meta            name                  what the name says
 """
 
 from __future__ import annotations
@@ -47,10 +46,14 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     retain_as_published: bool
     identifier: int
     """0 is none."""
-    text: str
-    """Empty for all publications on the topics."""
-    evolve: str
     accepted_at: float
+    text: str = ""
+    """Empty for all publications on the topics."""
+    evolve: str = ""
+    uses_me: bool = False
+    is_ranked: bool = False
+    filter_number: int = 0
+    """What the matcher knows the topic filter by, if there is a text."""
 
 
 class PublicationRow(msgspec.Struct, array_like=True):

@@ -23,7 +23,7 @@ from rove.broker.records import (
 )
 from rove.broker.sessions import Entry, Session
 from rove.broker.state import State
-from rove.broker.subscriptions import Subscription, interest_in
+from rove.broker.subscriptions import Interest, Subscription
 from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter
 
@@ -34,6 +34,7 @@ def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
     """Fill the state from the tables; gives the sessions."""
     sessions = _sessions(state, tables.get("sessions", ()))
     _subscriptions(state, tables.get("subscriptions", ()))
+    state.interests.end_restoring()
     publications = _publications(state, tables.get("publications", ()))
     _queues(state, sessions, publications, tables.get("queue", ()))
     for key, _ in tables.get("received", ()):
@@ -91,14 +92,22 @@ def _subscriptions(state: State, rows: Rows) -> None:
             continue
         asked = Filter(kept.topic_filter, kept.qos, kept.no_local, kept.retain_as_published)
         try:
-            interest = interest_in(kept.text, kept.evolve) if kept.text else None
-            made = Subscription(number, session, asked, kept.identifier, interest, kept.accepted_at)
+            made = Subscription(
+                number, session, asked, kept.identifier, _interest(kept), kept.accepted_at
+            )
+            made.filter_number = kept.filter_number
             state.interests.add(made)
         except LanguageError as error:
             # Written by a version with another language: the rest must not suffer.
             state.note("warning", "subscription lost", client=kept.client_id, reason=str(error))
             continue
         session.subscriptions[made.key] = made
+
+
+def _interest(kept: SubscriptionRow) -> Interest | None:
+    if not kept.text:
+        return None
+    return Interest(kept.text, kept.evolve, uses_me=kept.uses_me, is_ranked=kept.is_ranked)
 
 
 def _publications(state: State, rows: Rows) -> dict[int, Publication]:

@@ -12,8 +12,6 @@ client can want several things of one topic.
 
 from __future__ import annotations
 
-import msgspec
-
 from rove.broker.publications import user_property
 from rove.broker.records import SubscriptionRow
 from rove.broker.sessions import Session
@@ -21,7 +19,7 @@ from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
 from rove.lang.tree import Me, parts
 from rove.lang.tree import Subscription as Text
-from rove.match.designs import Evolve, parse_evolve
+from rove.match.designs import parse_evolve
 from rove.match.matcher import EXACT
 from rove.mqtt.packets import Filter, Properties
 from rove.mqtt.topics import split_shared
@@ -31,19 +29,33 @@ SubscriptionKey = tuple[str, int]
 NO_TEXT = -1
 
 
-class Interest(msgspec.Struct, frozen=True):
-    """What a text says, ready for the matcher."""
+class Interest:
+    """What a text asks for; the text is parsed when somebody wants to know more than this."""
 
-    text: str
-    parsed: Text
-    evolve_text: str = ""
-    """How it is to evolve, as the subscriber said it; empty if it did not."""
-    evolve: Evolve = EXACT
-    uses_me: bool = False
+    __slots__ = ("_parsed", "evolve", "evolve_text", "is_ranked", "text", "uses_me")
+
+    def __init__(
+        self,
+        text: str,
+        evolve_text: str = "",
+        *,
+        uses_me: bool = False,
+        is_ranked: bool = False,
+        parsed: Text | None = None,
+    ) -> None:
+        self.text = text
+        self.evolve_text = evolve_text
+        """How it is to evolve, as the subscriber said it; empty if it did not."""
+        self.evolve = parse_evolve(evolve_text) if evolve_text else EXACT
+        self.uses_me = uses_me
+        self.is_ranked = is_ranked
+        self._parsed = parsed
 
     @property
-    def is_ranked(self) -> bool:
-        return self.parsed.rank is not None
+    def parsed(self) -> Text:
+        if self._parsed is None:
+            self._parsed = parse(self.text)
+        return self._parsed
 
 
 class Subscription:
@@ -98,20 +110,20 @@ class Subscription:
 
     def row(self) -> SubscriptionRow:
         """As it is written to disk."""
-        text, evolve = "", ""
-        if self.interest is not None:
-            text, evolve = self.interest.text, self.interest.evolve_text
-        return SubscriptionRow(
+        row = SubscriptionRow(
             self.session.client_id,
             self.key[0],
             self.qos,
             self.no_local,
             self.retain_as_published,
             self.identifier,
-            text,
-            evolve,
             self.accepted_at,
         )
+        if self.interest is not None:
+            row.text, row.evolve = self.interest.text, self.interest.evolve_text
+            row.uses_me, row.is_ranked = self.interest.uses_me, self.interest.is_ranked
+            row.filter_number = self.filter_number
+        return row
 
 
 def key_of(topic_filter: str, identifier: int, interest: Interest | None) -> SubscriptionKey:
@@ -135,13 +147,14 @@ def interest_of(properties: Properties) -> Interest | None:
 def interest_in(text: str, evolve: str | None = None) -> Interest:
     """A text as the matcher takes it."""
     parsed = parse(text)
-    design = parse_evolve(evolve) if evolve else EXACT
-    if parsed.rank is not None and design != EXACT:
-        raise LanguageError(
-            f"a ranked subscription cannot evolve by {design.design}", "write evolve = exact"
-        )
     uses_me = any(type(node) is Me for node in parts(parsed))
-    return Interest(text, parsed, evolve or "", design, uses_me)
+    is_ranked = parsed.rank is not None
+    found = Interest(text, evolve or "", uses_me=uses_me, is_ranked=is_ranked, parsed=parsed)
+    if is_ranked and found.evolve != EXACT:
+        raise LanguageError(
+            f"a ranked subscription cannot evolve by {found.evolve.design}", "write evolve = exact"
+        )
+    return found
 
 
 def split_text(topic_filter: str) -> tuple[str, str | None]:

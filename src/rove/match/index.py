@@ -159,6 +159,10 @@ class Index:
     def __len__(self) -> int:
         return len(self._known_ids())
 
+    def ids(self) -> set[int]:
+        """The ids of all subscriptions, as a copy."""
+        return set(self._known_ids())
+
     def _known_ids(self) -> set[int]:
         """After loading, they are put together when somebody first asks."""
         if self._ids is None:

@@ -89,6 +89,10 @@ class Matcher:
     def __contains__(self, id: int) -> bool:
         return id in self._index or id in self._is_ranked or id in self._design_of
 
+    def ids(self) -> set[int]:
+        """The ids of all subscriptions."""
+        return self._index.ids() | set(self._is_ranked) | set(self._design_of)
+
     # -- changing ----------------------------------------------------------------------------
 
     def add(
