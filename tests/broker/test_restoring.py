@@ -16,7 +16,17 @@ import pytest
 
 from rove.broker.broker import Broker
 from rove.broker.limits import Limits
-from rove.broker.records import PublicationRow, SessionRow, encoded, queue_key, received_key
+from rove.broker.records import (
+    QUEUE_ENTRY_BITS,
+    PublicationRow,
+    QueueRow,
+    SessionRow,
+    SubscriptionRow,
+    decoded_number,
+    encoded,
+    queue_key,
+    received_key,
+)
 from rove.broker.sessions import Session
 from rove.mqtt.packets import (
     V311,
@@ -31,6 +41,7 @@ from rove.mqtt.packets import (
     Pubrel,
     Reason,
     Suback,
+    Unsubscribe,
     Will,
 )
 from rove.testing.mqtt import World
@@ -223,6 +234,7 @@ class Chaos:
             self.volatile.drop()
 
     def crash(self) -> None:
+        check_nothing_is_orphaned(self.world)
         before = None
         if not self.world.uncommitted and not self.world.broker.state.gate.changes:
             before = remembered(self.world.broker)
@@ -436,3 +448,102 @@ def test_a_subscription_that_cannot_be_read_any_more_is_named_and_the_rest_goes_
     client.come_back()
     client.publish("b", b"1", 1)
     assert client.payloads() == [b"1"]
+
+
+class Upkeep:
+    """One run of everything that is kept: sessions, texts, state, retained and valid ones."""
+
+    TEXTS = ("x > me.x", "x < 5 + t", "SELECT x WHERE x >= 0", "topic LIKE 'a%'", "x = 1")
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World(limits=Limits(retained_messages_max=3, valid_publications_max=3))
+        self.clients = [
+            self.world.connect(f"client{n}", expiry_s=self.rng.choice((0, 3, 60))) for n in range(4)
+        ]
+        self.world.holds_commits = True
+
+    def step(self) -> None:
+        rng, world = self.rng, self.world
+        client = rng.choice(self.clients)
+        if client.is_closed():
+            client.send_connect(clean_start=rng.random() < 0.3, expiry_s=rng.choice((0, 3, 60)))
+        does = rng.choice(
+            (
+                lambda: client.send_subscribe(
+                    rng.choice(("a", "+", "$share/g/a")),
+                    qos=rng.randrange(3),
+                    identifier=rng.randrange(1, 4),
+                    properties=self.text() if rng.random() < 0.7 else None,
+                ),
+                lambda: client.send(Unsubscribe(9, (rng.choice(("a", "+", "$share/g/a")),))),
+                lambda: client.publish("$rove/me", b'{"x": %d}' % rng.randrange(9), 1),
+                lambda: client.publish("$rove/unpublish", b"%d" % rng.randrange(3), 1),
+                self.publish,
+                self.publish,
+                client.drop,
+                client.disconnect,
+                client.take_all,
+                lambda: world.commit(1),
+                lambda: world.advance(rng.random()),
+                self.crash,
+            )
+        )
+        does()
+
+    def text(self) -> Properties:
+        user = (("filter", self.rng.choice(self.TEXTS)),)
+        return Properties(user=user, subscription_ids=(self.rng.randrange(1, 4),))
+
+    def publish(self) -> None:
+        rng = self.rng
+        client = rng.choice(self.clients)
+        if client.is_closed():
+            return
+        user = [("id", str(rng.randrange(3)))]
+        if rng.random() < 0.4:
+            user.append(("valid-for", rng.choice(("1", "60", "forever"))))
+        properties = Properties(user=tuple(user), message_expiry_s=rng.choice((None, None, 2)))
+        payload = b'{"x": %d}' % rng.randrange(9) if rng.random() < 0.8 else b""
+        topic = rng.choice(("a", "b"))
+        client.publish(
+            topic, payload, rng.randrange(3), retain=rng.random() < 0.4, properties=properties
+        )
+
+    def crash(self) -> None:
+        check_nothing_is_orphaned(self.world)
+        if self.rng.random() < 0.7:
+            self.world.commit()
+        all_kept = not self.world.uncommitted
+        before = remembered(self.world.broker)
+        self.world.crash()
+        if all_kept:
+            assert remembered(self.world.broker) == before
+        check_nothing_is_orphaned(self.world)
+
+
+def check_nothing_is_orphaned(world: World) -> None:
+    """Whatever the disk holds is somebody's, after every commit."""
+    disk = world.disk
+    sessions = {row.number: name for name, row in disk.read("sessions", SessionRow).items()}
+    queue = disk.read("queue", QueueRow)
+    spoken_of = {row.publication for row in queue.values()}
+    for table in ("retained", "valid"):
+        spoken_of |= {decoded_number(row) for row in disk.tables[table].values()}
+    assert spoken_of == set(disk.tables["publications"])
+    assert {int(key) >> QUEUE_ENTRY_BITS for key in queue} <= set(sessions)
+    assert {int(key) >> 16 for key in disk.tables["received"]} <= set(sessions)
+    subscriptions = disk.read("subscriptions", SubscriptionRow).values()
+    assert {row.client_id for row in subscriptions} <= set(sessions.values())
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_whatever_is_kept_comes_back_and_nothing_else_is_kept(part: int) -> None:
+    for seed in range(part, 100, 5):
+        upkeep = Upkeep(seed)
+        try:
+            for _ in range(120):
+                upkeep.step()
+            upkeep.crash()
+        except AssertionError as error:
+            raise AssertionError(f"with seed {seed}: {error}") from error
