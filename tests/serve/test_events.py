@@ -61,7 +61,7 @@ def test_many_notifications_come_in_order(server: Running) -> None:
         for number in range(300):
             server.post("/publish?topic=n", str(number).encode())
         assert [stream.data()["value"] for _ in range(300)] == list(range(300))
-        assert server.look(lambda s: inflight(s)) == 0
+        wait_until(lambda: server.look(inflight) == 0)
 
 
 def inflight(server: Any) -> int:

@@ -203,7 +203,7 @@ def test_who_reads_nothing_is_slow_and_hurts_nobody(start_server: Callable[..., 
 def test_paho_over_websocket(server: Running) -> None:
     found: list[bytes] = []
     one = paho.Client(CallbackAPIVersion.VERSION2, transport="websockets", protocol=paho.MQTTv5)
-    one.on_message = lambda _client, _data, message: found.append(message.payload)
+    one.on_message = lambda _client, _data, message: found.append(bytes(message.payload))
     one.on_connect = lambda client, *_: client.subscribe("p/#", 1)
     one.on_subscribe = lambda client, *_: client.publish("p/1", b"hello", 1)
     one.connect("127.0.0.1", server.ports["http"])

@@ -4,8 +4,7 @@ It decides nothing: a request is read, becomes packets of a client inside this p
 `rove.serve.in_process`), and what the broker answers is written as JSON. What it shows of the
 broker's inside comes from `inspection`, `explaining` and `metrics`.
 
-Every route is an `Operation` of the table at the end, which is also what the OpenAPI document and
-the page for people are made of.
+Which routes there are, and for whom, stands in `operations`.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from email.utils import formatdate
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -27,24 +25,30 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rove import __version__
 from rove.broker.access import Identity
-from rove.mqtt.packets import Filter, Properties, Publish, Reason
-from rove.mqtt.topics import name_fault
+from rove.broker.sessions import Session
+from rove.mqtt.packets import Properties, Publish, Reason
+from rove.mqtt.topics import name_fault, text_fault
 from rove.serve.answers import Fault, fault_answer, json_answer
-from rove.serve.events import INFLIGHT_MAX, EventStream, Subscriber
+from rove.serve.events import EventStream, Subscriber
+from rove.serve.explaining import Question, answer
 from rove.serve.guests import Guests, cross_site_fault
 from rove.serve.in_process import Refused
+from rove.serve.inspection import clients, queues, subscription_view, subscriptions
 from rove.serve.logs import events
 from rove.serve.metrics import CONTENT_TYPE, metrics_text
-from rove.serve.openapi import Operation, Parameter, document, front_page, page
+from rove.serve.openapi import Operation, document, front_page, page
+from rove.serve.operations import OPERATIONS
 from rove.serve.publishers import Publishers
-from rove.serve.requests import USER_PREFIX, Query, body_of, json_of
+from rove.serve.requests import Query, body_of, json_of
 from rove.serve.shell import Shell
+from rove.serve.subscribing import SubscriptionBody, add, begin, end, remove, wish_in, wish_of
 from rove.serve.web import Web
 
 FORM = "application/x-www-form-urlencoded"
 """What curl says of any body unless told otherwise: it says nothing about the payload."""
 EXPIRY_S_MAX = 0xFFFF_FFFF
-SESSION_EXPIRY_S = 24 * 60 * 60
+PAGE = 100
+PAGE_MAX = 10_000
 
 log = events("http")
 
@@ -67,10 +71,10 @@ class Interface:
         body = await body_of(request, limits.http_body_bytes_max)
         content_type = request.headers.get("content-type")
         packet, id = publication_of(query, body, content_type)
-        answer = await self._publishers.publish(identity, packet)
+        taken = await self._publishers.publish(identity, packet)
         matched = None
-        if answer is not None:
-            matched = answer.reason != Reason.NO_MATCHING_SUBSCRIBERS
+        if taken is not None:
+            matched = taken.reason != Reason.NO_MATCHING_SUBSCRIBERS
         return json_answer({"id": id, "matched": matched})
 
     async def unpublish(self, request: Request, identity: Identity, _query: Query) -> Response:
@@ -98,42 +102,61 @@ class Interface:
         stream = EventStream(subscriber, transport, self._streams.discard)
         self._streams.add(stream)
         try:
-            await self._begin(subscriber, wish)
+            await begin(self._shell, subscriber, wish)
         except BaseException:
             self._streams.discard(stream)
             subscriber.disconnect()
             raise
         return stream
 
-    async def _begin(self, subscriber: Subscriber, wish: Wish) -> None:
-        """Connect, say what the subscriber is like, subscribe."""
-        session = wish.session
-        await subscriber.connect(
-            session or "",
-            clean_start=session is None,
-            expiry_s=wish.session_expiry_s if session else 0,
-            receive_max=INFLIGHT_MAX,
-        )
-        if wish.me is not None:
-            await subscriber.publish(Publish("$rove/me", wish.me.encode(), 1))
-        missing = [each for each in wish.topics if not self._has(subscriber.client_id, each, wish)]
-        if missing:
-            filters = tuple(Filter(each, wish.qos) for each in missing)
-            await subscriber.subscribe(filters, Properties(user=wish.properties))
+    async def add_subscription(
+        self, request: Request, identity: Identity, _query: Query
+    ) -> Response:
+        body = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        wish = wish_in(_name(request, "client"), json_of(body, SubscriptionBody))
+        made = await add(self._shell, identity, wish)
+        return json_answer(subscription_view(made), 201)
 
-    def _has(self, client_id: str, topic: str, wish: Wish) -> bool:
-        """Whether a session has that subscription: made again, it would begin anew."""
-        session = self._shell.broker.state.sessions.get(client_id)
-        for one in session.subscriptions.values() if session is not None else ():
-            text, evolve = "", ""
-            if one.interest is not None:
-                text, evolve = one.interest.text, one.interest.evolve_text
-            wanted = (topic, wish.qos, wish.filter or "", wish.evolve or "")
-            if (one.key[0], one.qos, text, evolve) == wanted:
-                return True
-        return False
+    async def remove_subscription(
+        self, request: Request, identity: Identity, _query: Query
+    ) -> Response:
+        client, number = _name(request, "client"), request.path_params["number"]
+        await remove(self._shell, identity, client, number)
+        return json_answer({"number": number, "ended": True})
+
+    async def end_session(self, request: Request, identity: Identity, _query: Query) -> Response:
+        client = _name(request, "client")
+        await end(self._shell, identity, client)
+        return json_answer({"client": client, "ended": True})
 
     # -- looking -------------------------------------------------------------------------------
+
+    async def clients(self, _request: Request, _identity: Identity, query: Query) -> Response:
+        after, count = _place(query)
+        return json_answer(clients(self._shell.broker.state, after, count))
+
+    async def queues(self, _request: Request, _identity: Identity, query: Query) -> Response:
+        count = query.integer("limit", PAGE, 1, PAGE_MAX)
+        return json_answer({"items": queues(self._shell.broker.state, count)})
+
+    async def subscriptions(self, _request: Request, identity: Identity, query: Query) -> Response:
+        state = self._shell.broker.state
+        after, count = _place(query)
+        client = query.text("client")
+        found: Iterable[Session] = state.sessions.values()
+        if client is not None:
+            session = state.sessions.get(client)
+            found = [] if session is None else [session]
+        if not self._is_admin(identity):
+            if identity.user is None:
+                raise Fault(403, "without a name nobody has subscriptions of their own here")
+            found = (one for one in found if one.identity.user == identity.user)
+        return json_answer(subscriptions(found, after, count))
+
+    async def explain(self, request: Request, identity: Identity, _query: Query) -> Response:
+        body = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        question = json_of(body, Question)
+        return json_answer(answer(self._shell.broker.state, question, identity))
 
     async def healthz(self, _request: Request, _identity: Identity, _query: Query) -> Response:
         reasons = self._health()
@@ -204,6 +227,20 @@ def _address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
+def _name(request: Request, parameter: str) -> str:
+    """A part of the path that is a name."""
+    name: str = request.path_params[parameter]
+    fault = text_fault(name)
+    if fault is not None:
+        raise Fault(400, f"{parameter} {fault}")
+    return name
+
+
+def _place(query: Query) -> tuple[int, int]:
+    """Where a page begins, and how much is on it."""
+    return query.integer("after", 0, 0, 2**62), query.integer("limit", PAGE, 1, PAGE_MAX)
+
+
 # --- reading requests -----------------------------------------------------------------------------
 
 
@@ -229,46 +266,6 @@ def publication_of(query: Query, body: bytes, content_type: str | None) -> tuple
     )
     qos = query.integer("qos", 1, 0, 2)
     return Publish(topic, body, qos, query.flag("retain"), properties=properties), id
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """What a request to subscribe asks for."""
-
-    topics: list[str]
-    filter: str | None
-    evolve: str | None
-    qos: int
-    me: str | None
-    session: str | None
-    session_expiry_s: int
-
-    @property
-    def properties(self) -> tuple[tuple[str, str], ...]:
-        """As user properties of a SUBSCRIBE."""
-        named = (("filter", self.filter), ("evolve", self.evolve))
-        return tuple((name, value) for name, value in named if value is not None)
-
-
-def wish_of(query: Query) -> Wish:
-    """Read it out of the parameters."""
-    session = query.text("session")
-    topics = query.texts("topic")
-    if not topics and not session:
-        raise Fault(400, "there is no topic", "GET /subscribe?topic=air/%23 (%23 is #)")
-    me = query.text("me")
-    if me is not None:
-        json_of(me.encode(), dict[str, Any])
-    if session == "":
-        raise Fault(400, "session is empty", "give it a name, or leave it out")
-    return Wish(
-        topics,
-        query.text("filter"),
-        query.text("evolve"),
-        query.integer("qos", 1 if session else 0, 0, 1),
-        me,
-        session,
-        query.integer("session-expiry", SESSION_EXPIRY_S, 1, EXPIRY_S_MAX),
-    )
 
 
 # --- answering ------------------------------------------------------------------------------------
@@ -314,82 +311,3 @@ class _Edge:
             await send(message)
 
         await self._app(scope, receive, dated)
-
-
-# --- the table ------------------------------------------------------------------------------------
-
-REFUSALS = (
-    (400, "the request is wrong; the error says how"),
-    (401, "who is it? user or password are missing or wrong"),
-    (403, "not allowed"),
-)
-BUSY = ((429, "too much of it, or a quota is used up"), (503, "not now: overload or shutdown"))
-TOPIC_FILTERS = Parameter("topic", "a topic filter, `air/#`; several times for several")
-TEXT = Parameter("filter", "a text of the subscription language, `NO2 > 40`")
-EVOLVE = Parameter("evolve", "how bounds that move are kept up: exact, pes 1s, lees, clees 500ms")
-
-OPERATIONS: dict[str, Operation] = {
-    "front": Operation("GET", "/", "What is here.", answer_type="text/html", access="open"),
-    "publish": Operation(
-        "POST",
-        "/publish",
-        "Publish. Answered when the broker has acknowledged it, which for QoS 1 and 2 means that "
-        "it is on disk.",
-        (
-            Parameter("topic", "the topic", required=True),
-            Parameter("qos", "0, 1 or 2; 1 unless given", "integer"),
-            Parameter("retain", "whether it is the last word on its topic", "boolean"),
-            Parameter("id", "its id; without one it is given one"),
-            Parameter("valid-for", "seconds, or `forever`: kept for those who subscribe later"),
-            Parameter("expiry", "seconds after which it is not delivered any more", "integer"),
-            Parameter(USER_PREFIX, "`user.NAME=VALUE`: a user property, which is an attribute"),
-        ),
-        "the payload, any bytes; members of a JSON object are attributes",
-        "application/octet-stream",
-        (
-            (200, '{"id": …, "matched": whether anybody wanted it; null for QoS 0}'),
-            *REFUSALS,
-            (413, "too large"),
-            *BUSY,
-        ),
-    ),
-    "unpublish": Operation(
-        "DELETE",
-        "/publications/{id:path}",
-        "Withdraw a publication that was published over HTTP by the same user and is still valid, "
-        "retained or queued.",
-        (Parameter("id", "its id", in_path=True),),
-        answers=((200, '{"id": …, "withdrawn": true}'), *REFUSALS, (404, "no such publication")),
-    ),
-    "subscribe": Operation(
-        "GET",
-        "/subscribe",
-        "Subscribe, and be sent notifications as server-sent events for as long as the connection "
-        "is open.",
-        (
-            TOPIC_FILTERS,
-            TEXT,
-            EVOLVE,
-            Parameter("qos", "0 or 1; 0 unless there is a session", "integer"),
-            Parameter("me", "a JSON object: the subscriber's `me.` variables"),
-            Parameter("session", "a client id: notifications queue while the stream is closed"),
-            Parameter("session-expiry", "for how many seconds they do; a day", "integer"),
-        ),
-        answers=((200, "events"), *REFUSALS, *BUSY),
-        answer_type="text/event-stream",
-    ),
-    "healthz": Operation(
-        "GET",
-        "/healthz",
-        "Is the broker well?",
-        answers=((200, '{"status": "ok"}'), (503, '{"status": "ill", "reasons": […]}')),
-        access="open",
-    ),
-    "metrics": Operation(
-        "GET", "/metrics", "Counters and gauges for Prometheus.", answer_type="text/plain"
-    ),
-    "docs": Operation(
-        "GET", "/docs", "This interface, for people.", answer_type="text/html", access="open"
-    ),
-    "openapi": Operation("GET", "/openapi.json", "This interface, for programs.", access="open"),
-}

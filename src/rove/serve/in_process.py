@@ -44,6 +44,7 @@ RECEIVE_MAX_DEFAULT = 65_535
 PATIENCE_S = 3.0
 """How long a publication waits while the broker pushes back; it does so for a second whenever a
 receiver falls behind."""
+LOOK_AGAIN_S = 0.02
 ACKNOWLEDGEMENT_S = 30.0
 """How long an answer may take, a struggling disk included."""
 
@@ -70,8 +71,7 @@ class InProcessClient:
         self._unreleased: set[int] = set()
         """Packet identifiers of QoS 2 that the broker has not forgotten yet."""
         self._last_packet_id = 0
-        self._goes_on = asyncio.Event()
-        self._goes_on.set()
+        self._is_paused = False
         self._room = asyncio.Semaphore(1)
         self._link: Link | None = None
         self._end: Refused | None = None
@@ -153,8 +153,8 @@ class InProcessClient:
     # -- what comes ----------------------------------------------------------------------------
 
     def notified(self, packet: Publish) -> None:
-        """A notification has come; acknowledged at once here, as nobody wants it."""
-        self._loop.call_soon(self.acknowledge, packet)
+        """A notification has come. Here nobody wants it: it stays with the broker, unacknowledged,
+        for whoever connects as this client next."""
 
     def _take(self, packet: object) -> None:
         match packet:
@@ -207,17 +207,20 @@ class InProcessClient:
                 return packet_id
 
     async def _wait_while_paused(self) -> None:
-        if self._goes_on.is_set():
-            return
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._goes_on.wait()
-        except TimeoutError:
-            if self._link is not None and self._link.is_paused:
+        end = self._loop.time() + PATIENCE_S
+        while self._is_paused or self._is_too_quick:
+            if self._loop.time() < end:
+                await asyncio.sleep(LOOK_AGAIN_S)
+            elif self._is_too_quick:
                 what = "more publications per second than one client may send"
-                raise Refused(Reason.MESSAGE_RATE_TOO_HIGH, what) from None
-            what = "publishers wait until the broker has caught up"
-            raise Refused(Reason.SERVER_BUSY, what) from None
+                raise Refused(Reason.MESSAGE_RATE_TOO_HIGH, what)
+            else:
+                what = "publishers wait until the broker has caught up"
+                raise Refused(Reason.SERVER_BUSY, what)
+
+    @property
+    def _is_too_quick(self) -> bool:
+        return self._link is not None and self._link.is_paused
 
     # -- the shell's side ----------------------------------------------------------------------
 
@@ -231,7 +234,7 @@ class InProcessClient:
     def close(self) -> None:
         if self._end is None:
             self._end = Refused(Reason.SERVER_UNAVAILABLE, "the broker closed the connection")
-        self._goes_on.set()
+        self._is_paused = False
         self._fail_waiting()
         if self._link is not None:
             link, self._link = self._link, None
@@ -241,10 +244,10 @@ class InProcessClient:
         self.close()
 
     def pause(self) -> None:
-        self._goes_on.clear()
+        self._is_paused = True
 
     def resume(self) -> None:
-        self._goes_on.set()
+        self._is_paused = False
 
     def _fail_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}

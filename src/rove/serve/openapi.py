@@ -9,6 +9,7 @@ there is no elsewhere.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -43,6 +44,11 @@ class Operation(msgspec.Struct, frozen=True):
     """Who may: anybody, whoever the door lets in, or administrators."""
 
     @property
+    def public_path(self) -> str:
+        """Without what only the router wants to know: `{number}` for `{number:int}`."""
+        return re.sub(r"[{](\w+):\w+[}]", r"{\1}", self.path)
+
+    @property
     def query_names(self) -> tuple[str, ...]:
         return tuple(each.name for each in self.parameters if not each.in_path)
 
@@ -58,7 +64,7 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     """The OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
-        paths.setdefault(each.path, {})[each.method.lower()] = _described(each)
+        paths.setdefault(each.public_path, {})[each.method.lower()] = _described(each)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -148,7 +154,7 @@ def _section(operation: Operation) -> str:
     rows += [(str(status), about) for status, about in operation.answers]
     listed = "".join(f"<dt>{html.escape(a)}</dt><dd>{html.escape(b)}</dd>" for a, b in rows)
     return (
-        f"<section><h2><b>{operation.method}</b> {html.escape(operation.path)}</h2>"
+        f"<section><h2><b>{operation.method}</b> {html.escape(operation.public_path)}</h2>"
         f"{html.escape(operation.about)} <small>{ACCESS[operation.access]}</small>"
         f"<dl>{listed}</dl></section>"
     )

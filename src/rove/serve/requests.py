@@ -6,16 +6,18 @@ a parameter that does not exist is refused: misspelt, it would be ignored in sil
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from rove.mqtt.topics import text_fault
 from rove.serve.answers import Fault
 
+BODY_S = 60.0
 USER_PREFIX = "user."
 TRUTHS = {"": True, "1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
@@ -82,10 +84,17 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
     if told.isdigit() and int(told) > bytes_max:
         raise _too_large(bytes_max)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > bytes_max:
-            raise _too_large(bytes_max)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > bytes_max:
+                    raise _too_large(bytes_max)
+    except TimeoutError:
+        what = f"the body did not come within {BODY_S:.0f} s"
+        raise Fault(408, what, headers={"connection": "close"}) from None
+    except ClientDisconnect:
+        raise Fault(400, "the body ended before its end") from None
     return bytes(body)
 
 

@@ -1,0 +1,161 @@
+"""What is inside the broker, as `/clients`, `/subscriptions` and `/queues` show it.
+
+Plain structs, made from the broker's state at the moment of asking, between two of its turns. All
+sessions are looked at, about 0.3 µs each, whatever the page: a million sessions hold the broker
+up for a third of a second, so this is for people and for the odd script, not for a loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from rove.broker.sessions import Session
+from rove.broker.state import State
+from rove.broker.subscriptions import Subscription
+from rove.mqtt.packets import V5
+
+Item = TypeVar("Item")
+
+
+class Page(msgspec.Struct, Generic[Item]):
+    """Some of many."""
+
+    items: list[Item]
+    next: int | None = None
+    """`after` of the next page; None if this was the last."""
+
+
+class ClientView(msgspec.Struct):
+    """A session, and its connection if there is one."""
+
+    number: int
+    client: str
+    user: str | None
+    connected: bool
+    address: str | None
+    since: float | None
+    """Since when it is connected, or since when it is away; seconds since 1970."""
+    version: str
+    subscriptions: int
+    queue_messages: int
+    queue_bytes: int
+    inflight: int
+    expiry_s: int
+    """How long the session outlives its connection."""
+
+
+class QueueView(msgspec.Struct):
+    """What waits for one session."""
+
+    client: str
+    user: str | None
+    connected: bool
+    queue_messages: int
+    queue_bytes: int
+    oldest_s: float
+    """For how long the oldest has waited."""
+    inflight: int
+
+
+class SubscriptionView(msgspec.Struct):
+    """One subscription."""
+
+    number: int
+    client: str
+    user: str | None
+    topic: str
+    """As it was asked for, `$share/…` included."""
+    filter: str
+    evolve: str
+    qos: int
+    identifier: int
+    no_local: bool
+    retain_as_published: bool
+    accepted_at: float
+
+
+def clients(state: State, after: int, count: int) -> Page[ClientView]:
+    """Sessions by number."""
+    later = (one for one in state.sessions.values() if one.number > after)
+    found = heapq.nsmallest(count + 1, later, key=lambda one: one.number)
+    more = found[count - 1].number if len(found) > count else None
+    return Page([client_view(one) for one in found[:count]], more)
+
+
+def client_view(session: Session) -> ClientView:
+    """One session."""
+    link = session.link
+    return ClientView(
+        session.number,
+        session.client_id,
+        session.identity.user,
+        link is not None,
+        None if link is None else link.name,
+        session.away_since if link is None else link.connected_at,
+        "5" if session.version == V5 else "3.1.1",
+        len(session.subscriptions),
+        len(session.queue),
+        session.queue_bytes,
+        len(session.inflight),
+        session.expiry_s,
+    )
+
+
+def queues(state: State, count: int) -> list[QueueView]:
+    """The longest queues, and those with something under way, the longest first."""
+    waiting = (one for one in state.sessions.values() if one.queue or one.inflight)
+    longest = heapq.nlargest(count, waiting, key=lambda one: (len(one.queue), len(one.inflight)))
+    return [queue_view(one, state.now) for one in longest]
+
+
+def queue_view(session: Session, now: float) -> QueueView:
+    """What waits for a session."""
+    oldest = now
+    if session.inflight:
+        oldest = next(iter(session.inflight.values())).publication.at
+    elif session.queue:
+        oldest = session.queue[0].publication.at
+    return QueueView(
+        session.client_id,
+        session.identity.user,
+        session.link is not None,
+        len(session.queue),
+        session.queue_bytes,
+        round(max(0.0, now - oldest), 3),
+        len(session.inflight),
+    )
+
+
+def subscriptions(sessions: Iterable[Session], after: int, count: int) -> Page[SubscriptionView]:
+    """Subscriptions of these sessions, by number."""
+    later = (
+        one for session in sessions for one in session.subscriptions.values() if one.number > after
+    )
+    found = heapq.nsmallest(count + 1, later, key=lambda one: one.number)
+    more = found[count - 1].number if len(found) > count else None
+    return Page([subscription_view(one) for one in found[:count]], more)
+
+
+def subscription_view(one: Subscription) -> SubscriptionView:
+    """One subscription."""
+    text, evolve = "", ""
+    if one.interest is not None:
+        text, evolve = one.interest.text, one.interest.evolve_text
+    topic = one.topic_filter if one.group is None else f"$share/{one.group}/{one.topic_filter}"
+    return SubscriptionView(
+        one.number,
+        one.session.client_id,
+        one.session.identity.user,
+        topic,
+        text,
+        evolve,
+        one.qos,
+        one.identifier,
+        one.no_local,
+        one.retain_as_published,
+        one.accepted_at,
+    )
