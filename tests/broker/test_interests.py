@@ -1,8 +1,15 @@
 """Who wants what: wildcards, overlapping and shared subscriptions, one's own publications."""
 
+import random
+from collections import defaultdict
+
 import pytest
+from msgspec.json import encode
 
 from rove.broker.state import Settings
+from rove.lang.oracle import matches
+from rove.lang.parser import parse
+from rove.lang.tree import Subscription as Text
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Disconnect,
@@ -10,8 +17,10 @@ from rove.mqtt.packets import (
     Properties,
     Puback,
     Publish,
+    Pubrel,
     Reason,
 )
+from rove.mqtt.topics import fits, split_shared
 from rove.testing.mqtt import SimulatedClient, World
 
 
@@ -267,3 +276,163 @@ class TestWildcards:
         texts.subscribe(topic_filter, filter="topic IS NOT NULL")
         client.publish(topic, b"1")
         assert client.payloads() == texts.payloads() == ([b"1"] if fits else [])
+
+
+class Model:
+    """Who gets what, said as plainly as possible: every subscription is asked about everything."""
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[tuple[str, str, int], tuple[Filter, Text | None, float]] = {}
+        """By client, topic filter and identifier (-1 without a text)."""
+        self.me: dict[str, dict[str, object]] = defaultdict(dict)
+
+    def wanted(
+        self, publisher: str, topic: str, payload: dict[str, object], qos: int, now: float
+    ) -> tuple[dict[str, tuple[int, list[int]]], dict[str, set[str]]]:
+        """By client, the QoS and the identifiers; and by group, those who may be chosen."""
+        found: dict[str, tuple[int, list[int]]] = {}
+        groups: dict[str, set[str]] = {}
+        for (client, whole, identifier), (asked, text, since) in self.subscriptions.items():
+            shared = split_shared(whole)
+            if not fits(whole if shared is None else shared[1], topic):
+                continue
+            attributes = {**payload, "topic": topic}
+            if text is not None and not matches(text, attributes, now - since, self.me[client]):
+                continue
+            if shared is not None:
+                groups.setdefault(whole, set()).add(client)
+            elif not (asked.no_local and client == publisher):
+                best, ids = found.setdefault(client, (0, []))
+                found[client] = (max(best, asked.qos), [*ids, identifier])
+        return {client: (min(qos, best), ids) for client, (best, ids) in found.items()}, groups
+
+
+class Routing:
+    """One run of subscriptions that come and go between publications, beside the model."""
+
+    FILTERS = ("a", "a/b", "a/+", "a/#", "+/b", "#", "+", "/a", "$share/g/a/#", "$share/h/+/b")
+    TOPICS = ("a", "a/b", "a/b/c", "b", "/a", "b/b")
+    TEXTS = (
+        "x > 3", "x = 1 OR y = 'u'", "NOT (x < 2)", "x BETWEEN me.low AND me.low + 3",
+        "x < 2 * t", "topic LIKE 'a/%'", "y IN ('u', 'v') AND x IS NOT NULL", "z.w = 1",
+    )  # fmt: skip
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World()
+        self.model = Model()
+        self.clients = {f"client{n}": self.world.connect(f"client{n}") for n in range(4)}
+
+    def step(self) -> None:
+        rng = self.rng
+        name = rng.choice(list(self.clients))
+        what = rng.random()
+        if what < 0.35:
+            self.subscribe(name)
+        elif what < 0.45:
+            self.unsubscribe(name)
+        elif what < 0.5:
+            low = rng.randrange(6)
+            self.clients[name].publish("$rove/me", b'{"low": %d}' % low)
+            self.model.me[name]["low"] = low
+        elif what < 0.55:
+            self.world.advance(rng.choice((0.25, 1, 2)))
+        else:
+            self.publish(name)
+
+    def subscribe(self, name: str) -> None:
+        rng = self.rng
+        topic_filter = rng.choice(self.FILTERS)
+        no_local = not topic_filter.startswith("$share") and rng.random() < 0.3
+        asked = Filter(topic_filter, rng.randrange(3), no_local)
+        # Groups are told apart by their identifiers.
+        identifier = rng.randrange(1, 4) + 10 * self.FILTERS.index(topic_filter)
+        text = rng.choice(self.TEXTS) if rng.random() < 0.6 else None
+        user = () if text is None else (("filter", text),)
+        properties = Properties(user=user, subscription_ids=(identifier,))
+        answer = self.clients[name].subscribe(asked, properties=properties)
+        assert answer.reasons == (asked.qos,)
+        parsed = None if text is None else parse(text)
+        if parsed is None:
+            # A plain one takes the place of another plain one, whatever the identifier.
+            self.model.subscriptions = {
+                key: kept
+                for key, kept in self.model.subscriptions.items()
+                if key[:2] != (name, topic_filter) or kept[1] is not None
+            }
+        key = (name, topic_filter, identifier if parsed is not None else -identifier)
+        self.model.subscriptions[key] = (asked, parsed, self.world.now)
+
+    def unsubscribe(self, name: str) -> None:
+        topic_filter = self.rng.choice(self.FILTERS)
+        gone = [key for key in self.model.subscriptions if key[:2] == (name, topic_filter)]
+        answer = self.clients[name].unsubscribe(topic_filter)
+        existed = Reason.SUCCESS if gone else Reason.NO_SUBSCRIPTION_EXISTED
+        assert answer.reasons == (existed,)
+        for key in gone:
+            del self.model.subscriptions[key]
+
+    def publish(self, name: str) -> None:
+        rng = self.rng
+        said = []
+        for _ in range(rng.choice((1, 1, 3))):
+            payload: dict[str, object] = {}
+            if rng.random() < 0.9:
+                payload["x"] = rng.choice((0, 1, 2.5, 4, 7, "seven"))
+            if rng.random() < 0.5:
+                payload["y"] = rng.choice("uvw")
+            if rng.random() < 0.2:
+                payload["z"] = {"w": rng.randrange(2)}
+            qos = rng.randrange(3)
+            said.append((rng.choice(self.TOPICS), payload, qos))
+        for number, (topic, payload, qos) in enumerate(said, 1):
+            packet_id = number if qos else 0
+            self.clients[name].say(Publish(topic, encode(payload), qos, packet_id=packet_id))
+        self.world.turn()
+        self.clients[name].send(*(Pubrel(number) for number in range(1, len(said) + 1)))
+        for client in self.clients.values():
+            client.inbox = [one for one in client.inbox if isinstance(one, Publish)]
+        came = {client: one.take_all() for client, one in self.clients.items()}
+        for topic, payload, qos in said:
+            self.compare(name, topic, payload, qos, came)
+        assert not any(came.values()), "somebody got what nobody wanted"
+
+    def compare(
+        self,
+        publisher: str,
+        topic: str,
+        payload: dict[str, object],
+        qos: int,
+        came: dict[str, list[Publish]],
+    ) -> None:
+        wanted, groups = self.model.wanted(publisher, topic, payload, qos, self.world.now)
+        for client, (best, ids) in wanted.items():
+            alone = [
+                packet
+                for packet in came[client]
+                if sorted(packet.properties.subscription_ids) == sorted(map(abs, ids))
+                and (packet.topic, packet.payload, packet.qos) == (topic, encode(payload), best)
+            ]
+            assert alone, f"{client} should have got {topic} {payload} for {ids}: {came[client]}"
+            came[client].remove(alone[0])
+        for group, members in groups.items():
+            got = [
+                (member, packet)
+                for member in sorted(members)
+                for packet in came[member]
+                if (packet.topic, packet.payload) == (topic, encode(payload))
+                and packet.properties.subscription_ids[0] // 10 == self.FILTERS.index(group)
+            ]
+            assert got, f"nobody of {group} got {topic} {payload}"
+            came[got[0][0]].remove(got[0][1])
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_routing_does_what_the_slow_model_says(part: int) -> None:
+    for seed in range(part, 100, 5):
+        routing = Routing(seed)
+        try:
+            for _ in range(80):
+                routing.step()
+        except AssertionError as error:
+            raise AssertionError(f"with seed {seed}: {error}") from error
