@@ -34,13 +34,14 @@ help: ## list the targets
 setup: $(READY) ## make .venv from the lock file (done by the others when needed)
 
 # Always from nothing: an interrupted run leaves no stamp, and what it did leave is cleared.
-$(READY): pyproject.toml requirements.lock
+$(READY): pyproject.toml requirements.lock tests/interop/package-lock.json
 	@"$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "rove: error: needs Python 3.11 or newer; \
 	put python3.11 on the PATH or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Setting up .venv (only the first time, or when the lock file changed) ..."
 	@"$(PYTHON)" -m venv --clear .venv
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@sh tests/interop/fetch-tools.sh .venv
 	@pwd -P > $(READY)
 
 # Ctrl-C is a fine way to end a demonstration: rove then exits with 130, and make need not

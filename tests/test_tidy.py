@@ -39,6 +39,8 @@ CROSS_CUTTING_TESTS = {
     "tests/match/test_differential.py",  # all engines of the room against the oracle
     "tests/test_readme.py",  # what strangers read first
 }
+# ... and a folder of them: a whole broker in a process, and clients that others have written.
+CROSS_CUTTING_FOLDER = "tests/interop/"
 
 # What the last column of the tables forbids, in modules.
 SOCKETS = {"asyncio", "http", "select", "selectors", "socket", "socketserver", "ssl", "urllib"}
@@ -404,7 +406,11 @@ def expected_tests(source_paths: Set[str]) -> set[str]:
 
 def misplaced(test_paths: Set[str], source_paths: Set[str]) -> set[str]:
     """The test files that are named after no module."""
-    tests = {path for path in test_paths if PurePosixPath(path).name != "conftest.py"}
+    tests = {
+        path
+        for path in test_paths
+        if PurePosixPath(path).name != "conftest.py" and not path.startswith(CROSS_CUTTING_FOLDER)
+    }
     return tests - expected_tests(source_paths) - CROSS_CUTTING_TESTS
 
 
