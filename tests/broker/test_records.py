@@ -33,7 +33,7 @@ ROWS: list[msgspec.Struct] = [
         away_since=1.25,
         me={"x": 1.5, "tags": ["a", None, True], "deep": {"y": -3}},
     ),
-    SubscriptionRow("c", "air/#", 1, False, True, 7, "NO2 > 40", "pes 1s", 12.5),
+    SubscriptionRow("c", "air/#", 1, False, True, 7, 12.5, "NO2 > 40", "pes 1s", True, False, 3),
     PublicationRow("air/1", b"\x00\xff", 2, "c", "id-1", 12.5),
     PublicationRow(
         "", b"", 0, "", "", 0.0, 1.0, math.inf, Properties(user=(("a", "1"), ("a", "2")))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from rove.broker.access import Identity
 from rove.broker.journal import Key
 from rove.broker.publications import Publication
@@ -28,6 +30,7 @@ from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter
 
 Rows = Iterable[tuple[Key, bytes]]
+ENTRY_MASK = (1 << QUEUE_ENTRY_BITS) - 1
 
 
 def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
@@ -127,24 +130,32 @@ def _queues(
     publications: Mapping[int, Publication],
     rows: Rows,
 ) -> None:
+    decode = msgspec.msgpack.Decoder(QueueRow).decode
     for key, row in rows:
         assert isinstance(key, int)
-        kept = decoded(QueueRow, row)
+        kept = decode(row)
         session = sessions.get(key >> QUEUE_ENTRY_BITS)
         publication = publications.get(kept.publication)
         if session is None or publication is None:
             state.gate.changes.delete("queue", key)
             continue
-        number = key & ((1 << QUEUE_ENTRY_BITS) - 1)
+        number = key & ENTRY_MASK
         entry = Entry(
-            number, publication, kept.qos, kept.retain, kept.subscription_ids, kept.select
+            number,
+            publication,
+            kept.qos,
+            kept.retain,
+            kept.subscription_ids,
+            kept.select,
+            packet_id=kept.packet_id,
+            released=kept.released,
+            # It may be on disk more than once as far as we know: deleting it must delete.
+            times_kept=2,
+            queued_at=kept.queued_at,
         )
-        entry.packet_id, entry.released = kept.packet_id, kept.released
-        entry.queued_at = kept.queued_at
-        # It may be on disk more than once as far as we know: deleting it must delete.
-        entry.times_kept = 2
         publication.kept += 1
-        session.next_entry = max(session.next_entry, number + 1)
+        # Rows come in the order of their keys.
+        session.next_entry = number + 1
         if entry.packet_id:
             session.inflight[entry.packet_id] = entry
         else:

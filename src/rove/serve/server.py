@@ -41,8 +41,6 @@ log = events("server")
 INDEX_SAVED_S = 15.0
 INDEX_CHANGES_MIN = 1_000
 """Fewer new subscriptions than this are parsed again after a restart, in some 50 ms."""
-GC_THRESHOLDS = (50_000, 20, 50)
-"""Nearly nothing here is in cycles; at Python's own 700, looking for some took 6 % of the time."""
 DRAIN_S = 10.0
 """How long stopping waits for the disk."""
 
@@ -89,9 +87,7 @@ class Server:
             compiled=False,
         )
         self._index_file = IndexFile(Path(self.config.data.folder))
-        broker.restore(
-            {table: self._store.load(table) for table in TABLES}, self._index_file.load()
-        )
+        self._restore(broker)
         self._writer = Writer(self._store)
         if broker.state.settings.channels:
             self._start_lake(broker)
@@ -102,8 +98,6 @@ class Server:
             await self._listen(listener.name, listener.host, listener.port)
         self.shell.wake()
         self._saving = asyncio.create_task(self._keep_index())
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         took_ms = (time.perf_counter() - started) * 1000
         log.info(
             "listening",
@@ -112,6 +106,16 @@ class Server:
             subscriptions=len(broker.state.interests),
             took_ms=round(took_ms),
         )
+
+    def _restore(self, broker: Broker) -> None:
+        # Millions of objects come to stay: looking for cycles among them doubles the time.
+        gc.disable()
+        try:
+            broker.restore(
+                {table: self._store.load(table) for table in TABLES}, self._index_file.load()
+            )
+        finally:
+            gc.enable()
 
     def _warn(self) -> None:
         for warning in check(self.config) + self._access_warnings:
