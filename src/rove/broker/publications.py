@@ -23,6 +23,9 @@ from rove.mqtt.packets import NO_PROPERTIES, V5, Properties, Publish
 from rove.mqtt.writing import publish_parts
 
 _MEMBERS = msgspec.json.Decoder(dict[str, object])
+PARTS_MAX = 64
+"""Forms in which a publication is ready to be sent; each holds its payload once more, and one that
+is retained may live for years."""
 _OBJECT_STARTS = (b"{", b" ", b"\n", b"\t", b"\r")
 
 
@@ -120,12 +123,10 @@ class Publication:
             packet = Publish(
                 self.topic, payload, qos, retain, False, 0, properties or NO_PROPERTIES
             )
+            if len(self._parts) >= PARTS_MAX:
+                self._parts.clear()
             parts = self._parts[key] = publish_parts(packet, version)
         return parts
-
-    def forget_parts(self) -> None:
-        """Free what was made for sending; it is made again when asked for."""
-        self._parts = {}
 
     def _properties(self, left_s: int | None, subscription_ids: tuple[int, ...]) -> Properties:
         came = self.properties

@@ -1,0 +1,34 @@
+"""A connection as the broker sees it: what fits the client is what it is sent."""
+
+from rove.broker.links import Link
+from rove.mqtt.packets import V5, V311, Disconnect, Properties, Puback, Publish, Reason
+
+
+def test_a_packet_is_written_in_the_clients_version() -> None:
+    link = Link("here", 0.0, 1_000)
+    answer = Puback(7, Reason.QUOTA_EXCEEDED)
+    link.version = V5
+    assert link.encoded(answer) == b"\x40\x03\x00\x07\x97"
+    assert (link.is_v5, link.is_v311) == (True, False)
+    link.version = V311
+    assert link.encoded(answer) == b"\x40\x02\x00\x07"
+    assert (link.is_v5, link.is_v311) == (False, True)
+
+
+def test_what_is_too_large_for_the_client_loses_its_reason_string() -> None:
+    link = Link("here", 0.0, 1_000)
+    link.packet_bytes_max = 10
+    goodbye = Disconnect(Reason.PROTOCOL_ERROR, Properties(reason_string="a long explanation"))
+    assert link.encoded(goodbye) == b"\xe0\x01\x82"
+
+
+def test_what_cannot_be_made_to_fit_is_nothing() -> None:
+    link = Link("here", 0.0, 1_000)
+    link.packet_bytes_max = 10
+    assert link.encoded(Publish("topic", bytes(100))) is None
+
+
+def test_no_two_links_share_their_aliases() -> None:
+    one, two = Link("one", 0.0, 1_000), Link("two", 0.0, 1_000)
+    one.aliases = {1: "a"}
+    assert two.aliases == {}
