@@ -39,7 +39,7 @@ from rove.serve.metrics import CONTENT_TYPE, metrics_text
 from rove.serve.openapi import Operation, document, front_page, page
 from rove.serve.operations import OPERATIONS
 from rove.serve.publishers import Publishers
-from rove.serve.requests import Query, body_of, json_of
+from rove.serve.requests import Query, body_of, json_of, whole_number
 from rove.serve.shell import Shell
 from rove.serve.subscribing import SubscriptionBody, add, begin, end, remove, wish_in, wish_of
 from rove.serve.web import Web
@@ -120,7 +120,9 @@ class Interface:
     async def remove_subscription(
         self, request: Request, identity: Identity, _query: Query
     ) -> Response:
-        client, number = _name(request, "client"), request.path_params["number"]
+        client, number = _name(request, "client"), whole_number(request.path_params["number"])
+        if number is None:
+            raise Fault(404, f"there is no {request.url.path}", "subscriptions have numbers")
         await remove(self._shell, identity, client, number)
         return json_answer({"number": number, "ended": True})
 

@@ -92,7 +92,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "remove_subscription": Operation(
         "DELETE",
-        "/sessions/{client:path}/subscriptions/{number:int}",
+        "/sessions/{client:path}/subscriptions/{number}",
         "End a subscription of a session.",
         (CLIENT, Parameter("number", "of the subscription", "integer", in_path=True)),
         answers=(

@@ -18,6 +18,7 @@ from rove.mqtt.topics import text_fault
 from rove.serve.answers import Fault
 
 BODY_S = 60.0
+DIGITS_MAX = 20
 USER_PREFIX = "user."
 TRUTHS = {"": True, "1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
@@ -51,9 +52,10 @@ class Query:
         text = self.text(name)
         if text is None:
             return default
-        if not (text.isascii() and text.isdigit()) or not low <= int(text) <= high:
-            raise Fault(400, f"{name}={text}", f"{name} is a number from {low} to {high}")
-        return int(text)
+        number = whole_number(text)
+        if number is None or not low <= number <= high:
+            raise Fault(400, f"{name}={text[:100]}", f"{name} is a number from {low} to {high}")
+        return number
 
     def flag(self, name: str) -> bool:
         """Yes or no."""
@@ -73,6 +75,12 @@ class Query:
         ]
 
 
+def whole_number(text: str) -> int | None:
+    """A number that is written in digits, and not in too many of them."""
+    is_one = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+    return int(text) if is_one else None
+
+
 def _advice(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else f"there is {', '.join(known) or 'none'}"
@@ -80,8 +88,8 @@ def _advice(name: str, known: list[str]) -> str:
 
 async def body_of(request: Request, bytes_max: int) -> bytes:
     """The body of a request; `Fault` 413 before it is read to its end if it is too large."""
-    told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told) > bytes_max:
+    told = whole_number(request.headers.get("content-length", ""))
+    if told is not None and told > bytes_max:
         raise _too_large(bytes_max)
     body = bytearray()
     try:

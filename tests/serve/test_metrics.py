@@ -1,0 +1,54 @@
+"""`/metrics`: a text that Prometheus reads, with every counter and what the broker holds."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rove.broker.counters import Counters
+
+if TYPE_CHECKING:
+    from tests.serve.conftest import Running
+
+LINE = re.compile(r'rove_[a-z_0-9]+(\{[a-z]+="[^"]*"\})? -?[0-9.e+-]+')
+
+
+def values(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(LINE.fullmatch(line) for line in lines)
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_every_counter_is_there_with_its_explanation(server: Running) -> None:
+    answer = server.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for name, about in Counters.HELP.items():
+        assert f"# HELP rove_{name}_total {about}\n# TYPE rove_{name}_total counter" in answer.text
+    found = values(answer.text)
+    assert len(found) == answer.text.count("# TYPE")
+
+
+def test_what_happens_shows(server: Running) -> None:
+    server.post("/sessions/s/subscriptions", {"topic": "a"})
+    server.post("/publish?topic=a", b"x" * 100)
+    server.post("/publish?topic=a&retain", b"y" * 10)
+    server.post("/publish?topic=a&valid-for=60", b"z")
+    with server.stream("/subscribe?topic=nothing"):
+        found = values(server.get("/metrics").text)
+    expected = {
+        "rove_publications_received_total": 3,
+        "rove_sessions": 3,
+        "rove_sessions_away": 1,
+        "rove_subscriptions": 2,
+        "rove_queued_messages": 3,
+        "rove_retained_messages": 1,
+        "rove_valid_publications": 1,
+        "rove_event_streams_open": 1,
+        "rove_connections_open": 2,
+        "rove_publishers_are_paused": 0,
+        "rove_held_bytes": 0,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["rove_queued_bytes"] >= 111
+    assert found["rove_http_connections_open"] >= 2
+    assert found["rove_uptime_seconds"] > 0

@@ -1,0 +1,42 @@
+"""Publishing over HTTP uses one connection per user."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rove.broker.access import Identity
+from rove.mqtt.packets import Publish
+from rove.serve.publishers import Publishers, client_id_of
+
+if TYPE_CHECKING:
+    from tests.serve.conftest import Running
+
+
+def test_names() -> None:
+    assert client_id_of(Identity()) == "http"
+    assert client_id_of(Identity("alice")) == "http:alice"
+
+
+def test_one_connection_for_all_requests_of_a_user(server: Running) -> None:
+    async def publish() -> set[str]:
+        publishers = Publishers(server.server.shell)
+        who = [Identity("alice"), Identity("bob"), Identity()]
+        await asyncio.gather(
+            *(publishers.publish(who[number % 3], Publish("a", b"", 1)) for number in range(60))
+        )
+        return set(server.server.shell.broker.state.sessions)
+
+    assert server.call(publish()) == {"http", "http:alice", "http:bob"}
+    assert server.look(lambda s: s.shell.broker.counters.connections) == 3
+
+
+def test_a_connection_that_was_lost_is_opened_again(server: Running) -> None:
+    async def publish() -> None:
+        publishers = Publishers(server.server.shell)
+        await publishers.publish(Identity(), Publish("a", b"", 1))
+        (link,) = server.server.shell.broker.state.links
+        link.peer.close()
+        assert await publishers.publish(Identity(), Publish("a", b"", 1)) is not None
+
+    server.call(publish())
