@@ -321,7 +321,10 @@ class Routing:
         self.rng = random.Random(seed)
         self.world = World()
         self.model = Model()
-        self.clients = {f"client{n}": self.world.connect(f"client{n}") for n in range(4)}
+        self.clients = {
+            f"client{n}": self.world.connect(f"client{n}", expiry_s=1_000_000) for n in range(4)
+        }
+        self.index: bytes | None = None
 
     def step(self) -> None:
         rng = self.rng
@@ -337,8 +340,20 @@ class Routing:
             self.model.me[name]["low"] = low
         elif what < 0.55:
             self.world.advance(rng.choice((0.25, 1, 2)))
+        elif what < 0.58:
+            self.crash()
         else:
             self.publish(name)
+
+    def crash(self) -> None:
+        """Restart, with an index that is missing, up to date or old."""
+        if self.rng.random() < 0.5:
+            self.index = self.world.broker.saved_index()
+        elif self.rng.random() < 0.2:
+            self.index = None
+        self.world.crash(self.index)
+        for client in self.clients.values():
+            client.come_back()
 
     def subscribe(self, name: str) -> None:
         rng = self.rng

@@ -218,14 +218,17 @@ class World:
         self.broker.tick(self.now)
         self.turn()
 
-    def crash(self) -> None:
-        """Everything but the disk is gone; another broker takes up what is there."""
+    def crash(self, index: bytes | None = None) -> None:
+        """Everything but the disk is gone; another broker takes up what is there.
+
+        With an index that was saved (`Broker.saved_index`, however long ago), it starts from that.
+        """
         for client in self.clients.values():
             client.was_closed()
         self.clients.clear()
         self.uncommitted.clear()
         self.broker = self._new_broker()
-        self.broker.restore(self.disk.rows())
+        self.broker.restore(self.disk.rows(), index)
         self.turn()
 
 
