@@ -26,7 +26,15 @@ FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 700
 
 # What the world outside may start with: the package, its commands, and what users import.
-ENTRY_POINTS = {"rove", "rove.__main__", "rove.cli", "rove.lang", "rove.match", "rove.testing"} | {
+ENTRY_POINTS = {
+    "rove",
+    "rove.__main__",
+    "rove.cli",
+    "rove.client.sync",
+    "rove.lang",
+    "rove.match",
+    "rove.testing",
+} | {
     command.module for command in COMMANDS.values()
 }
 

@@ -6,8 +6,8 @@ tram (evolving), one around a pedestrian who tells where she is (following), and
 three nearest readings to home within ten seconds (ranked). Everything is seeded and in
 virtual time, so it is the same on every machine, and as fast as one wants to watch it.
 
-`scenes` does the work with the language's own evaluator; `drawn` turns one scene into what a
-terminal shows. The pictures in the README are made by the same two functions.
+All of it goes through a broker: `scenes` has it played on a `Stage`; `drawn` turns one scene into
+what a terminal shows. The pictures in the README are made by the same two functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from rich.table import Table
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 from rich.text import Text
 
-from rove.lang.replay import Notification, Replay
+from rove.lab.stage import Stage
+from rove.lang.replay import Notification
 from rove.testing.workloads import City, Reading
 
 COLUMNS: Final = 58
@@ -104,32 +105,31 @@ class Scene(msgspec.Struct, frozen=True):
 
 def scenes(seconds: int) -> Iterator[Scene]:
     """One scene a second, with everything delivered until then."""
-    replay = Replay()
-    for subscriber in SUBSCRIBERS:
-        replay.subscribe(subscriber.name, subscriber.text, me=_state(0.0))
     sensors: dict[str, tuple[float, float, float]] = {}
     received = dict.fromkeys((subscriber.name for subscriber in SUBSCRIBERS), 0)
-    delivered: list[Notification] = []
     recent: list[Notification] = []
-    for number, reading in enumerate(City().readings(seconds), start=1):
-        replay.set_state("walk", _state(reading.at))
-        sensors[reading.attributes["sensor"]] = _seen(reading)
-        for notification in replay.publish(f"{number}", reading.attributes, reading.at):
-            received[notification.subscription] += 1
-            delivered.append(notification)
-        if number % City.SENSORS == 0:
+    published = 0
+    texts = {subscriber.name: subscriber.text for subscriber in SUBSCRIBERS}
+    with Stage(texts, _state(0.0)) as stage:
+        for readings in City().seconds(seconds):
+            delivered = stage.play(readings, {"walk": _state})
+            for notification in delivered:
+                received[notification.subscription] += 1
+            for reading in readings:
+                sensors[reading.attributes["sensor"]] = _seen(reading)
+            published += len(readings)
             recent = [*reversed(delivered), *recent][:_RECENT_MAX]
+            at = readings[-1].at
             yield Scene(
-                reading.at,
+                at,
                 dict(sensors),
-                _boxes(reading.at),
-                _walker(reading.at),
-                number,
+                _boxes(at),
+                _walker(at),
+                published,
                 dict(received),
                 tuple(delivered),
                 tuple(recent),
             )
-            delivered.clear()
 
 
 def _seen(reading: Reading) -> tuple[float, float, float]:

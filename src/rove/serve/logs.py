@@ -83,6 +83,10 @@ class Events:
             self._logger.log(level, event, extra={"fields": fields})
 
 
+# Whoever uses a part of this as a library, and installs nothing, hears nothing.
+logging.getLogger("rove").addHandler(logging.NullHandler())
+
+
 def events(part: str) -> Events:
     """The events of one part: `sessions`, `store`, ..."""
     return Events(logging.getLogger(f"rove.{part}"))

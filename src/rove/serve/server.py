@@ -13,6 +13,7 @@ import secrets
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rove.broker.access import Identity
@@ -52,8 +53,10 @@ class ServerError(RoveError):
 class Server:
     """One broker, as a configuration describes it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, now: Callable[[], float] = time.time) -> None:
+        """With another clock than the system's, a broker lives in a time of its own."""
         self.config = config
+        self._now = now
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
         self.shell: Shell
@@ -79,7 +82,7 @@ class Server:
         warming.start()
         self._store = Store.open(Path(self.config.data.folder), self.config.data.durability)
         broker = Broker(
-            now=time.time(),
+            now=self._now(),
             new_name=lambda: secrets.token_hex(8),
             limits=self.config.limits,
             rules=self._rules,
@@ -92,7 +95,7 @@ class Server:
         if broker.state.settings.channels:
             self._start_lake(broker)
         loop = asyncio.get_running_loop()
-        self.shell = Shell(broker, self._writer, self._identify, loop)
+        self.shell = Shell(broker, self._writer, self._identify, loop, self._now)
         self._web = self._make_web()
         for listener in listeners(self.config):
             await self._listen(listener.name, listener.host, listener.port)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, islice
 from random import Random
 from typing import Any, Final
 
@@ -109,6 +109,12 @@ class City:
                 sensor.move(self.LAT, self.LONG)
                 at = second + number / len(self._sensors)
                 yield Reading(at, self._measured(sensor, at))
+
+    def seconds(self, seconds: int) -> Iterator[list[Reading]]:
+        """The same, a second at a time."""
+        readings = self.readings(seconds)
+        for _ in range(seconds):
+            yield list(islice(readings, self.SENSORS))
 
     def _sensor(self, number: int) -> _Sensor:
         heading = self._random.uniform(0, 2 * math.pi)
