@@ -1,10 +1,13 @@
 """The broker as a whole: turns, time, pressure and the end."""
 
+import math
+
+from rove.broker.access import Rules
+from rove.broker.broker import STUCK_S
 from rove.broker.limits import Limits
-from rove.mqtt.packets import (
-    Publish,
-)
-from rove.testing.mqtt import SimulatedClient, World
+from rove.mqtt.packets import V311, Disconnect, Puback, Publish, Reason
+from rove.mqtt.writing import encode
+from rove.testing.mqtt import START, SimulatedClient, World
 
 
 def is_paused(client: SimulatedClient) -> bool:
@@ -47,3 +50,253 @@ class TestThrottling:
         fast.send(*(Publish("a", b"") for _ in range(5)))
         assert is_paused(fast)
         assert not is_paused(other)
+
+
+class TestPressure:
+    def test_a_backlog_of_the_disk_pauses_publishers_until_it_has_gone(self) -> None:
+        world = World(limits=Limits(commit_backlog_bytes_max=1_000))
+        world.broker.backlog_bytes = 1_001
+        world.turn()
+        assert world.broker.is_paused
+        assert world.broker.counters.publishers_paused == 1
+        world.broker.backlog_bytes = 900
+        world.turn()
+        assert world.broker.is_paused, "it must not flicker"
+        world.broker.backlog_bytes = 400
+        world.turn()
+        assert not world.broker.is_paused
+
+    def test_memory_pauses_publishers_too(self) -> None:
+        limits = Limits(memory_bytes_high=1_000, memory_bytes_low=800)
+        world = World(limits=limits)
+        world.broker.backlog_bytes = 1_001
+        world.turn()
+        assert world.broker.is_paused
+        world.broker.backlog_bytes = 400
+        world.turn()
+        assert not world.broker.is_paused
+
+    def test_what_waits_for_a_commit_counts(self) -> None:
+        world = World(limits=Limits(commit_backlog_bytes_max=1_000))
+        client = world.connect(expiry_s=60)
+        client.subscribe("a", qos=1)
+        world.holds_commits = True
+        client.publish("a", bytes(2_000), 1)
+        world.turn()
+        assert world.broker.is_paused
+        world.commit()
+        assert not world.broker.is_paused
+
+    def test_one_slow_receiver_of_many_pauses_nobody(self) -> None:
+        world = World()
+        slow, *_ = (world.connect(f"client{n}") for n in range(5))
+        assert slow.link is not None
+        world.broker.stuck(slow.link, world.now)
+        world.turn()
+        assert not world.broker.is_paused
+
+    def test_if_most_receivers_are_slow_publishers_wait_but_not_for_long(self) -> None:
+        world = World()
+        links = [world.connect(f"client{n}").link for n in range(4)]
+        for link in links[:2]:
+            assert link is not None
+            world.broker.stuck(link, world.now)
+        world.turn()
+        assert world.broker.is_paused
+        world.advance(STUCK_S + 0.1)
+        assert not world.broker.is_paused
+
+    def test_they_go_on_as_soon_as_the_receivers_do(self) -> None:
+        world = World()
+        link = world.connect().link
+        assert link is not None
+        world.broker.stuck(link, world.now)
+        world.turn()
+        assert world.broker.is_paused
+        world.broker.unstuck(link, world.now)
+        world.turn()
+        assert not world.broker.is_paused
+
+    def test_one_that_takes_nothing_for_too_long_is_given_up_and_its_session_stays(self) -> None:
+        world = World(limits=Limits(unsent_disconnect_s=10))
+        client = world.connect(expiry_s=60)
+        link = client.link
+        assert link is not None
+        link.buffered_bytes = 100
+        world.broker.stuck(link, world.now)
+        world.advance(9.9)
+        assert not client.is_closed()
+        world.broker.tick(world.now + 0.2)
+        assert world.broker.is_given_up(link)
+        world.turn()
+        assert client.is_closed()
+        assert world.broker.counters.slow_disconnected == 1
+        assert client.come_back().session_present
+
+    def test_one_that_takes_a_little_is_not_given_up(self) -> None:
+        world = World(limits=Limits(unsent_disconnect_s=10))
+        client = world.connect()
+        link = client.link
+        assert link is not None
+        link.buffered_bytes = 100
+        world.broker.stuck(link, world.now)
+        for left in (90, 80, 70):
+            world.advance(8)
+            link.buffered_bytes = left
+        world.advance(5)
+        assert not client.is_closed()
+
+
+class TestTurns:
+    def test_a_turn_without_anything_has_nothing_to_do(self) -> None:
+        world = World()
+        assert not world.broker.has_work
+        output = world.broker.end_turn(world.now)
+        assert (output.ready, output.changes, output.authentications) == ([], None, [])
+
+    def test_there_is_work_when_something_came(self) -> None:
+        world = World()
+        client = world.connect()
+        assert not world.broker.has_work
+        client.say(Publish("a", b""))
+        assert world.broker.has_work
+
+    def test_bytes_may_come_in_any_pieces(self) -> None:
+        world = World()
+        client = world.connect()
+        client.subscribe("a")
+        for byte in encode(Publish("a", b"payload", 1, packet_id=3)):
+            client.send_bytes(bytes((byte,)))
+        assert client.payloads() == [b"payload"]
+        assert client.only(Puback).packet_id == 3
+        assert world.broker.counters.bytes_received > 0
+
+    def test_nothing_is_heard_of_one_who_has_gone(self) -> None:
+        world = World()
+        client = world.connect()
+        client.drop()
+        assert client.link is not None
+        world.broker.closed(client.link, world.now)
+        client.say(Publish("a", b""))
+        world.turn()
+        assert world.broker.counters.publications_received == 0
+
+    def test_a_broken_packet_is_counted_and_told(self) -> None:
+        world = World()
+        client = world.connect()
+        client.send_bytes(b"\x00\x00")
+        assert client.only(Disconnect).reason == Reason.MALFORMED_PACKET
+        assert world.broker.counters.packets_malformed == 1
+        assert "malformed packet" in [note.event for note in world.notes]
+
+
+class TestTime:
+    def test_it_never_runs_back(self) -> None:
+        world = World()
+        world.advance(10)
+        world.broker.tick(world.now - 5)
+        assert world.broker.state.now == world.now
+
+    def test_without_anything_to_wait_for_no_tick_is_needed(self) -> None:
+        assert World().broker.next_tick_at() == math.inf
+
+    def test_the_next_tick_is_when_something_is_due(self) -> None:
+        world = World()
+        client = world.connect(expiry_s=60, keep_alive_s=100)
+        world.advance(11)
+        assert world.broker.next_tick_at() == START + 150
+        client.publish("a", b"1", 1, valid_for="5")
+        assert world.broker.next_tick_at() == START + 16
+        world.advance(6)
+        client.disconnect()
+        world.advance(0)
+        assert START + 17 < world.broker.next_tick_at() <= START + 17 + 60
+
+    def test_ticks_of_connections_that_came_and_went_do_not_pile_up(self) -> None:
+        world = World(limits=Limits(connect_timeout_s=10))
+        for _ in range(50):
+            client = world.connect(keep_alive_s=60)
+            client.drop()
+        world.advance(100)
+        assert world.broker.next_tick_at() == math.inf
+
+
+class TestShutDown:
+    def test_everybody_is_told_and_sessions_stay(self) -> None:
+        world = World()
+        stays = world.connect("stays", expiry_s=60)
+        goes = world.connect("goes")
+        old = world.connect("old", version=V311)
+        nobody = world.client("nobody")
+        nobody.open()
+        world.broker.shut_down(world.now)
+        world.turn()
+        for client in (stays, goes):
+            assert client.only(Disconnect).reason == Reason.SERVER_SHUTTING_DOWN
+        assert old.inbox == nobody.inbox == []
+        assert all(client.is_closed() for client in (stays, goes, old, nobody))
+        assert set(world.broker.state.sessions) == {"stays"}
+        world.crash()
+        assert stays.come_back().session_present
+
+
+class TestReconfiguration:
+    def test_other_limits_hold_at_once(self) -> None:
+        world = World()
+        client = world.connect()
+        client.subscribe("a")
+        limits = Limits(subscriptions_per_session_max=1, retained_messages_max=1)
+        world.broker.reconfigure(limits, Rules.without_file(), False)
+        assert client.subscribe("b").reasons == (Reason.QUOTA_EXCEEDED,)
+        client.publish("r/1", b"1", 1, retain=True)
+        client.publish("r/2", b"2", 1, retain=True)
+        assert [packet.reason for packet in client.take(Puback)][1] == Reason.QUOTA_EXCEEDED
+
+    def test_other_rules_hold_for_subscriptions_that_are_there(self) -> None:
+        world = World()
+        client = world.connect()
+        client.subscribe("#")
+        rules = Rules.parse("allow user * publish #\nallow user * subscribe open/#", "rules")
+        world.broker.reconfigure(Limits(), rules, True)
+        client.publish("secret", b"1")
+        client.publish("open/a", b"2")
+        assert client.payloads() == [b"2"]
+
+
+class TestIndex:
+    def test_a_saved_index_gives_the_same_broker(self) -> None:
+        world = World()
+        client = world.connect(expiry_s=60)
+        client.subscribe("a", qos=1, identifier=1, filter="x > 1")
+        client.subscribe("a", qos=1, identifier=2, filter="x > me.x")
+        client.publish("$rove/me", b'{"x": 5}', 1)
+        index = world.broker.saved_index()
+        client.subscribe("a", qos=1, identifier=3, filter="x > 3")
+        client.unsubscribe("a", identifier=1)
+        client.publish("$rove/me", b'{"x": 3}', 1)
+        world.crash(index)
+        client.come_back()
+        client.publish("a", b'{"x": 4}', 1)
+        assert set(client.only(Publish).properties.subscription_ids) == {2, 3}
+
+    def test_what_is_no_index_is_named_and_built_anew(self) -> None:
+        world = World()
+        client = world.connect(expiry_s=60)
+        client.subscribe("a", qos=1, filter="x > 1")
+        for index in (b"", b"nonsense" * 1_000, world.broker.saved_index()[:5_000]):
+            world.crash(index)
+            assert world.notes[-1].event == "index built anew"
+            client.come_back()
+            client.publish("a", b'{"x": 2}', 1)
+            assert [packet.payload for packet in client.take_all()] == [b'{"x": 2}']
+
+    def test_merging_beside_changes_nothing(self) -> None:
+        world = World()
+        client = world.connect()
+        for number in range(1, 300):
+            client.subscribe("a", identifier=number, filter=f"x = {number}")
+        while (work := world.broker.merge_due()) is not None:
+            finished = work.run()
+            world.broker.install(finished)
+        client.publish("a", b'{"x": 123}')
+        assert client.only(Publish).properties.subscription_ids == (123,)

@@ -1,11 +1,10 @@
 """What all parts share: the log of channels, notes, and the closing of connections."""
 
 from rove.broker.access import Rules
+from rove.broker.limits import Limits
 from rove.broker.records import LogRow
 from rove.broker.state import Channel, Settings
-from rove.mqtt.packets import (
-    Will,
-)
+from rove.mqtt.packets import Disconnect, Properties, Reason, Will
 from rove.testing.mqtt import World
 
 
@@ -74,3 +73,49 @@ class TestChannels:
         world = World(settings=self.SETTINGS, rules=rules)
         world.connect().publish("air/split", b"1", 1)
         assert self.rows(world) == []
+
+
+class TestClosing:
+    def test_a_client_of_version_5_is_told_why(self) -> None:
+        world = World()
+        client = world.connect()
+        assert client.link is not None
+        world.broker.state.close(client.link, Reason.ADMINISTRATIVE_ACTION, "because")
+        world.turn()
+        goodbye = Disconnect(Reason.ADMINISTRATIVE_ACTION, Properties(reason_string="because"))
+        assert client.inbox == [goodbye]
+        assert client.is_closed()
+
+    def test_it_is_told_once(self) -> None:
+        world = World()
+        client = world.connect()
+        assert client.link is not None
+        for reason in (Reason.ADMINISTRATIVE_ACTION, Reason.SERVER_BUSY):
+            world.broker.state.close(client.link, reason, "because")
+        world.turn()
+        assert [packet.reason for packet in client.take(Disconnect)] == [
+            Reason.ADMINISTRATIVE_ACTION
+        ]
+
+    def test_a_goodbye_that_is_too_long_for_the_client_is_shortened(self) -> None:
+        world = World()
+        client = world.connect(properties=Properties(packet_size_max=30))
+        assert client.link is not None
+        world.broker.state.close(client.link, Reason.ADMINISTRATIVE_ACTION, "because " * 10)
+        world.turn()
+        assert client.inbox == [Disconnect(Reason.ADMINISTRATIVE_ACTION)]
+
+
+def test_notes_are_handed_out_once() -> None:
+    world = World()
+    world.broker.state.note("info", "something", where="here")
+    (note,) = world.broker.end_turn(world.now).notes
+    assert (note.level, note.event, note.facts) == ("info", "something", {"where": "here"})
+    assert world.broker.end_turn(world.now).notes == []
+
+
+def test_a_delay_of_a_will_is_bounded() -> None:
+    state = World(limits=Limits(will_delay_s_max=5)).broker.state
+    assert state.will_delay_s(Will("a", b"")) == 0
+    assert state.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=3))) == 3
+    assert state.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=9))) == 5
