@@ -114,11 +114,13 @@ class Server:
         # Millions of objects come to stay: looking for cycles among them doubles the time.
         gc.disable()
         try:
-            broker.restore(
-                {table: self._store.load(table) for table in TABLES}, self._index_file.load()
-            )
+            index = self._index_file.load()
+            broker.restore({table: self._store.load(table) for table in TABLES}, index)
         finally:
             gc.enable()
+        if index is None:
+            # All had to be read from their texts: the next start shall not have to.
+            self._indexed = -len(broker.state.interests)
 
     def _warn(self) -> None:
         for warning in check(self.config) + self._access_warnings:
