@@ -1,0 +1,464 @@
+"""The load: publishers and subscribers in a process of their own, told what to do in one line.
+
+`python -m rove.lab.broker_load` reads a job as JSON from its standard input, does it, and writes
+an `Outcome`. Broker and load are two processes on purpose: with two cores each has one, and the
+CPU time of either can be told apart. Publishers and subscribers are one process on purpose: a
+delay is the difference of two readings of one clock.
+
+The job reads the broker's CPU time itself, right before the first publication and after the last
+notification has come, so that setting up does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from rove.lab.broker_clients import (
+    FILTER,
+    X_COUNT,
+    X_MIN,
+    Client,
+    Publisher,
+    Receiver,
+    Stream,
+    Tally,
+    connect_all,
+    delays_into,
+)
+from rove.lab.broker_process import (
+    BrokerBenchError,
+    allow_many_files,
+    cpu_seconds,
+    resident_bytes,
+    settle,
+)
+from rove.mqtt.packets import Filter, Packet, Properties, Subscribe
+
+_WINDOW: Final = 500
+"""Publications of a saturating publisher that are not acknowledged: half of what is allowed."""
+_PATIENCE_S: Final = {0: 0.7, 1: 5.0}
+"""When nothing has come for so long, by QoS, nothing more will."""
+_DURABLE_S: Final = 3_600
+_OVERTIME_S: Final = 120.0
+"""How much longer than its seconds a job may take, setting up included."""
+_SLOW_BUFFER_BYTES: Final = 4_096
+_SLOW_PAUSE_S: Final = 0.5
+_FILES_SPARE: Final = 64
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What every job needs to know."""
+
+    port: int
+    pid: int
+    """Of the broker."""
+    seconds: float
+    """How long to publish."""
+
+
+class FanOut(Job, frozen=True, kw_only=True, tag=True):
+    """One publisher, many subscribers who want everything."""
+
+    qos: int
+    subscribers: int
+    payload_bytes: int
+    bystanders: int = 0
+    """Subscriptions with texts on the same topics that nothing matches; for Rove only."""
+    per_s: float = 0.0
+    """0 publishes as fast as the broker takes it."""
+    has_slow_one: bool = False
+    """One subscriber more, who stops reading and then reads next to nothing."""
+
+
+class Durable(Job, frozen=True, kw_only=True, tag=True):
+    """Many publishers with QoS 1, and perhaps a subscriber who is away and whose queue grows."""
+
+    has_absentee: bool
+    publishers: int
+    window: int
+    payload_bytes: int
+
+
+class Sift(Job, frozen=True, kw_only=True, tag=True):
+    """Subscribers who want a share of the stream, and get it, or get everything and choose."""
+
+    subscribers: int
+    share: float
+    by_content: bool
+    under_way: int
+    """Publications that not everybody has received, at most."""
+    at_once: int
+    """Publications that are written together."""
+    payload_bytes: int
+
+
+class Spread(Job, frozen=True, kw_only=True, tag=True):
+    """Many subscriptions with texts on some connections, of which few match, and the delays."""
+
+    qos: int
+    subscriptions: int
+    connections: int
+    matches: int
+    """Of each publication, about."""
+    per_s: float
+    payload_bytes: int
+
+
+class Idle(Job, frozen=True, kw_only=True, tag=True):
+    """Subscribers who come, stay a moment without a word, and go; several times."""
+
+    connections: int
+    rounds: int
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What a job found."""
+
+    sent: int = 0
+    expected: int = 0
+    """Notifications."""
+    received: int = 0
+    useful: int = 0
+    """Notifications that their receivers wanted, where these sift."""
+    seconds: float = 0.0
+    """From the first publication to the last notification."""
+    broker_cpu_s: float = 0.0
+    load_cpu_s: float = 0.0
+    delays_ms: tuple[float, float, float] | None = None
+    """Half of all were quicker than the first, 99 % than the second; the third is the longest."""
+    resident_bytes: list[int] = []
+    """Of the broker: before, then with all connections and without them, round by round."""
+
+
+def run(job: Job) -> Outcome:
+    """Do a job in a process of its own, and wait for it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rove.lab.broker_load"],
+        input=msgspec.json.encode(job),
+        capture_output=True,
+        timeout=job.seconds + 2 * _OVERTIME_S,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BrokerBenchError(lines[-1] if lines else f"the load ended with {done.returncode}")
+    return msgspec.json.decode(done.stdout, type=Outcome)
+
+
+# --- the jobs ---------------------------------------------------------------------------------
+
+
+async def _fan_out(job: FanOut) -> Outcome:
+    clients = [Client(f"subscriber-{number}") for number in range(job.subscribers)]
+    await connect_all(clients, job.port)
+    for client in clients:
+        await client.ask([Subscribe(1, (Filter(FILTER, job.qos),))])
+    if job.bystanders:
+        await _stand_by(job)
+    if job.has_slow_one:
+        await _read_slowly(job)
+    publisher = await _publisher(job.port, Stream(job.qos, job.payload_bytes))
+    delays = array("d")
+    look = delays_into(delays, publisher) if job.per_s else None
+    tally = Tally()
+    for client in clients:
+        Receiver(client, tally, job.qos, look)
+    watch = _Watch(job.pid)
+    until = time.perf_counter() + job.seconds
+    if job.per_s:
+        await publisher.pace(job.per_s, until)
+    elif job.qos:
+        await publisher.keep_in_flight(_WINDOW, until)
+    else:
+        await publisher.flood(until)
+    await publisher.acknowledgements()
+    expected = publisher.sent * job.subscribers
+    await tally.reach(expected, _PATIENCE_S[job.qos])
+    return watch.outcome(publisher.sent, expected, tally, delays)
+
+
+async def _stand_by(job: FanOut) -> None:
+    """Subscribe to what never comes: each text is evaluated for each publication."""
+    client = Client("bystander")
+    await client.connect(job.port)
+    texts = [
+        f"NO2 > {1_000 + number} AND lat BETWEEN {40 + number / 1_000} AND {41 + number / 1_000}"
+        for number in range(job.bystanders)
+    ]
+    await client.ask(_subscribes(texts, qos=0))
+    await asyncio.to_thread(settle, job.pid)
+
+
+async def _read_slowly(job: FanOut) -> None:
+    """Subscribe, read nothing for half the time, then a little now and then."""
+    client = Client("slow")
+    await client.connect(job.port, buffer_bytes=_SLOW_BUFFER_BYTES)
+    await client.ask([Subscribe(1, (Filter(FILTER, job.qos),))])
+    transport = client.transport
+    client.take = lambda data: transport.pause_reading()
+    transport.pause_reading()
+    loop = asyncio.get_running_loop()
+
+    def read_a_little() -> None:
+        transport.resume_reading()
+        loop.call_later(_SLOW_PAUSE_S, read_a_little)
+
+    loop.call_later(job.seconds / 2, read_a_little)
+
+
+async def _durable(job: Durable) -> Outcome:
+    if job.has_absentee:
+        absentee = Client("absentee", session_expiry_s=_DURABLE_S)
+        await absentee.connect(job.port)
+        await absentee.ask([Subscribe(1, (Filter(FILTER, 1),))])
+        absentee.leave()
+    publishers = [
+        await _publisher(job.port, Stream(1, job.payload_bytes, seed), f"publisher-{seed}")
+        for seed in range(job.publishers)
+    ]
+    watch = _Watch(job.pid)
+    until = time.perf_counter() + job.seconds
+    await asyncio.gather(*(one.keep_in_flight(job.window, until) for one in publishers))
+    return watch.outcome(sum(publisher.sent for publisher in publishers), 0, Tally())
+
+
+async def _sift(job: Sift) -> Outcome:
+    ranges = _ranges(job.subscribers, round(job.share * X_COUNT))
+    clients = [Client(f"subscriber-{number}") for number in range(job.subscribers)]
+    await connect_all(clients, job.port)
+    for client, wanted in zip(clients, ranges, strict=True):
+        everything = Subscribe(1, (Filter(FILTER, 0),))
+        await client.ask(_subscribes([_text(wanted)], 0) if job.by_content else [everything])
+    await asyncio.to_thread(settle, job.pid)
+    stream = Stream(0, job.payload_bytes)
+    publisher = await _publisher(job.port, stream)
+    tally, sieves = Tally(), [_Sieve(wanted, job.payload_bytes) for wanted in ranges]
+    for client, sieve in zip(clients, sieves, strict=True):
+        Receiver(client, tally, 0, sieve.look)
+    meeting = _meeting(ranges)
+    due = [0]
+    """Notifications of the first publications, by how many these are."""
+    watch = _Watch(job.pid)
+    until = time.perf_counter() + job.seconds
+    while time.perf_counter() < until:
+        for number in range(publisher.sent, publisher.sent + job.at_once):
+            some = meeting[stream.x(number) - X_MIN] if job.by_content else job.subscribers
+            due.append(due[-1] + some)
+        publisher.send(job.at_once)
+        await tally.reach(due[max(0, publisher.sent - job.under_way)], _PATIENCE_S[1])
+    await tally.reach(due[-1], _PATIENCE_S[1])
+    outcome = watch.outcome(publisher.sent, due[-1], tally)
+    outcome.useful = sum(sieve.kept for sieve in sieves)
+    return outcome
+
+
+class _Wanted(msgspec.Struct):
+    """All that a sifting subscriber reads of a publication."""
+
+    x: int
+
+
+class _Sieve:
+    """Keeps what one subscriber wants: it has to look at everything that comes."""
+
+    def __init__(self, wanted: range, payload_bytes: int) -> None:
+        self.kept = 0
+        self._wanted = wanted
+        self._payload_bytes = payload_bytes
+        self._decode = msgspec.json.Decoder(_Wanted).decode
+
+    def look(self, whole: bytes, size: int) -> None:
+        for begin in range(size - self._payload_bytes, len(whole), size):
+            found = self._decode(whole[begin : begin + self._payload_bytes])
+            self.kept += found.x in self._wanted
+
+
+async def _spread(job: Spread) -> Outcome:
+    width = job.matches * X_COUNT // job.subscriptions
+    ranges = _ranges(job.subscriptions, width)
+    texts = list(map(_text, ranges))
+    expiry_s = _DURABLE_S if job.qos else 0
+    clients = [
+        Client(f"subscriber-{number}", session_expiry_s=expiry_s)
+        for number in range(job.connections)
+    ]
+    await connect_all(clients, job.port)
+    for number, client in enumerate(clients):
+        await client.ask(_subscribes(texts[number :: job.connections], job.qos))
+    await asyncio.to_thread(settle, job.pid)
+    stream = Stream(job.qos, job.payload_bytes)
+    publisher = await _publisher(job.port, stream)
+    tally, delays = Tally(), array("d")
+    look = delays_into(delays, publisher)
+    for client in clients:
+        Receiver(client, tally, job.qos, look)
+    meeting = _meeting(ranges)
+    watch = _Watch(job.pid)
+    await publisher.pace(job.per_s, time.perf_counter() + job.seconds)
+    await publisher.acknowledgements()
+    expected = sum(meeting[stream.x(number) - X_MIN] for number in range(publisher.sent))
+    await tally.reach(expected, _PATIENCE_S[1])
+    return watch.outcome(publisher.sent, expected, tally, delays)
+
+
+async def _idle(job: Idle) -> Outcome:
+    if (allowed := allow_many_files()) < job.connections + _FILES_SPARE:
+        raise BrokerBenchError(
+            f"{job.connections:,} connections need as many open files, and this system allows"
+            f" {allowed:,} (ulimit -Hn); raise its limit or leave out the part `idle`"
+        )
+    outcome = Outcome(expected=job.connections * job.rounds, resident_bytes=[])
+    outcome.resident_bytes.append(resident_bytes(job.pid))
+    watch = _Watch(job.pid)
+    for turn in range(job.rounds):
+        clients = [Client(f"idle-{number}") for number in range(job.connections)]
+        # Ports of closed connections rest for a minute; each address has its own.
+        await connect_all(clients, job.port, f"127.0.1.{turn + 1}")
+        for client in clients:
+            await client.ask([Subscribe(1, (Filter(f"idle/{client.client_id}"),))])
+        await asyncio.to_thread(settle, job.pid)
+        outcome.resident_bytes.append(resident_bytes(job.pid))
+        for client in clients:
+            client.leave()
+        await asyncio.to_thread(settle, job.pid)
+        outcome.resident_bytes.append(resident_bytes(job.pid))
+        outcome.received += len(clients)
+    outcome.broker_cpu_s = watch.broker_cpu_s()
+    return outcome
+
+
+# --- what they share --------------------------------------------------------------------------
+
+
+async def _publisher(port: int, stream: Stream, name: str = "publisher") -> Publisher:
+    client = Client(name)
+    await client.connect(port)
+    return Publisher(client, stream)
+
+
+def _ranges(count: int, width: int) -> list[range]:
+    """So many ranges of `x`, spread evenly; the last ones are cut off at the end."""
+    end = X_MIN + X_COUNT
+    begins = [X_MIN + number * X_COUNT // count for number in range(count)]
+    return [range(begin, min(begin + width, end)) for begin in begins]
+
+
+def _meeting(ranges: Sequence[range]) -> list[int]:
+    """How many of the ranges hold each `x`."""
+    steps = [0] * (X_COUNT + 1)
+    for one in ranges:
+        steps[one.start - X_MIN] += 1
+        steps[one.stop - X_MIN] -= 1
+    return list(accumulate(steps))
+
+
+def _text(wanted: range) -> str:
+    """A subscription that goes by `x`; its other conditions are met by all."""
+    return f"x >= {wanted.start} AND x < {wanted.stop} AND NO2 > 10 AND lat BETWEEN 45 AND 46"
+
+
+def _subscribes(texts: Sequence[str], qos: int) -> list[Packet]:
+    """One subscription each. One alone goes without an identifier, as most people's do."""
+    return [
+        Subscribe(
+            number,
+            (Filter(FILTER, qos),),
+            Properties(
+                user=(("filter", text),), subscription_ids=(number,) if len(texts) > 1 else ()
+            ),
+        )
+        for number, text in enumerate(texts, start=1)
+    ]
+
+
+class _Watch:
+    """Reads clocks when it is made, and again when it is asked."""
+
+    def __init__(self, pid: int) -> None:
+        gc.collect()
+        gc.disable()  # its pauses would be measured as the broker's
+        self._pid = pid
+        self._broker_cpu_s = cpu_seconds(pid)
+        self._load_cpu_s = time.process_time()
+        self._start = time.perf_counter()
+
+    def broker_cpu_s(self) -> float:
+        return cpu_seconds(self._pid) - self._broker_cpu_s
+
+    def outcome(
+        self, sent: int, expected: int, tally: Tally, delays: Sequence[float] = ()
+    ) -> Outcome:
+        return Outcome(
+            sent=sent,
+            expected=expected,
+            received=tally.received,
+            seconds=(tally.at or time.perf_counter()) - self._start,
+            broker_cpu_s=self.broker_cpu_s(),
+            load_cpu_s=time.process_time() - self._load_cpu_s,
+            delays_ms=_percentiles(delays) if len(delays) else None,
+        )
+
+
+def _percentiles(delays_s: Sequence[float]) -> tuple[float, float, float]:
+    half, most, longest = np.percentile(np.asarray(delays_s), (50, 99, 100)) * 1_000
+    return float(half), float(most), float(longest)
+
+
+# --- the process ------------------------------------------------------------------------------
+
+_JOBS: Final[dict[type[Job], Callable[[Any], Coroutine[Any, Any, Outcome]]]] = {
+    FanOut: _fan_out,
+    Durable: _durable,
+    Sift: _sift,
+    Spread: _spread,
+    Idle: _idle,
+}
+
+
+async def _carried_out(job: Job) -> Outcome:
+    """Do the job; what goes wrong in a callback ends it too."""
+    faults: list[BaseException | str] = []
+    task = asyncio.ensure_future(_JOBS[type(job)](job))
+
+    def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        faults.append(context.get("exception") or context["message"])
+        task.cancel()
+
+    asyncio.get_running_loop().set_exception_handler(failed)
+    try:
+        async with asyncio.timeout(job.seconds + _OVERTIME_S):
+            return await task
+    except asyncio.CancelledError:
+        raise BrokerBenchError(str(faults[0] if faults else "the load was stopped")) from None
+    except TimeoutError:
+        raise BrokerBenchError("the load did not come to an end in time") from None
+
+
+def main() -> int:
+    """Do the job on standard input."""
+    import uvloop
+
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=FanOut | Durable | Sift | Spread | Idle)
+    allow_many_files()
+    try:
+        outcome = uvloop.run(_carried_out(job))
+    except BrokerBenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.buffer.write(msgspec.json.encode(outcome))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""Brokers as processes of their own, to be measured from outside: Rove, and Mosquitto beside it.
+
+Both run as their packages ship them, on loopback, in a folder that is gone afterwards. Rove's
+data is flushed to disk with every commit; Mosquitto keeps nothing, which is its default.
+
+What a broker costs is read from Linux's /proc: the CPU time of all its threads, to ten
+milliseconds, and its resident memory. CPU time is what is compared, because on a machine with
+other things to do it is still the broker's own.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rove.errors import RoveError
+
+HOST: Final = "127.0.0.1"
+START_S_MAX: Final = 120.0
+"""The first start on a machine compiles the kernels."""
+_STOP_S_MAX: Final = 20.0
+_POLL_S: Final = 0.02
+_SETTLED_S: Final = 0.3
+"""A process that used next to no CPU for so long has nothing left to do."""
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_MOSQUITTO_PLACES: Final = ("/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto")
+_MOSQUITTO_CONF: Final = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+max_inflight_messages 1000
+max_queued_messages 100000
+"""
+
+
+class BrokerBenchError(RoveError):
+    """The benchmark of the broker cannot go on."""
+
+
+class Running(msgspec.Struct):
+    """A broker that runs."""
+
+    name: str
+    pid: int
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+    http_port: int = 0
+    """0 when it has none."""
+
+    def metrics(self) -> dict[str, float]:
+        """What Rove counts, by name and without labels."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.http_port}/metrics", timeout=30) as page:
+            lines = page.read().decode().splitlines()
+        pairs = (line.split() for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+
+# --- starting and stopping --------------------------------------------------------------------
+
+
+@contextmanager
+def rove(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """Rove, when it has nothing left to do but wait; its data in `data` of the folder.
+
+    `settings` go by their names in the environment (`rove config --json` tells them).
+    """
+    with rove_starting(folder, 0, settings) as broker:
+        await_ports(broker)
+        settle(broker.pid)
+        yield broker
+
+
+@contextmanager
+def rove_starting(
+    folder: Path, port: int, settings: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """The same, as soon as its process is there."""
+    words = [sys.executable, "-m", "rove", "up", "--data", str(folder / "data")]
+    words += ["--mqtt-port", str(port), "--http-port", "0"]
+    with _started("rove", words, folder, settings or {}) as broker:
+        broker.port = port
+        yield broker
+
+
+def await_ports(broker: Running) -> None:
+    """Wait until Rove listens, and learn where."""
+    broker.port = _announced_port(broker, "mqtt")
+    broker.http_port = _announced_port(broker, "http")
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[Running]:
+    """Debian's Mosquitto, with room enough in its queues for what is measured."""
+    program = mosquitto_program()
+    assert program is not None, "ask mosquitto_program first"
+    port = free_port()
+    configuration = folder / "mosquitto.conf"
+    configuration.write_text(_MOSQUITTO_CONF.format(port=port), encoding="ascii")
+    with _started("mosquitto", [program, "-c", str(configuration)], folder, {}) as broker:
+        broker.port = port
+        _wait_for(broker, lambda: _accepts(port))
+        yield broker
+
+
+def mosquitto_program() -> str | None:
+    """Where it is; servers are often not on the path of a user."""
+    places = (shutil.which("mosquitto"), *_MOSQUITTO_PLACES)
+    return next((place for place in places if place and Path(place).is_file()), None)
+
+
+@contextmanager
+def _started(
+    name: str, words: list[str], folder: Path, settings: Mapping[str, str]
+) -> Iterator[Running]:
+    log = folder / f"{name}.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **settings},
+        )
+    try:
+        _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        yield Running(name, process.pid, 0, process, log)
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _announced_port(broker: Running, listener: str) -> int:
+    words = f"rove: {listener} on port "
+    found: list[str] = []
+
+    def is_announced() -> bool:
+        found[:] = (
+            line.removeprefix(words)
+            for line in broker.log.read_text(encoding="utf-8").splitlines(keepends=True)
+            if line.startswith(words) and line.endswith("\n")
+        )
+        return bool(found)
+
+    _wait_for(broker, is_announced)
+    return int(found[0])
+
+
+def _wait_for(broker: Running, is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + START_S_MAX
+    while not is_so():
+        if broker.process.poll() is not None or time.monotonic() > end:
+            said = broker.log.read_text(encoding="utf-8", errors="replace").strip()
+            last = said.splitlines()[-1] if said else "it said nothing"
+            raise BrokerBenchError(f"{broker.name} did not start: {last}")
+        time.sleep(_POLL_S)
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """A port on which nobody listens at the moment."""
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        return int(one.getsockname()[1])
+
+
+# --- what a process costs ---------------------------------------------------------------------
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far, in user mode and in the system, of all its threads."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is really there."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+
+
+def settle(pid: int, seconds_max: float = START_S_MAX) -> None:
+    """Wait until a process has nothing left to do."""
+    end = time.monotonic() + seconds_max
+    used = cpu_seconds(pid)
+    while time.monotonic() < end:
+        time.sleep(_SETTLED_S)
+        before, used = used, cpu_seconds(pid)
+        if used - before < _SETTLED_S / 10:
+            return
+
+
+def allow_many_files() -> int:
+    """Let this process open as many connections as it may; how many that is."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
