@@ -363,7 +363,8 @@ def test_what_comes_during_a_commit_is_one_commit(tmp_path: Path) -> None:
     with SlowStore.open(tmp_path, "none") as store:
         writer = Writer(store)
         for number in range(100):
-            changes = changes_of(("queue", number, bytes(100)), ("retained", "last", b"%d" % number))
+            last = ("retained", "last", b"%d" % number)
+            changes = changes_of(("queue", number, bytes(100)), last)
             changes.drop_new("queue", number - 1)
             writer.submit(changes, lambda error, number=number: heard.append(number))  # type: ignore[misc]
             if number == 0:

@@ -1,0 +1,85 @@
+"""`rove up`: starts, serves, reads its files again, and stops in good order."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rove.client.sync import connect
+
+PATIENCE_S = 30
+
+
+class Up:
+    """A broker in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.port = int(self.wait_for(r"rove: mqtt on port (\d+)").group(1))
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """The first line from now on that fits."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"no {pattern} in {self.lines}")
+
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(by)
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def up(*words: str) -> Iterator[Up]:
+    command = [sys.executable, "-m", "rove", "up", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield Up(process)
+        finally:
+            process.kill()
+
+
+def options(tmp_path: Path) -> list[str]:
+    return ["--mqtt-port", "0", "--http-port", "off", "--data", str(tmp_path / "data")]
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_and_stops_in_good_order(tmp_path: Path, by: signal.Signals) -> None:
+    with up(*options(tmp_path)) as broker:
+        with connect(f"mqtt://127.0.0.1:{broker.port}") as client:
+            assert client.publish("a", {"b": 1}).id
+        assert broker.stop(by) == 0
+
+
+def test_it_reads_its_files_again(tmp_path: Path) -> None:
+    file = tmp_path / "rove.toml"
+    file.write_text("[limits]\ntopic_levels_max = 8\n")
+    with up("--config", str(file), *options(tmp_path)) as broker:
+        file.write_text("[limits]\ntopic_levels_max = 9\n")
+        broker.process.send_signal(signal.SIGHUP)
+        assert "topic_levels_max" in broker.wait_for("reloaded").string
+        file.write_text("[limits]\ntopic_levels_max = many\n")
+        broker.process.send_signal(signal.SIGHUP)
+        broker.wait_for("not reloaded")
+        assert broker.stop() == 0
+
+
+def test_a_mistake_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "rove.toml"
+    file.write_text("[listen]\nmqtt_prot = 1\n")
+    command = [sys.executable, "-m", "rove", "up", "--config", str(file)]
+    started = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "mqtt_port" in done.stderr
+    assert time.monotonic() - started < PATIENCE_S
