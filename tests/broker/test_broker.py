@@ -1,11 +1,34 @@
 """The broker as a whole: turns, time, pressure and the end."""
 
 import math
+import random
+from collections.abc import Callable
+
+import pytest
 
 from rove.broker.access import Rules
 from rove.broker.broker import STUCK_S
 from rove.broker.limits import Limits
-from rove.mqtt.packets import V311, Disconnect, Puback, Publish, Reason
+from rove.broker.state import Channel, Settings
+from rove.mqtt.packets import (
+    V5,
+    V311,
+    Connect,
+    Disconnect,
+    Filter,
+    Packet,
+    Pingreq,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Reason,
+    Subscribe,
+    Unsubscribe,
+    Will,
+)
 from rove.mqtt.writing import encode
 from rove.testing.mqtt import START, SimulatedClient, World
 
@@ -300,3 +323,159 @@ class TestIndex:
             world.broker.install(finished)
         client.publish("a", b'{"x": 123}')
         assert client.only(Publish).properties.subscription_ids == (123,)
+
+
+class Nonsense:
+    """Clients that send anything at all, in any order, to a broker with small limits."""
+
+    LIMITS = Limits(
+        receive_max=3, inflight_max=2, queue_messages_max=5, retained_messages_max=3,
+        valid_publications_max=3, sessions_max=6, connections_max=8, topic_alias_max=2,
+        subscriptions_per_session_max=5, state_variables_max=2, keep_alive_s_max=100,
+        session_expiry_s_max=30, packet_bytes_max=1_024, replay_messages_per_s=50,
+        publish_per_s_max=20, queue_age_s_max=10,
+    )  # fmt: skip
+    TOPICS = ("a",) * 20 + ("a/b",) * 10 + ("$rove/me", "$rove/unpublish", "$SYS/x", "/", "")
+    FILTERS = ("a", "a/#", "+", "#", "$share/g/a", "$share/g/#", "a/#/b", "$share//x", "a?x > 1")
+    TEXTS = (
+        "x >= 1", "x >", "x > me.x - t", "SELECT x", "ORDER BY x LIMIT 1 WITHIN 1 SECOND",
+        "x = 1 ORDER BY me.x - x LIMIT 2 WITHIN 3 PUBLICATIONS", "t > 3",
+    )  # fmt: skip
+    PAYLOADS = (b"", b"1", b"{}", b'{"x": 1}', b'{"x": 5, "id": "1"}', b'{"x": null}', b"\xff")
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        settings = Settings(
+            topic_text=True,
+            channels=(
+                Channel("c", ("#", "$rove/#"), frozenset(("publications", "notifications"))),
+            ),
+        )
+        self.world = World(limits=self.LIMITS, settings=settings)
+        self.clients = [
+            self.world.client(f"client{n % 5}", self.rng.choice((V311, V5))) for n in range(6)
+        ]
+
+    def step(self) -> None:
+        rng, world = self.rng, self.world
+        client = rng.choice(self.clients)
+        what = rng.random()
+        if client.is_closed():
+            self.connect(client)
+        elif what < 0.85:
+            data = encode(self.packet(), client.version)
+            if rng.random() < 0.01:
+                at = rng.randrange(len(data))
+                data = data[:at] + bytes((rng.randrange(256),)) + data[at + 1 :]
+            client.say(data)
+        elif what < 0.89:
+            client.drop()
+        elif what < 0.95:
+            world.advance(rng.choice((0.01, 0.1, 0.5, 5, 5, 40)))
+        elif what < 0.96:
+            world.crash()
+        else:
+            world.holds_commits = not world.holds_commits
+            world.commit()
+        if rng.random() < 0.5:
+            world.turn()
+
+    def connect(self, client: SimulatedClient) -> None:
+        rng = self.rng
+        will = None
+        if rng.random() < 0.3:
+            delay = Properties(will_delay_s=rng.choice((None, 0, 3)))
+            will = Will(rng.choice(("a", "$x")), b"{}", rng.randrange(3), properties=delay)
+        properties = Properties(
+            receive_max=rng.choice((None, 1, 2)),
+            packet_size_max=rng.choice((None, None, None, 25)),
+            session_expiry_s=rng.choice((None, 5, 1_000)),
+            request_problem_information=rng.choice((None, 0, 1)),
+            authentication_method=rng.choice((None,) * 30 + ("x",)),
+        )
+        client.send_connect(
+            clean_start=rng.random() < 0.5,
+            keep_alive_s=rng.choice((0, 20)),
+            will=will,
+            properties=properties,
+        )
+
+    def packet(self) -> Packet:
+        rng = self.rng
+        packet_id = rng.randrange(1, 5)
+        reason = rng.choice((0, 0, 0, Reason.UNSPECIFIED_ERROR))
+        makers: tuple[Callable[[], Packet], ...] = (
+            self.publication,
+            self.publication,
+            self.publication,
+            self.subscription,
+            lambda: Unsubscribe(packet_id, (rng.choice(self.FILTERS),)),
+            lambda: Puback(packet_id, reason),
+            lambda: Pubrec(packet_id, reason),
+            lambda: Pubrel(packet_id),
+            lambda: Pubcomp(packet_id),
+            Pingreq,
+            lambda: Disconnect(
+                rng.choice((0, 4)), Properties(session_expiry_s=rng.choice((None, 0, 9)))
+            ),
+            lambda: Connect("client0"),
+        )
+        weights = [40] * (len(makers) - 2) + [3, 1]
+        return rng.choices(makers, weights)[0]()
+
+    def publication(self) -> Publish:
+        rng = self.rng
+        qos = rng.randrange(3)
+        user = [("id", str(rng.randrange(3)))] * rng.randrange(2)
+        if rng.random() < 0.3:
+            user.append(("valid-for", rng.choice(("1", "forever", "x"))))
+        properties = Properties(
+            user=tuple(user),
+            message_expiry_s=rng.choice((None, None, 0, 1, 20)),
+            topic_alias=rng.choice((None,) * 30 + (1, 2, 3)),
+        )
+        topic = rng.choice(self.TOPICS)
+        return Publish(
+            topic, rng.choice(self.PAYLOADS), qos, rng.random() < 0.3,
+            bool(qos) and rng.random() < 0.3, rng.randrange(1, 6) if qos else 0, properties,
+        )  # fmt: skip
+
+    def subscription(self) -> Subscribe:
+        rng = self.rng
+        user = []
+        if rng.random() < 0.6:
+            user.append(("filter", rng.choice(self.TEXTS)))
+        if rng.random() < 0.2:
+            user.append(("evolve", rng.choice(("exact", "lees", "pes 1s", "clees 1s", "x"))))
+        ids = (rng.randrange(1, 4),) * rng.randrange(2)
+        topic_filter = rng.choice(self.FILTERS)
+        no_local = not topic_filter.startswith("$share") and rng.random() < 0.3
+        asked = Filter(topic_filter, rng.randrange(3), no_local, False, rng.randrange(3))
+        return Subscribe(
+            rng.randrange(1, 5), (asked,), Properties(tuple(user), subscription_ids=ids)
+        )
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_nobody_can_upset_the_broker(part: int) -> None:
+    """No exception, no session of a closed connection, and others are served as ever."""
+    for seed in range(part, 100, 5):
+        nonsense = Nonsense(seed)
+        world = nonsense.world
+        for _ in range(150):
+            nonsense.step()
+            for session in world.broker.state.sessions.values():
+                assert session.link is None or not session.link.closing
+        world.holds_commits = False
+        world.commit()
+        for client in nonsense.clients:
+            if not client.is_closed():
+                client.drop()
+        world.advance(1_000)
+        assert world.broker.state.sessions == {}
+        assert len(world.broker.state.interests) == 0
+        assert not {"sessions", "subscriptions", "queue", "received"} & world.disk.sizes().keys()
+        client = world.connect("sane")
+        client.subscribe(Filter("a/#", retain_handling=2), filter="sane = 1")
+        client.publish("a", b'{"sane": 1}')
+        assert client.take(Publish)[-1].payload == b'{"sane": 1}'

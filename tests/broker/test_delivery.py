@@ -240,6 +240,19 @@ class TestResends:
         client.come_back()
         assert [packet.payload for packet in client.take_all()] == [b"1", b"2", b"3"]
 
+    def test_what_is_acknowledged_before_it_comes_again_does_not_come_again(self) -> None:
+        world = World()
+        client = subscribed(world)
+        publish(world, b"1", b"2", b"3")
+        ids = [packet.packet_id for packet in client.take(Publish)]
+        client.drop()
+        narrow = Properties(receive_max=1, session_expiry_s=60)
+        client.connect(clean_start=False, properties=narrow)
+        client.send(Puback(ids[1]))
+        assert client.payloads() == [b"1"]
+        client.send(Puback(ids[0]))
+        assert client.payloads() == [b"3"]
+
     def test_new_ones_come_after_those_that_come_again(self) -> None:
         world = World()
         client = subscribed(world)

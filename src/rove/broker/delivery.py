@@ -273,6 +273,9 @@ class Delivery:
             return False
         del session.inflight[packet_id]
         self._forget(session, entry)
+        if session.resends and entry in session.resends:
+            # Acknowledged before it was sent again: there is nothing to send.
+            session.resends.remove(entry)
         if session.queue or session.resends:
             self.pump(session, now)
         return True
