@@ -232,6 +232,7 @@ class Broker:
             or gate.waiting
             or gate.changes.tables
             or self._publishing.has_waiting
+            or self._subscribing.is_giving
             or state.authentications
             or state.notes
         )
@@ -339,6 +340,7 @@ class Broker:
         passed_s = state.now - self._ticked_at
         self._ticked_at = state.now
         self._publishing.flush()
+        self._subscribing.go_on()
         self._publishing.promote(state.interests.advance(state.now))
         state.keeper.advance(state.now)
         state.delivery.advance(state.now, passed_s)
@@ -351,6 +353,8 @@ class Broker:
     def next_tick_at(self) -> float:
         """When `tick` has something to do at the latest."""
         state = self.state
+        if self._subscribing.is_giving:
+            return state.now
         if state.delivery.is_replaying or self._stuck or self._throttled:
             return state.now + 0.02
         return min(

@@ -5,12 +5,16 @@ connection: its reason code stands in the acknowledgement, its explanation in th
 and in the log.
 
 A new subscription is given what is retained on its topics (as its retain handling asks) and what
-is still valid there, as far as its text is met. Ranked subscriptions look only forward.
+is still valid there, as far as its text is met. Ranked subscriptions look only forward. Where much
+is kept, it is looked through a part at a time, so that nobody else waits; the acknowledgement then
+comes at the end, so that a subscriber who has it has missed nothing even if the broker dies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
 
 from rove.broker.links import Link
 from rove.broker.publications import Publication, user_property
@@ -43,6 +47,8 @@ from rove.mqtt.topics import filter_fault
 IDENTIFIER_PROPERTY = "subscription"
 """Of an UNSUBSCRIBE: only the subscription with this identifier."""
 RETAINED_IF_NEW, RETAINED_NEVER = 1, 2
+KEPT_AT_ONCE = 2_000
+"""Publications looked through before others have their turn: some 10 ms."""
 
 
 class _Refused(Exception):
@@ -54,12 +60,24 @@ class _Refused(Exception):
         self.text = text
 
 
+_Match = tuple[Publication, Subscription, bool]
+
+
+class _Kept(NamedTuple):
+    """What is still to be given to new subscriptions, and what is said at the end of it."""
+
+    link: Link
+    acknowledgement: bytes
+    matches: Iterator[_Match | None]
+
+
 class Subscribing:
     """Makes and ends subscriptions."""
 
     def __init__(self, state: State, publishing: Publishing) -> None:
         self._state = state
         self._publishing = publishing
+        self._giving: list[_Kept] = []
 
     # -- making --------------------------------------------------------------------------------
 
@@ -68,7 +86,7 @@ class Subscribing:
         state = self._state
         reasons: list[int] = []
         texts: list[str] = []
-        given: list[tuple[Publication, Subscription, bool]] = []
+        made_here: list[tuple[Subscription, Filter, bool]] = []
         for asked in packet.filters:
             try:
                 made, is_new = self._granted(session, link, asked, packet.properties)
@@ -85,15 +103,36 @@ class Subscribing:
                 texts.append(refused.text)
                 continue
             reasons.append(made.qos)
-            given += self._first_matches(made, asked, is_new)
+            made_here.append((made, asked, is_new))
         properties = NO_PROPERTIES
         if texts and link.wants_problems:
-            properties = Properties(reason_string="; ".join(dict.fromkeys(texts)))
+            properties = link.explained("; ".join(dict.fromkeys(texts)))
         data = link.encoded(Suback(packet.packet_id, tuple(reasons), properties))
-        if data is not None:
-            state.gate.send_after_commit(link, data)
-        for publication, subscription, retained in given:
-            self._publishing.notify_later(publication, subscription, retained)
+        kept = _Kept(link, data or b"", self._first_matches(made_here, state.next_publication))
+        if not self._give(kept, is_first=True):
+            self._giving.append(kept)
+
+    def _give(self, kept: _Kept, *, is_first: bool = False) -> bool:
+        """Notify a new subscription of the next part of what is kept; True if that was all."""
+        part = list(islice(kept.matches, KEPT_AT_ONCE))
+        is_all = len(part) < KEPT_AT_ONCE
+        if is_all and is_first:
+            self._state.gate.send_after_commit(kept.link, kept.acknowledgement)
+        for found in part:
+            if found is not None:
+                self._publishing.notify_later(*found)
+        if is_all and not is_first:
+            self._state.gate.send_after_commit(kept.link, kept.acknowledgement)
+        return is_all
+
+    @property
+    def is_giving(self) -> bool:
+        """Whether somebody waits for the next part of what is kept."""
+        return bool(self._giving)
+
+    def go_on(self) -> None:
+        """Give everybody who waits the next part."""
+        self._giving = [kept for kept in self._giving if not self._give(kept)]
 
     def _granted(
         self, session: Session, link: Link, asked: Filter, properties: Properties
@@ -162,23 +201,37 @@ class Subscribing:
     # -- what is there already -----------------------------------------------------------------
 
     def _first_matches(
+        self, made_here: list[tuple[Subscription, Filter, bool]], last: int
+    ) -> Iterator[_Match | None]:
+        """What new subscriptions meet of what is kept, each once; None for what they do not meet.
+
+        What was published after the number `last` is none of our business: it was routed.
+        """
+        for made, asked, is_new in made_here:
+            if made.group is not None or (made.interest is not None and made.interest.is_ranked):
+                continue
+            for publication, retained in self._kept(made, asked, is_new):
+                is_gone = made.session.subscriptions.get(made.key) is not made
+                if publication.number > last or is_gone or not _meets(made, publication):
+                    yield None
+                else:
+                    yield publication, made, retained
+
+    def _kept(
         self, made: Subscription, asked: Filter, is_new: bool
-    ) -> Iterable[tuple[Publication, Subscription, bool]]:
-        """Retained and valid publications that a new subscription meets, each once."""
-        if made.group is not None or (made.interest is not None and made.interest.is_ranked):
-            return
+    ) -> Iterator[tuple[Publication, bool]]:
+        """What is kept on the topics of a new subscription, and whether it is retained."""
         state = self._state
-        retained_ones: dict[Publication, None] = {}
+        retained_ones: set[Publication] = set()
         if asked.retain_handling != RETAINED_NEVER and (
             is_new or asked.retain_handling != RETAINED_IF_NEW
         ):
-            retained_ones = dict.fromkeys(state.keeper.retained(made.topic_filter, state.now))
-        for publication in retained_ones:
-            if _meets(made, publication):
-                yield publication, made, True
+            for publication in state.keeper.retained(made.topic_filter, state.now):
+                retained_ones.add(publication)
+                yield publication, True
         for publication in state.keeper.valid(made.topic_filter, state.now):
-            if publication not in retained_ones and _meets(made, publication):
-                yield publication, made, False
+            if publication not in retained_ones:
+                yield publication, False
 
     # -- ending --------------------------------------------------------------------------------
 
