@@ -1,6 +1,6 @@
 """A connection as the broker sees it: what fits the client is what it is sent."""
 
-from rove.broker.links import Link
+from rove.broker.links import Link, in_one_line
 from rove.mqtt.packets import V5, V311, Disconnect, Properties, Puback, Publish, Reason
 
 
@@ -32,3 +32,16 @@ def test_no_two_links_share_their_aliases() -> None:
     one, two = Link("one", 0.0, 1_000), Link("two", 0.0, 1_000)
     one.aliases = {1: "a"}
     assert two.aliases == {}
+
+
+def test_a_reason_string_is_one_line_unless_people_read_it() -> None:
+    diagnostic = "column 6: expected a value\n  NO2 >\n       ^\n  something must follow >"
+    link = Link("here", 0.0, 1_000)
+    said = "column 6: expected a value; NO2 >; something must follow >"
+    assert link.explained(diagnostic).reason_string == said
+    link.takes_lines = True
+    assert link.explained(diagnostic).reason_string == diagnostic
+
+
+def test_no_control_character_is_left_in_one_line() -> None:
+    assert in_one_line("a topic \x01\tof\x7f theirs") == "a topic ⟨U+0001⟩ of⟨U+007F⟩ theirs"

@@ -76,7 +76,7 @@ class Connecting:
         state = self._state
         state.counters.connections_refused += 1
         state.note("warning", "connection refused", link=link.name, reason=text)
-        data = link.encoded(Connack(False, reason, Properties(reason_string=text)))
+        data = link.encoded(Connack(False, reason, link.explained(text)))
         if data is not None:
             state.gate.send(link, data)
         state.hang_up(link)

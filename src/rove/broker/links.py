@@ -11,7 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rove.broker.access import Identity
-from rove.mqtt.packets import V5, V311, Connect, Malformed, Packet
+from rove.lang.errors import visible
+from rove.mqtt.packets import V5, V311, Connect, Malformed, Packet, Properties
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode_within
 
@@ -47,6 +48,7 @@ class Link:
         "reader",
         "seen_bytes",
         "session",
+        "takes_lines",
         "version",
         "waits_for",
         "wants_problems",
@@ -65,6 +67,8 @@ class Link:
         """Set by the shell where it is known before CONNECT (the HTTP interface)."""
         self.is_paused = False
         """Read nothing from it for the moment."""
+        self.takes_lines = False
+        """Reason strings may have several lines; set by the shell where people read them."""
         self.peer: Any = None
         """Whatever the shell sends through; the broker never looks at it."""
         # ------------------------------------------------------------------------------------
@@ -97,6 +101,14 @@ class Link:
         """A packet in the client's version, without what is too much for it."""
         return encode_within(packet, self.version, self.packet_bytes_max)
 
+    def explained(self, text: str) -> Properties:
+        """A reason string as the client takes it.
+
+        That is, in one line: Mosquitto's library closes the connection over a control character
+        (the specification advises against them).
+        """
+        return Properties(reason_string=text if self.takes_lines else in_one_line(text))
+
     @property
     def is_v5(self) -> bool:
         return self.version == V5
@@ -104,3 +116,9 @@ class Link:
     @property
     def is_v311(self) -> bool:
         return self.version == V311
+
+
+def in_one_line(text: str) -> str:
+    """A text without control characters, and without the line of carets of a diagnostic."""
+    lines = [line.strip() for line in text.split("\n")]
+    return visible("; ".join(line for line in lines if line.strip("^")))

@@ -239,9 +239,7 @@ class Publishing:
     ) -> None:
         """Acknowledge what was not routed."""
         reason, text = answer
-        properties = (
-            Properties(reason_string=text) if text and link.wants_problems else NO_PROPERTIES
-        )
+        properties = link.explained(text) if text and link.wants_problems else NO_PROPERTIES
         if qos == 1:
             link.open_publishes -= 1
             self._send_answer(link, Puback(packet_id, reason, properties))

@@ -23,7 +23,7 @@ from rove.broker.recent import Recent
 from rove.broker.records import LogRow, encoded
 from rove.broker.sessions import Session
 from rove.broker.trees import FilterTree
-from rove.mqtt.packets import Connect, Disconnect, Properties, Will
+from rove.mqtt.packets import Connect, Disconnect, Will
 
 Level = Literal["debug", "info", "warning"]
 
@@ -125,7 +125,7 @@ class State:
         if link.closing:
             return
         if link.is_v5 and link.session is not None:
-            goodbye = Disconnect(reason, Properties(reason_string=text))
+            goodbye = Disconnect(reason, link.explained(text))
             data = link.encoded(goodbye)
             if data is not None:
                 self.gate.send(link, data)

@@ -91,6 +91,7 @@ class InProcessClient:
     ) -> bool:
         """Introduce itself; whether a session was there already."""
         self._link = self._shell.opened(self._name, self, self._identity)
+        self._link.takes_lines = True
         properties = Properties(session_expiry_s=expiry_s, receive_max=receive_max or None)
         packet = Connect(client_id, clean_start=clean_start, keep_alive_s=0, properties=properties)
         answer: Connack = await self._ask("connect", packet)
