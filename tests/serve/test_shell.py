@@ -203,6 +203,37 @@ def test_publishers_wait_while_everybody_is_behind() -> None:
     asyncio.run(main())
 
 
+def test_a_publisher_that_is_too_quick_is_read_from_more_slowly() -> None:
+    async def main() -> None:
+        scene = Scene(Limits(publish_per_s_max=2))
+        publisher, mouth = await scene.connect("publisher")
+        for _ in range(10):
+            scene.shell.received(publisher, encode(Publish("a", b"x")))
+        await settled()
+        assert mouth.is_paused
+        for scene.now in (2.0, 4.0, 6.0, 8.0):
+            scene.shell._tick()
+            await settled()
+        assert not mouth.is_paused
+
+    asyncio.run(main())
+
+
+def test_what_comes_too_late_for_a_connection_is_forgotten() -> None:
+    async def main() -> None:
+        scene = Scene()
+        link, ear = await scene.connect("one")
+        scene.disk.holds = True
+        scene.shell.received(link, encode(Subscribe(1, (Filter("a", 1),))))
+        await settled()
+        scene.shell.closed(link)
+        scene.disk.commit()
+        await settled()
+        assert ear.packets() == []
+
+    asyncio.run(main())
+
+
 def test_stopping_says_goodbye() -> None:
     async def main() -> None:
         scene = Scene()

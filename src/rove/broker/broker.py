@@ -457,6 +457,11 @@ class Broker:
         session.publish_allowance = min(session.publish_allowance + saved, rate)
         session.publish_allowance_at = now
 
+    @property
+    def is_throttling(self) -> bool:
+        """Whether some publishers are too quick (their links say `is_paused`)."""
+        return bool(self._throttled)
+
     def _release_throttled(self) -> None:
         for link in list(self._throttled):
             session = link.session

@@ -112,6 +112,7 @@ class Shell:
         """The connection is gone."""
         self._paused.discard(link)
         self.broker.closed(link, self._now())
+        link.peer = None
         self.wake()
 
     def stuck(self, link: Link) -> None:
@@ -152,11 +153,16 @@ class Shell:
             self._start(self._identify(link, packet))
         for note in output.notes:
             getattr(log, note.level)(note.event, **note.facts)
-        if self.broker.is_paused or self._was_paused or self._paused:
+        broker = self.broker
+        if broker.is_paused or broker.is_throttling or self._was_paused or self._paused:
             self._pause_or_resume()
 
     def _send(self, link: Link) -> None:
         peer = link.peer
+        if peer is None:
+            # It was decided before the connection went.
+            link.out.clear()
+            return
         if link.out:
             data = b"".join(link.out) if len(link.out) > 1 else link.out[0]
             link.out.clear()
@@ -168,8 +174,6 @@ class Shell:
                 peer.abort()
             else:
                 peer.close()
-        elif link.is_paused:
-            self._paused.add(link)
 
     def _commit(self, changes: Changes, number: int) -> None:
         def done(error: BaseException | None) -> None:
