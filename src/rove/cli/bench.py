@@ -1,7 +1,7 @@
 """`rove bench SUITE`: measure this machine; a table for people, `--json` for programs.
 
-`match` is the large one and takes options; `all` is `language` and `match`. What is being
-measured is shown on stderr while a person is watching.
+`match` and `broker` are the large ones and take options; `all` is `language` and `match`, which
+need nothing but a processor. What is being measured is shown on stderr while a person is watching.
 """
 
 from __future__ import annotations
@@ -20,11 +20,27 @@ from rove.cli.output import is_terminal
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
+    from rove.lab import broker_bench
     from rove.lab.match_bench import Options
     from rove.lab.measure import Measure
 
-_SUITES = ("all", "designs", "forest", "language", "match", "programs", "ranked", "texts")
-_WITH_OPTIONS = ("all", "match")
+_SUITES = (
+    "all",
+    "broker",
+    "designs",
+    "forest",
+    "language",
+    "match",
+    "programs",
+    "ranked",
+    "store",
+    "texts",
+)
+_MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "part", "plots")
+_BROKER_OPTIONS = ("part", "seconds", "quick")
+_OPTIONS = {"all": _MATCH_OPTIONS, "match": _MATCH_OPTIONS, "broker": _BROKER_OPTIONS}
+_QUICK_S = 0.3
+_SECONDS_MAX = 3_600
 _SUBSCRIPTIONS_MAX = 10_000_000
 _THREADS_MAX = 64
 
@@ -33,6 +49,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove bench`."""
     parser.add_argument("suite", choices=_SUITES, help="what to measure")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument(
+        "--part",
+        nargs="+",
+        metavar="NAME",
+        help="of match: speed, kinetic, changes …; of broker: fanout, durable … (default all)",
+    )
+    _configure_match(parser)
+    options = parser.add_argument_group("for broker")
+    options.add_argument(
+        "--seconds",
+        metavar="N",
+        type=_number_to(_SECONDS_MAX),
+        help="that each load publishes (default 4)",
+    )
+    options.add_argument(
+        "--quick",
+        action="store_const",
+        const=True,
+        help="a little of everything, to see that it works; the figures mean nothing",
+    )
+
+
+def _configure_match(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("for match and all")
     options.add_argument("--workload", nargs="+", metavar="NAME", help="W1 to W4 (default all)")
     options.add_argument(
@@ -56,9 +95,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=_number_to(_THREADS_MAX),
         help="that share a batch (default 2; 1 for none)",
-    )
-    options.add_argument(
-        "--part", nargs="+", metavar="NAME", help="speed, kinetic, changes … (default all)"
     )
     options.add_argument(
         "--plots", metavar="FOLDER", type=Path, help="write pictures of speed against size there"
@@ -94,12 +130,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one suite and print its measures."""
     from rove.lab.measure import show
 
-    if arguments.suite not in _WITH_OPTIONS:
-        _refuse_options(arguments)
+    _refuse_options(arguments)
     _check_plots(arguments)
-    options = _options(arguments)
+    start = _suite(arguments)
     with _told(as_json=arguments.json) as tell:
-        measures = _Kept(_measures(arguments.suite, options, tell))
+        measures = _Kept(start(tell))
         if arguments.json:
             show(measures, as_json=True)
         else:
@@ -109,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plots is not None:
         from rove.lab.match_bench import draw
 
-        for path in draw(measures.seen, options.workloads, arguments.plots):
+        for path in draw(measures.seen, _options(arguments).workloads, arguments.plots):
             print(f"wrote {path}", file=sys.stderr)
     return 0
 
@@ -137,6 +172,23 @@ class _Kept:
             yield measure
 
 
+Start = Callable[[Callable[[str], None]], "Iterator[Measure]"]
+"""Begins to measure, and says what it is doing."""
+
+
+def _suite(arguments: argparse.Namespace) -> Start:
+    """What was asked for; UsageError before anything is measured."""
+    suite = arguments.suite
+    if suite == "broker":
+        return _broker(arguments)
+    if suite == "store":
+        from rove.lab import store_bench
+
+        return lambda tell: store_bench.run()
+    options = _options(arguments)
+    return lambda tell: _measures(suite, options, tell)
+
+
 def _measures(suite: str, options: Options, tell: Callable[[str], None]) -> Iterator[Measure]:
     if suite in ("all", "language"):
         from rove.lab import language_bench
@@ -147,6 +199,26 @@ def _measures(suite: str, options: Options, tell: Callable[[str], None]) -> Iter
         from rove.lab import match_bench
 
         yield from match_bench.run(options, tell)
+
+
+def _broker(arguments: argparse.Namespace) -> Start:
+    if sys.platform != "linux":
+        raise UsageError("`rove bench broker` reads CPU times from /proc; it needs Linux")
+    from rove.lab import broker_bench
+
+    options = _broker_options(arguments)
+    return lambda tell: broker_bench.run(options, tell)
+
+
+def _broker_options(arguments: argparse.Namespace) -> broker_bench.Options:
+    from rove.lab import broker_bench
+
+    quick = bool(arguments.quick)
+    return broker_bench.Options(
+        parts=_chosen("part", arguments.part, tuple(broker_bench.PARTS)) or (),
+        seconds=arguments.seconds or (_QUICK_S if quick else broker_bench.SECONDS),
+        sizes=broker_bench.QUICK if quick else broker_bench.Sizes(),
+    )
 
 
 def _options(arguments: argparse.Namespace) -> Options:
@@ -179,9 +251,12 @@ def _chosen(what: str, names: list[str] | None, known: tuple[str, ...]) -> list[
 
 
 def _refuse_options(arguments: argparse.Namespace) -> None:
-    for name in ("workload", "subscriptions", "engine", "missing", "threads", "part", "plots"):
-        if getattr(arguments, name) is not None:
-            raise UsageError(f"--{name} is for `rove bench match`, not for {arguments.suite}")
+    for name in dict.fromkeys(_MATCH_OPTIONS + _BROKER_OPTIONS):
+        if getattr(arguments, name) is None or name in _OPTIONS.get(arguments.suite, ()):
+            continue
+        takers = [suite for suite in ("match", "broker") if name in _OPTIONS[suite]]
+        taken = " and ".join(f"`rove bench {suite}`" for suite in takers)
+        raise UsageError(f"--{name} is for {taken}, not for {arguments.suite}")
 
 
 def _check_plots(arguments: argparse.Namespace) -> None:
