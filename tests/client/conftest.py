@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -63,12 +63,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     asyncio.run(limited())
     return True
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    """Wait for something that has to happen."""
-    while not is_so():
-        await asyncio.sleep(0.002)
 
 
 # -- the real one --------------------------------------------------------------------------------
@@ -157,6 +151,7 @@ class Scripted:
         self.answers_pings = True
         self.is_deaf = False
         """Accepts connections and says nothing."""
+        self.accepted = 0
         self._filters: dict[str, tuple[int, int]] = {}
         self._sent: dict[int, Publish] = {}
         self._last_packet_id = 0
@@ -224,6 +219,7 @@ class Scripted:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.accepted += 1
         self._writer = writer
         packets = Reader()
         try:

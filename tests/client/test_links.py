@@ -173,8 +173,9 @@ async def test_nobody_answers() -> None:
     port = listener.sockets[0].getsockname()[1]
     with pytest.raises(ConnectionFailed, match=r"did not answer within 0\.05 s"):
         await open_link(parse_address(f"ws://127.0.0.1:{port}"), None, 0.05, Owner())
-    for writer in writers:
-        writer.transport.abort()
+    while not writers:
+        await asyncio.sleep(0.002)
+    writers[0].transport.abort()
     listener.close()
 
 

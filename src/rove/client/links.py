@@ -119,19 +119,31 @@ class _Tcp(asyncio.Protocol):
         self._owner = None
         if self._transport is not None:
             self._transport.close()
-            await asyncio.wait([self._closed], timeout=timeout_s)
-            self._transport.abort()  # a peer that takes nothing would keep us for ever
+            try:
+                await asyncio.wait([self._closed], timeout=timeout_s)
+            finally:
+                self.abort()  # a peer that takes nothing would keep us for ever
+
+    def abort(self) -> None:
+        """Close now, whatever is lost."""
+        self._owner = None
+        if self._transport is not None:
+            self._transport.abort()
 
 
 async def _open_tcp(address: Address, context: ssl.SSLContext | None, owner: Owner) -> Link:
-    loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(
-        lambda: _Tcp(owner),
-        address.host,
-        address.port,
-        ssl=context,
-        server_hostname=address.host if context is not None else None,
-    )
+    link = _Tcp(owner)
+    try:
+        await asyncio.get_running_loop().create_connection(
+            lambda: link,
+            address.host,
+            address.port,
+            ssl=context,
+            server_hostname=address.host if context is not None else None,
+        )
+    except BaseException:
+        link.abort()  # cancelled just when it had come about, nobody else would close it
+        raise
     return link
 
 
