@@ -117,12 +117,16 @@ class Shell:
 
     def stuck(self, link: Link) -> None:
         """The connection takes nothing for the moment."""
+        if link.peer is None:
+            return
         link.buffered_bytes = link.peer.buffered_bytes()
         self.broker.stuck(link, self._now())
         self.wake()
 
     def unstuck(self, link: Link) -> None:
         """It takes again."""
+        if link.peer is None:
+            return
         link.buffered_bytes = link.peer.buffered_bytes()
         self.broker.unstuck(link, self._now())
         self.wake()
