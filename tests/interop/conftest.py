@@ -148,25 +148,31 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 class Program:
-    """A program that writes lines, read as they come."""
+    """A program that writes lines, read as they come.
+
+    It writes to a terminal, or so it thinks: to anything else, most programs write much later.
+    """
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        ours, terminal = os.openpty()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            stdout=terminal,
+            stderr=terminal,
             env={**os.environ, **environment},
         )
+        os.close(terminal)
+        self._output = os.fdopen(ours, encoding="utf-8")
         self._lines: Queue[str | None] = Queue()
         self._reading = threading.Thread(target=self._read)
         self._reading.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line.rstrip("\n"))
+        # The end of a terminal's last program is an error to its reader.
+        with contextlib.suppress(OSError):
+            for line in self._output:
+                self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
     def line(self) -> str:
@@ -204,8 +210,7 @@ class Program:
             self._process.kill()
         self._process.wait()
         self._reading.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._output.close()
 
 
 RunProgram = Callable[..., Program]
