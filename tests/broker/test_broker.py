@@ -18,6 +18,7 @@ from rove.mqtt.packets import (
     Filter,
     Packet,
     Pingreq,
+    Pingresp,
     Properties,
     Puback,
     Pubcomp,
@@ -73,6 +74,87 @@ class TestThrottling:
         fast.send(*(Publish("a", b"") for _ in range(5)))
         assert is_paused(fast)
         assert not is_paused(other)
+
+
+def goodbye(client: SimulatedClient) -> Disconnect:
+    """What the broker said last, before it closed the connection."""
+    assert client.is_closed()
+    last = client.inbox[-1]
+    assert isinstance(last, Disconnect)
+    return last
+
+
+class TestKeepAlive:
+    def test_silence_for_one_and_a_half_times_the_keep_alive_closes(self) -> None:
+        world = World()
+        client = world.connect(keep_alive_s=10)
+        world.advance(14.9)
+        assert not client.is_closed()
+        world.advance(0.2)
+        assert goodbye(client).reason == Reason.KEEP_ALIVE_TIMEOUT
+        assert world.broker.counters.keep_alive_timeouts == 1
+
+    @pytest.mark.parametrize("keep_alive_s", [1, 2, 60])
+    def test_a_keep_alive_holds_whether_short_or_long(self, keep_alive_s: int) -> None:
+        world = World()
+        client = world.connect(keep_alive_s=keep_alive_s)
+        world.advance(keep_alive_s * 1.5 - 0.1)
+        assert not client.is_closed()
+        world.advance(0.2)
+        assert client.is_closed()
+
+    def test_whatever_is_heard_counts_as_a_sign_of_life(self) -> None:
+        world = World()
+        client = world.connect(keep_alive_s=10)
+        for _ in range(5):
+            world.advance(9)
+            client.publish("a")
+        assert not client.is_closed()
+
+    def test_a_ping_is_answered(self) -> None:
+        for version in (V311, V5):
+            client = World().connect(version=version)
+            client.send(Pingreq())
+            assert client.inbox == [Pingresp()]
+
+    def test_zero_turns_it_off(self) -> None:
+        world = World()
+        client = world.connect(keep_alive_s=0)
+        world.advance(1_000_000)
+        assert not client.is_closed()
+
+    def test_a_longer_one_than_allowed_is_told_and_held_to(self) -> None:
+        world = World(limits=Limits(keep_alive_s_max=100))
+        client = world.client()
+        assert client.connect(keep_alive_s=500).properties.server_keep_alive_s == 100
+        world.advance(151)
+        assert client.is_closed()
+
+    def test_none_at_all_is_longer_than_allowed(self) -> None:
+        world = World(limits=Limits(keep_alive_s_max=100))
+        client = world.client()
+        assert client.connect(keep_alive_s=0).properties.server_keep_alive_s == 100
+        world.advance(151)
+        assert client.is_closed()
+
+    def test_an_allowed_one_is_not_repeated(self) -> None:
+        world = World(limits=Limits(keep_alive_s_max=100))
+        assert world.client().connect(keep_alive_s=100).properties.server_keep_alive_s is None
+
+    def test_a_3_1_1_client_cannot_be_told_and_keeps_its_own(self) -> None:
+        world = World(limits=Limits(keep_alive_s_max=100))
+        client = world.connect(keep_alive_s=500, version=V311)
+        world.advance(700)
+        assert not client.is_closed()
+        world.advance(51)
+        assert client.is_closed()
+
+    def test_a_3_1_1_client_is_closed_without_a_word(self) -> None:
+        world = World()
+        client = world.connect(keep_alive_s=10, version=V311)
+        world.advance(15.1)
+        assert client.is_closed()
+        assert client.inbox == []
 
 
 class TestPressure:

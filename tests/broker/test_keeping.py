@@ -1,9 +1,12 @@
 """What outlives its delivery: retained and valid publications, replacement, withdrawal, room."""
 
+import gc
+
 import pytest
 
 from rove.broker.keeping import valid_key
 from rove.broker.limits import Limits
+from rove.broker.publications import Publication
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
 from rove.testing.mqtt import SimulatedClient, World
 
@@ -287,3 +290,27 @@ class TestWithdrawal:
 def test_no_two_names_have_one_key() -> None:
     names = [("a", "bc"), ("ab", "c"), ("", "abc"), ("1:a", "b"), ("1", ":ab")]
     assert len({valid_key(name) for name in names}) == len(names)
+
+
+def test_what_was_replaced_is_not_remembered_until_its_time_is_over() -> None:
+    world = World()
+    client = world.connect()
+    gc.collect()
+    before = sum(type(one) is Publication for one in gc.get_objects())
+    for n in range(1_000):
+        said = Properties(user=(("id", "x"), ("valid-for", "90000")), message_expiry_s=80_000)
+        client.publish("a", b"%d" % n, retain=True, properties=said)
+    gc.collect()
+    assert sum(type(one) is Publication for one in gc.get_objects()) - before < 300
+    assert given(world) == [b"999"]
+    world.advance(80_001)
+    assert given(world) == []
+
+
+def test_without_room_for_what_is_valid_nothing_is_retained_either() -> None:
+    world = World(limits=Limits(valid_publications_max=1))
+    client = world.connect()
+    client.publish("a", b"1", 1, id="x", valid_for="60")
+    client.publish("b", b"2", 1, retain=True, id="y", valid_for="60")
+    assert client.take(Puback)[1].reason == Reason.QUOTA_EXCEEDED
+    assert given(world) == [b"1"]

@@ -50,6 +50,8 @@ from rove.mqtt.packets import (
 )
 from rove.mqtt.writing import PINGRESP
 
+DEADLINES_SPARE = 1_000
+"""Deadlines of connections that have gone that are left alone before they are cleared away."""
 CONGESTED_SHARE = 0.5
 """Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""
 STUCK_S = 1.0
@@ -374,15 +376,22 @@ class Broker:
     def _look_at(self, link: Link) -> None:
         if link.deadline < math.inf and not link.closing:
             self._looks += 1
+            if len(self._deadlines) > 2 * len(self.state.links) + DEADLINES_SPARE:
+                # Connections that are gone would stay in memory until their time is over.
+                self._deadlines = [one for one in self._deadlines if self._is_looked_at(*one)]
+                heapq.heapify(self._deadlines)
             heapq.heappush(self._deadlines, (link.deadline, self._looks, link))
+
+    def _is_looked_at(self, due_at: float, _look: int, link: Link) -> bool:
+        # Letting a client in sets another deadline: the one before it counts no more.
+        return not link.closing and link in self.state.links and due_at == link.deadline
 
     def _look_at_deadlines(self) -> None:
         """Close connections that were silent for too long."""
         state = self.state
         while self._deadlines and self._deadlines[0][0] <= state.now:
-            due_at, _, link = heapq.heappop(self._deadlines)
-            # Letting a client in sets another deadline: the one before it counts no more.
-            if link.closing or link not in state.links or due_at != link.deadline:
+            due_at, look, link = heapq.heappop(self._deadlines)
+            if not self._is_looked_at(due_at, look, link):
                 continue
             if link.session is None:
                 state.note("info", "no CONNECT in time", link=link.name)

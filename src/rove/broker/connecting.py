@@ -30,6 +30,8 @@ from rove.mqtt.packets import (
 )
 
 EXPIRY_NEVER_S = 0xFFFF_FFFF
+DUE_SPARE = 100
+"""Moments of sessions that have gone that are left alone before they are cleared away."""
 KEEP_ALIVE_GRACE = 1.5
 """The specification's: so many times the keep-alive may pass in silence."""
 KEEP_ALIVE_S_LIMIT = 65_535
@@ -267,16 +269,29 @@ class Connecting:
     def _watch(self, session: Session) -> None:
         """Have the session thought of when its will or its end is due, whichever comes first."""
         due = min(session.will_at, _ends_at(session))
-        if due < math.inf:
-            heapq.heappush(self._due, (due, session.number, session))
+        if due >= session.watched_at:
+            # What is there already comes first, and looks again then.
+            return
+        if len(self._due) > 2 * len(self._state.sessions) + DUE_SPARE:
+            # Sessions that ended would stay in memory until their time is over.
+            self._due = [one for one in self._due if self._is_watched(*one)]
+            heapq.heapify(self._due)
+        session.watched_at = due
+        heapq.heappush(self._due, (due, session.number, session))
+
+    def _is_watched(self, due: float, _number: int, session: Session) -> bool:
+        is_there = self._state.sessions.get(session.client_id) is session
+        return is_there and due == session.watched_at
 
     def advance(self) -> None:
         """Publish wills whose delay is over, end sessions to which nobody came back."""
         state = self._state
         while self._due and self._due[0][0] <= state.now:
-            session = heapq.heappop(self._due)[2]
-            is_here = session.link is not None
-            if is_here or state.sessions.get(session.client_id) is not session:
+            due, number, session = heapq.heappop(self._due)
+            if not self._is_watched(due, number, session):
+                continue
+            session.watched_at = math.inf
+            if session.link is not None:
                 continue
             if _ends_at(session) <= state.now:
                 state.counters.sessions_expired += 1

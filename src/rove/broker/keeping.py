@@ -23,6 +23,8 @@ from rove.broker.publications import Publication
 from rove.broker.records import encoded
 from rove.broker.trees import NameTree
 
+ENDS_SPARE = 100
+"""Moments of what has gone that are left alone before they are cleared away."""
 Name = tuple[str, str]
 """A publisher's client id, and the id that it gave."""
 
@@ -99,23 +101,24 @@ class Keeper:
 
     # -- valid ---------------------------------------------------------------------------------
 
-    def hold(self, publication: Publication) -> bool:
-        """Keep it while it is valid, instead of one with the same name. False if full."""
-        assert publication.valid_until is not None
-        name = (publication.publisher, publication.id)
-        old = self._valid.get(name)
+    def has_room(self, publication: Publication) -> bool:
+        """Whether there is room for one more that is valid, or one with the same name goes."""
+        old = self._valid.get((publication.publisher, publication.id))
         freed = 0 if old is None else old.size_bytes
         too_many = old is None and len(self._valid) >= self.limits.valid_publications_max
         too_much = self.valid_bytes - freed + publication.size_bytes > self.limits.valid_bytes_max
         if too_many or too_much:
             self._counters.quota_hits += 1
-            return False
-        if old is not None:
-            self._end_valid(name)
+        return not (too_many or too_much)
+
+    def hold(self, publication: Publication) -> None:
+        """Keep it while it is valid, instead of one with the same name; there must be room."""
+        assert publication.valid_until is not None
+        name = (publication.publisher, publication.id)
+        self._end_valid(name)
         self._put_valid(publication)
         self._delivery.keep(publication)
         self._gate.changes.put("valid", valid_key(name), encoded(publication.number))
-        return True
 
     def _put_valid(self, publication: Publication) -> None:
         name = (publication.publisher, publication.id)
@@ -178,8 +181,18 @@ class Keeper:
         return self._ends[0][0] if self._ends else math.inf
 
     def _watch(self, ends_at: float, publication: Publication) -> None:
-        if ends_at != math.inf:
-            heapq.heappush(self._ends, (ends_at, publication.number, publication))
+        if ends_at == math.inf:
+            return
+        if len(self._ends) > 2 * (len(self._retained) + len(self._valid)) + ENDS_SPARE:
+            # What was replaced would stay in memory until its time is over.
+            self._ends = [one for one in self._ends if self._is_kept(one[2])]
+            heapq.heapify(self._ends)
+        heapq.heappush(self._ends, (ends_at, publication.number, publication))
+
+    def _is_kept(self, publication: Publication) -> bool:
+        name = (publication.publisher, publication.id)
+        is_retained = self._retained.get(publication.topic) is publication
+        return is_retained or self._valid.get(name) is publication
 
     def restore_retained(self, publication: Publication) -> None:
         """It was retained before a restart."""

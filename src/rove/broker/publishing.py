@@ -190,14 +190,17 @@ class Publishing:
         """
         state = self._state
         full = ""
-        if publication.retain and not state.keeper.retain(publication):
-            full = "no room for another retained publication"
-        elif publication.valid_until is not None and not state.keeper.hold(publication):
+        is_valid = publication.valid_until is not None
+        if is_valid and not state.keeper.has_room(publication):
             full = "no room for another valid publication"
+        elif publication.retain and not state.keeper.retain(publication):
+            full = "no room for another retained publication"
+        elif is_valid:
+            state.keeper.hold(publication)
         if full and packet.qos:
             self._refuse(session, link, packet, (Reason.QUOTA_EXCEEDED, full))
             return False
-        if named or publication.valid_until is not None:
+        if named or is_valid:
             state.keeper.name(publication)
         self._log_publication(publication)
         return True

@@ -88,6 +88,7 @@ class Session:
         "resends",
         "subscriptions",
         "version",
+        "watched_at",
         "will",
         "will_at",
     )
@@ -105,6 +106,8 @@ class Session:
         self.will: Will | None = None
         self.will_at = math.inf
         """When the will of a client that is away is published."""
+        self.watched_at = math.inf
+        """When the session is next thought of while its client is away."""
         self.away_since: float | None = None
         self.me: dict[str, object] = {}
         self.subscriptions: dict[SubscriptionKey, Subscription] = {}
