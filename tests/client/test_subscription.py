@@ -153,10 +153,17 @@ async def test_an_error_comes_after_what_is_there() -> None:
 async def test_what_comes_twice_is_handed_over_once() -> None:
     inbox = Inbox()
     inbox.arrive(1, id="a")
-    assert inbox.arrive(2, id="a") == [False]
+    assert inbox.arrive(1, id="a") == [False]
     inbox.arrive(3, id="b")
     assert await inbox.rest() == [1, 3]
     assert (inbox.subscription.duplicates, inbox.subscription.received) == (1, 2)
+
+
+async def test_the_same_id_with_something_new_to_say_is_no_duplicate() -> None:
+    inbox = Inbox()
+    inbox.arrive(1, id="a")
+    inbox.arrive(2, id="a")
+    assert await inbox.rest() == [1, 2]
 
 
 async def test_without_ids_everything_is_new() -> None:

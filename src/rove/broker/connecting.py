@@ -172,7 +172,9 @@ class Connecting:
         limits = self._state.limits
         asked_s = packet.properties.session_expiry_s or 0
         keep_alive_s = self._keep_alive(packet)
+        version = self._state.settings.version
         properties = Properties(
+            user=(("rove", version),) if version else (),
             session_expiry_s=expiry_s if expiry_s != asked_s else None,
             assigned_client_id=None if packet.client_id else client_id,
             receive_max=limits.receive_max,

@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True):
     is_guarded: bool = False
     """Whether access rules may keep anything from a subscriber; without, nobody asks them."""
     channels: tuple[Channel, ...] = ()
+    version: str = ""
+    """What CONNACK says of the broker, so that a client can tell that texts are understood."""
     topic_text: bool = False
     """Whether `topic?text` of 3.1.1 clients is a topic and a text."""
 

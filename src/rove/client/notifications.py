@@ -7,7 +7,7 @@ one notification, raised where it is used, instead of the end of the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -127,13 +127,13 @@ class Seen:
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._newer: set[str] = set()
-        self._older: set[str] = set()
+        self._newer: set[Hashable] = set()
+        self._older: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._newer) + len(self._older)
 
-    def is_new(self, id: str) -> bool:
+    def is_new(self, id: Hashable) -> bool:
         """False if it came before; from now on it did."""
         newer = self._newer
         if id in newer or id in self._older:

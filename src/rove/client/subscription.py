@@ -182,7 +182,8 @@ class Subscription(Generic[T]):
         id = id_of(publish)
         if self._ended:
             return False
-        if id is not None and not self._seen.is_new(id):
+        # The payload counts too: who publishes again under an id has something new to say.
+        if id is not None and not self._seen.is_new((id, hash(publish.payload))):
             self.duplicates += 1
             return False
         self.received += 1

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.journal import TABLES
@@ -249,4 +250,9 @@ def settings_of(config: Config) -> Settings:
         channels = tuple(
             Channel(one.name, one.topics, frozenset(one.keep)) for one in config.lake.channels
         )
-    return Settings(bool(config.access.acl_file), channels, config.mqtt.topic_text)
+    return Settings(
+        is_guarded=bool(config.access.acl_file),
+        channels=channels,
+        version=__version__,
+        topic_text=config.mqtt.topic_text,
+    )
