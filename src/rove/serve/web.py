@@ -88,17 +88,23 @@ class Web:
     async def stop(self) -> None:
         """End every connection: those that rest at once, the others when they have answered."""
         self.stop_listening()
+        # Whoever was accepted a moment ago is not among the connections yet.
+        await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.shutdown()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + GOODBYE_S
-        while self.connections and loop.time() < end:
-            await asyncio.sleep(0.01)
+        await self._wait_for_the_end(GOODBYE_S)
         for connection in list(self.connections):
             connection.abort()
         for task in list(self._state.tasks):
             task.cancel()
         await asyncio.gather(*self._state.tasks, return_exceptions=True)
+        await self._wait_for_the_end(GOODBYE_S)
+
+    async def _wait_for_the_end(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self.connections and loop.time() < end:
+            await asyncio.sleep(0.01)
 
 
 class HttpConnection(H11Protocol):
