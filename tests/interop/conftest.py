@@ -113,6 +113,11 @@ def free_port() -> int:
             return int(one.getsockname()[1])
 
 
+@pytest.fixture(name="free_port")
+def _free_port() -> int:
+    return free_port()
+
+
 StartBroker = Callable[..., RunningBroker]
 
 
