@@ -209,41 +209,43 @@ class Interests:
         return Route(targets, groups, self._filter_tree.find(topic))
 
     def match(
-        self, publications: Sequence[Publication], now: float
+        self, publications: Sequence[Publication]
     ) -> tuple[dict[int, list[Subscription]], list[RankedDelivery]]:
         """Subscriptions with a text that publications meet, by position; and ranked deliveries."""
         positions: list[int] = []
         rows: list[Mapping[str, object]] = []
+        at: list[float] = []
         for position, publication in enumerate(publications):
             for number in self.route(publication.topic).filters:
                 positions.append(position)
                 rows.append({**publication.attributes(), FILTER_ATTRIBUTE: number})
+                at.append(publication.at)
         if not rows:
             return {}, []
         found: dict[int, list[Subscription]] = {}
-        for row, ids in enumerate(self._matched(rows, now)):
+        for row, ids in enumerate(self._matched(rows, at)):
             if ids:
                 subscriptions = [self._with_text[id] for id in ids]
                 found.setdefault(positions[row], []).extend(subscriptions)
-        return found, self._ranks(publications, now) if self._ranked else []
+        return found, self._ranks(publications) if self._ranked else []
 
-    def _ranks(self, publications: Sequence[Publication], now: float) -> list[RankedDelivery]:
+    def _ranks(self, publications: Sequence[Publication]) -> list[RankedDelivery]:
         """What ranked subscriptions are given now; the key of a delivery is its publication."""
         ranked: list[RankedDelivery] = []
         for number, matcher in self._ranked.items():
             here = [one for one in publications if number in self.route(one.topic).filters]
             if here:
                 attributes = [one.attributes() for one in here]
-                ranked += matcher.match(attributes, [now] * len(here), here).ranked
+                ranked += matcher.match(attributes, [one.at for one in here], here).ranked
         return ranked
 
-    def _matched(self, rows: list[Mapping[str, object]], now: float) -> Iterator[list[int]]:
+    def _matched(self, rows: list[Mapping[str, object]], at: list[float]) -> Iterator[list[int]]:
         if not len(self._matcher):
             return
         if len(rows) == 1:
-            yield self._matcher.match_one(rows[0], now).tolist()
+            yield self._matcher.match_one(rows[0], at[0]).tolist()
             return
-        pairs = self._matcher.match(rows, [now] * len(rows))
+        pairs = self._matcher.match(rows, at)
         starts = pairs.starts(len(rows)).tolist()
         ids = pairs.subscriptions.tolist()
         for row in range(len(rows)):

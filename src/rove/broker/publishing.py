@@ -282,7 +282,7 @@ class Publishing:
         batch, self._batch = self._batch, []
         state = self._state
         publications = [waiting.publication for waiting in batch]
-        found, ranked = state.interests.match(publications, state.now)
+        found, ranked = state.interests.match(publications)
         arrived = _arrivals(ranked, state)
         for position, waiting in enumerate(batch):
             publication = waiting.publication
