@@ -74,6 +74,7 @@ def test_stopping_waits_for_nobody(server: Running) -> None:
     stream = server.stream("/subscribe?topic=a")
     busy = socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20)
     busy.sendall(b"POST /publish?topic=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
+    wait_for(lambda: len(server.server._web.connections) == 3)
     server.stop()
     for each in (idle, stream, busy):
         each.close()

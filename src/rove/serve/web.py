@@ -88,8 +88,6 @@ class Web:
     async def stop(self) -> None:
         """End every connection: those that rest at once, the others when they have answered."""
         self.stop_listening()
-        # Whoever was accepted a moment ago is not among the connections yet.
-        await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.shutdown()
         await self._wait_for_the_end(GOODBYE_S)
