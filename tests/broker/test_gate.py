@@ -2,7 +2,7 @@
 
 from rove.broker.gate import Gate
 from rove.broker.links import Link
-from rove.mqtt.packets import Pingreq, Pingresp, Puback, Publish, Pubrec, Suback
+from rove.mqtt.packets import Connack, Pingreq, Pingresp, Puback, Publish, Pubrec, Suback
 from rove.testing.mqtt import World
 
 
@@ -27,11 +27,11 @@ class TestGate:
 
     def test_what_waits_goes_out_when_it_is_kept(self) -> None:
         gate, link = Gate(), new_link()
-        gate.changes.put("meta", "a", b"")
+        gate.changes.put("sessions", "a", b"")
         gate.send_after_commit(link, b"1")
         changes = gate.end_turn()
         assert changes is not None
-        assert list(changes.rows()) == [("meta", "a", b"")]
+        assert list(changes.rows()) == [("sessions", "a", b"")]
         assert (gate.take_ready(), gate.held_bytes) == ([], 1)
         gate.commit_done(gate.submitted)
         assert (gate.take_ready(), gate.held_bytes) == ([link], 0)
@@ -39,7 +39,7 @@ class TestGate:
 
     def test_a_later_turn_without_changes_waits_for_an_earlier_one_with(self) -> None:
         gate, link = Gate(), new_link()
-        gate.changes.put("meta", "a", b"")
+        gate.changes.put("sessions", "a", b"")
         gate.send_after_commit(link, b"1")
         gate.end_turn()
         gate.send_after_commit(link, b"2")
@@ -51,7 +51,7 @@ class TestGate:
     def test_each_commit_releases_its_own(self) -> None:
         gate, link = Gate(), new_link()
         for number in (b"1", b"2", b"3"):
-            gate.changes.put("meta", "a", number)
+            gate.changes.put("sessions", "a", number)
             gate.send_after_commit(link, number)
             gate.end_turn()
         gate.commit_done(1)
@@ -61,7 +61,7 @@ class TestGate:
 
     def test_a_link_that_is_closing_is_sent_nothing_more(self) -> None:
         gate, link, other = Gate(), new_link(), new_link("other")
-        gate.changes.put("meta", "a", b"")
+        gate.changes.put("sessions", "a", b"")
         gate.send_after_commit(link, b"1")
         gate.send_after_commit(other, b"1")
         gate.end_turn()
@@ -70,14 +70,45 @@ class TestGate:
         assert link.out == []
         assert gate.take_ready() == [other]
 
-    def test_what_is_sent_in_order_makes_the_rest_wait(self) -> None:
+    def test_what_is_sent_in_order_makes_the_rest_wait_for_one_commit_and_no_other(self) -> None:
         gate, link = Gate(), new_link()
-        gate.changes.put("meta", "a", b"")
+        gate.changes.put("sessions", "a", b"")
         gate.send_in_order(link, b"1")
-        assert link.waits_for > gate.committed
+        gate.send(link, b"2")
         gate.end_turn()
+        for turn in (b"3", b"4"):
+            gate.changes.put("sessions", "a", b"")
+            gate.send(link, turn)
+            gate.end_turn()
+        assert link.out == []
         gate.commit_done(1)
-        assert link.waits_for <= gate.committed
+        assert link.out == [b"1", b"2", b"3", b"4"]
+        gate.send(link, b"5")
+        assert link.out[-1] == b"5"
+        assert gate.held_bytes == 0
+
+    def test_also_if_its_turn_had_nothing_to_keep(self) -> None:
+        gate, link = Gate(), new_link()
+        gate.changes.put("sessions", "a", b"")
+        gate.end_turn()
+        gate.send_in_order(link, b"1")
+        gate.end_turn()
+        gate.send(link, b"2")
+        gate.changes.put("sessions", "a", b"")
+        gate.end_turn()
+        gate.send(link, b"3")
+        gate.end_turn()
+        assert link.out == []
+        gate.commit_done(2)
+        gate.send(link, b"4")
+        assert link.out == [b"1", b"2", b"3", b"4"]
+
+    def test_a_goodbye_does_not_wait(self) -> None:
+        gate, link = Gate(), new_link()
+        gate.changes.put("sessions", "a", b"")
+        gate.send_in_order(link, b"1")
+        gate.send_at_once(link, b"bye")
+        assert link.out == [b"bye"]
 
 
 class TestPromises:
@@ -107,6 +138,29 @@ class TestPromises:
         assert client.inbox == []
         world.commit()
         assert [packet.packet_id for packet in client.take(Puback)] == [1, 2]
+
+    def test_a_session_is_not_promised_before_it_is_kept(self) -> None:
+        world = World(holds_commits=True)
+        client = world.client()
+        client.send_connect(expiry_s=60)
+        client.send(Pingreq())
+        assert client.inbox == []
+        world.commit()
+        assert [type(packet) for packet in client.inbox] == [Connack, Pingresp]
+
+    def test_nor_is_the_end_of_one(self) -> None:
+        world = World()
+        world.connect(expiry_s=60).drop()
+        world.holds_commits = True
+        client = world.client()
+        client.send_connect(clean_start=True)
+        assert client.inbox == []
+        world.commit()
+        assert not client.only(Connack).session_present
+
+    def test_who_leaves_nothing_behind_is_let_in_at_once(self) -> None:
+        world = World(holds_commits=True)
+        assert not world.client().connect().session_present
 
     def test_commits_release_one_after_the_other(self) -> None:
         world = World()

@@ -80,23 +80,28 @@ class Player:
         self.acknowledged: list[Said] = []
         self.numbers: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.next_id = 0
+        self.is_known = False
+        """Whether it was ever let in: from then on, its session must be there."""
+        self.is_welcome = False
 
     @property
     def is_here(self) -> bool:
-        return not self.client.is_closed()
+        return self.is_welcome and not self.client.is_closed()
 
     def come(self) -> None:
-        """Connect; if the session is there, send again what was not answered."""
+        """Connect; the rest has to wait for the answer."""
         client, rng = self.client, self.chaos.rng
         properties = Properties(session_expiry_s=1_000_000, receive_max=rng.choice((1, 3, None)))
         if client.version == V311:
             properties = Properties()
+        self.is_welcome = False
         client.send_connect(clean_start=False, properties=properties)
-        (welcome,) = client.take(Connack)
+
+    def welcomed(self, welcome: Connack) -> None:
+        """The session is there: send again what was not answered."""
         assert welcome.reason == Reason.SUCCESS
-        if not welcome.session_present:
-            assert not self.taken, "a session was lost"
-            return
+        assert welcome.session_present == self.is_known, "a session was lost"
+        self.is_welcome = self.is_known = True
         for packet_id, packet in self.outbox.items():
             packet.dup = True
             packet.packet_id = packet_id
@@ -142,6 +147,8 @@ class Player:
 
     def handle(self, packet: Any) -> None:
         match packet:
+            case Connack():
+                self.welcomed(packet)
             case Publish():
                 self.take(packet)
             case Pubrel(packet_id=packet_id):
@@ -190,6 +197,7 @@ class Chaos:
         """The players that subscribe, and the quality that each was granted."""
         for player in self.players:
             player.come()
+            player.process(1)
             if self.rng.random() < 0.7:
                 self.wants[player.name] = qos = self.rng.choice((1, 2))
                 texts = {}
@@ -208,8 +216,8 @@ class Chaos:
         steps = (
             (40, self.publish),
             (25, lambda player: player.process(rng.randrange(1, 6))),
-            (7, lambda player: player.client.drop() if player.is_here else None),
-            (10, lambda player: None if player.is_here and rng.random() < 0.9 else player.come()),
+            (7, lambda player: None if player.client.is_closed() else player.client.drop()),
+            (10, self.come),
             (11, lambda _: self.world.commit(rng.randrange(1, 4))),
             (3, lambda _: self.world.advance(rng.random() * 0.05)),
             (2, lambda _: self.crash()),
@@ -219,6 +227,10 @@ class Chaos:
         do(rng.choice(self.players))
         if rng.random() < 0.6:
             self.world.turn()
+
+    def come(self, player: Player) -> None:
+        if player.client.is_closed() or self.rng.random() < 0.1:
+            player.come()
 
     def publish(self, player: Player) -> None:
         if player.is_here:

@@ -262,13 +262,14 @@ class TestRetained:
         world = World()
         publisher = world.connect("publisher")
         publisher.publish("a", b"old", retain=True)
-        world.holds_commits = True
         client = world.connect(expiry_s=60)
+        world.holds_commits = True
         client.send_subscribe("a")
         publisher.publish("a", b"new")
         publisher.publish("a", b"newest")
         world.commit()
-        assert client.payloads() == [b"old", b"new", b"newest"]
+        publisher.publish("a", b"last")
+        assert client.payloads() == [b"old", b"new", b"newest", b"last"]
 
 
 class TestTexts:

@@ -32,17 +32,21 @@ def test_a_disk_has_what_was_applied() -> None:
 
 def test_held_commits_wait_until_they_are_told() -> None:
     world = World(holds_commits=True)
-    world.connect("client", expiry_s=60)
+    client = world.client("client")
+    client.send_connect(expiry_s=60)
+    assert client.inbox == []
     assert world.disk.sizes() == {}
     world.commit()
+    assert not client.only(Connack).session_present
     assert world.disk.sizes() == {"sessions": 1}
 
 
 def test_a_crash_forgets_what_was_not_committed() -> None:
-    world = World(holds_commits=True)
+    world = World()
     world.connect("kept", expiry_s=60)
-    world.commit()
-    lost = world.connect("lost", expiry_s=60)
+    world.holds_commits = True
+    lost = world.client("lost")
+    lost.send_connect(expiry_s=60)
     world.crash()
     assert lost.is_closed()
     assert set(world.broker.state.sessions) == {"kept"}

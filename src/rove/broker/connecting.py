@@ -112,7 +112,10 @@ class Connecting:
         self._settle(session, link, packet, expiry_s, identity)
         data = link.encoded(self._welcome(packet, client_id, expiry_s, present))
         if data is not None:
-            state.gate.send(link, data)
+            # A session that is said to be there, or to be gone, has to be so after a crash too.
+            is_kept = session.is_durable or (old is not None and old.is_durable)
+            send = state.gate.send_in_order if is_kept else state.gate.send
+            send(link, data)
         state.note("info", "connected", client=client_id, link=link.name, resumed=present)
         if present:
             state.delivery.resume(session, link, state.now)

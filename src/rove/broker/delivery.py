@@ -219,7 +219,7 @@ class Delivery:
         if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
             self._counters.notifications_dropped_size += 1
             return
-        if waits or link.waits_for > self._gate.committed:
+        if waits:
             self._gate.send_in_order(link, data)
         else:
             self._gate.send(link, data)

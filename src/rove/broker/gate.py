@@ -33,7 +33,14 @@ class Gate:
         self._held: deque[tuple[int, list[tuple[Link, bytes]]]] = deque()
 
     def send(self, link: Link, data: bytes) -> None:
-        """Let this go out with the end of the turn."""
+        """Let this go out with the end of the turn, or behind what was sent in order."""
+        if link.waits_for > self.committed:
+            self._send_behind(link, data)
+        else:
+            self.send_at_once(link, data)
+
+    def send_at_once(self, link: Link, data: bytes) -> None:
+        """Let this go out with the end of the turn, before all that waits."""
         if not link.out:
             self.ready.append(link)
         link.out.append(data)
@@ -46,6 +53,16 @@ class Gate:
         """The same, and whatever goes to this link from now on goes behind it, QoS 0 too."""
         link.waits_for = self.submitted + 1
         self.waiting.append((link, data))
+
+    def _send_behind(self, link: Link, data: bytes) -> None:
+        for number, waiting in self._held:
+            if number >= link.waits_for:
+                # With what it waits for, so that waiting ends with that commit.
+                link.waits_for = number
+                waiting.append((link, data))
+                self.held_bytes += len(data)
+                return
+        self.send_in_order(link, data)
 
     def end_turn(self) -> Changes | None:
         """Close the turn; what has to be committed now, if anything."""

@@ -130,7 +130,7 @@ class State:
             goodbye = Disconnect(reason, link.explained(text))
             data = link.encoded(goodbye)
             if data is not None:
-                self.gate.send(link, data)
+                self.gate.send_at_once(link, data)
         self.hang_up(link)
 
     def hang_up(self, link: Link) -> None:
