@@ -103,6 +103,13 @@ class TestGate:
         gate.send(link, b"4")
         assert link.out == [b"1", b"2", b"3", b"4"]
 
+    def test_where_nothing_is_kept_nothing_waits_after_the_turn(self) -> None:
+        gate, link = Gate(), new_link()
+        gate.send_in_order(link, b"1")
+        gate.end_turn()
+        gate.send(link, b"2")
+        assert link.out == [b"1", b"2"]
+
     def test_a_goodbye_does_not_wait(self) -> None:
         gate, link = Gate(), new_link()
         gate.changes.put("sessions", "a", b"")

@@ -30,6 +30,8 @@ class Gate:
         self.held_bytes = 0
         self.waiting: list[tuple[Link, bytes]] = []
         """What this turn decided to send after its commit."""
+        self._in_order: list[Link] = []
+        """Links that were sent something in order in this turn."""
         self._held: deque[tuple[int, list[tuple[Link, bytes]]]] = deque()
 
     def send(self, link: Link, data: bytes) -> None:
@@ -52,6 +54,7 @@ class Gate:
     def send_in_order(self, link: Link, data: bytes) -> None:
         """The same, and whatever goes to this link from now on goes behind it, QoS 0 too."""
         link.waits_for = self.submitted + 1
+        self._in_order.append(link)
         self.waiting.append((link, data))
 
     def _send_behind(self, link: Link, data: bytes) -> None:
@@ -70,6 +73,11 @@ class Gate:
         if self.changes:
             changes, self.changes = self.changes, Changes()
             self.submitted += 1
+        if self._in_order:
+            for link in self._in_order:
+                # If nothing has to be kept, there is no later commit to wait for.
+                link.waits_for = self.submitted
+            self._in_order.clear()
         if self.waiting:
             waiting, self.waiting = self.waiting, []
             if self.submitted == self.committed:
