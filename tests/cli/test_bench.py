@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rove.cli import bench, main
-from rove.lab import language_bench, match_bench
+from rove.lab import broker_bench, language_bench, match_bench, store_bench
 from rove.lab.match_bench import Options
 from rove.lab.measure import Measure
 
@@ -111,6 +111,15 @@ class TestMatch:
             ("match --missing nan", "nan is not a number"),
             ("match --missing most", "most is not a number"),
             ("language --threads 2", "--threads is for `rove bench match`, not for language"),
+            ("broker --threads 2", "--threads is for `rove bench match`, not for broker"),
+            ("match --seconds 2", "--seconds is for `rove bench broker`, not for match"),
+            ("store --quick", "--quick is for `rove bench broker`, not for store"),
+            (
+                "texts --part start",
+                "--part is for `rove bench match` and `rove bench broker`, not for texts",
+            ),
+            ("broker --part speed", "there is no part 'speed'; choose from fanout, unbatched"),
+            ("broker --seconds 0", "0 is not a whole number from 1 to 3,600"),
             ("texts --plots here", "--plots is for `rove bench match`, not for texts"),
             ("match --plots here --part start", "--plots draws what the part `speed` measures"),
         ],
@@ -124,6 +133,45 @@ class TestMatch:
         assert complaint in err
         assert not asked, "nothing is measured before"
         assert "language.one" not in out
+
+
+class TestBroker:
+    @pytest.fixture(autouse=True)
+    def broker_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[broker_bench.Options]:
+        """The real suite takes minutes, and is run by tests/lab in small."""
+
+        def broker(options: broker_bench.Options, tell: Callable[[str], None]) -> Iterator[Measure]:
+            options_asked.append(options)
+            yield Measure("broker.restart", 1.5, "s")
+
+        options_asked: list[broker_bench.Options] = []
+        monkeypatch.setattr(broker_bench, "run", broker)
+        return options_asked
+
+    def test_everything_by_default(
+        self, broker_asked: list[broker_bench.Options], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["bench", "broker"]) == 0
+        assert broker_asked == [broker_bench.Options()]
+        assert "broker.restart" in capsys.readouterr().out
+
+    def test_options_are_passed_on(self, broker_asked: list[broker_bench.Options]) -> None:
+        words = "--part durable fanout --seconds 9"
+        assert main(["bench", "broker", *words.split()]) == 0
+        assert main(["bench", "broker", "--quick"]) == 0
+        first, second = broker_asked
+        assert (first.parts, first.seconds) == (["fanout", "durable"], 9)
+        assert first.sizes == broker_bench.Sizes()
+        assert second.sizes == broker_bench.QUICK
+        assert second.seconds < 1
+
+
+def test_the_store_is_a_suite(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(store_bench, "run", lambda: iter([Measure("store.load", 0.5, "s")]))
+    assert main(["bench", "store"]) == 0
+    assert "store.load" in capsys.readouterr().out
 
 
 class TestPlots:

@@ -80,7 +80,11 @@ class Client(asyncio.Protocol):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         one.setblocking(False)
         one.bind((local_host, 0))
-        await loop.sock_connect(one, (HOST, port))
+        try:
+            await loop.sock_connect(one, (HOST, port))
+        except OSError as error:
+            one.close()
+            raise BrokerBenchError(f"{self.client_id} cannot connect: {error.strerror}") from None
         await loop.create_connection(lambda: self, sock=one)
         properties = Properties(receive_max=65_535, session_expiry_s=self._session_expiry_s)
         hello = Connect(self.client_id, keep_alive_s=0, properties=properties)

@@ -47,7 +47,7 @@ from rove.mqtt.packets import Filter, Packet, Properties, Subscribe
 
 _WINDOW: Final = 500
 """Publications of a saturating publisher that are not acknowledged: half of what is allowed."""
-_PATIENCE_S: Final = {0: 0.7, 1: 5.0}
+_PATIENCE_S: Final = {0: 2.0, 1: 10.0}
 """When nothing has come for so long, by QoS, nothing more will."""
 _DURABLE_S: Final = 3_600
 _OVERTIME_S: Final = 120.0
@@ -120,6 +120,8 @@ class Idle(Job, frozen=True, kw_only=True, tag=True):
 
     connections: int
     rounds: int
+    rest_s: float
+    """How long after the last has gone the broker may hold what it held for them."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -331,6 +333,7 @@ async def _idle(job: Idle) -> Outcome:
         outcome.resident_bytes.append(resident_bytes(job.pid))
         for client in clients:
             client.leave()
+        await asyncio.sleep(job.rest_s)
         await asyncio.to_thread(settle, job.pid)
         outcome.resident_bytes.append(resident_bytes(job.pid))
         outcome.received += len(clients)

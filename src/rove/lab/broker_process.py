@@ -10,6 +10,7 @@ other things to do it is still the broker's own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -33,8 +34,7 @@ START_S_MAX: Final = 120.0
 """The first start on a machine compiles the kernels."""
 _STOP_S_MAX: Final = 20.0
 _POLL_S: Final = 0.02
-_SETTLED_S: Final = 0.3
-"""A process that used next to no CPU for so long has nothing left to do."""
+_SETTLED_LOOKS: Final = 12
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _MOSQUITTO_PLACES: Final = ("/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto")
@@ -214,14 +214,25 @@ def resident_bytes(pid: int) -> int:
 
 
 def settle(pid: int, seconds_max: float = START_S_MAX) -> None:
-    """Wait until a process has nothing left to do."""
+    """Wait until a process has nothing left to do.
+
+    On a busy machine a process may use no CPU for long though it would like to. So it is asked
+    whether any of its threads wants to run, a few times in a row.
+    """
     end = time.monotonic() + seconds_max
-    used = cpu_seconds(pid)
-    while time.monotonic() < end:
-        time.sleep(_SETTLED_S)
-        before, used = used, cpu_seconds(pid)
-        if used - before < _SETTLED_S / 10:
-            return
+    at_rest = 0
+    while at_rest < _SETTLED_LOOKS and time.monotonic() < end:
+        time.sleep(_POLL_S)
+        at_rest = 0 if _is_busy(pid) else at_rest + 1
+
+
+def _is_busy(pid: int) -> bool:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            state = (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            if state in "RD":
+                return True
+    return False
 
 
 def allow_many_files() -> int:
