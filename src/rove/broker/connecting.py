@@ -11,6 +11,7 @@ import heapq
 import math
 
 from rove.broker.access import Identity
+from rove.broker.aliases import Aliases
 from rove.broker.links import Link
 from rove.broker.publications import Publication
 from rove.broker.publishing import Publishing
@@ -57,6 +58,10 @@ class Connecting:
         link.version = packet.version
         properties = packet.properties
         link.packet_bytes_max = properties.packet_size_max
+        aliases_max = min(properties.topic_alias_max or 0, state.limits.topic_alias_max)
+        if aliases_max:
+            link.sent_aliases = Aliases(aliases_max)
+        link.needs_care = link.packet_bytes_max is not None or aliases_max > 0
         link.wants_problems = properties.request_problem_information != 0
         if properties.authentication_method is not None:
             what = "this broker has no extended authentication; use a password or a certificate"

@@ -141,7 +141,7 @@ class Delivery:
             if (
                 link is None
                 or link.buffered_bytes > unsent_bytes_max
-                or link.packet_bytes_max
+                or link.needs_care
                 or link.waits_for > committed
             ):
                 self._send_unassured(
@@ -177,7 +177,7 @@ class Delivery:
                 or session.is_durable
                 or session.queue
                 or len(inflight) >= link.inflight_max
-                or link.packet_bytes_max
+                or link.needs_care
             ):
                 self.deliver(session, publication, target.qos, False, target.ids, now)
                 continue
@@ -214,11 +214,17 @@ class Delivery:
         if link.buffered_bytes > self.limits.unsent_bytes_max:
             self._counters.notifications_dropped_slow += 1
             return
-        head, tail = publication.parts(link.version, 0, retain, ids, now, select)
+        is_held = waits or link.waits_for > self._gate.committed
+        aliases, written = link.sent_aliases, None
+        if aliases is not None:
+            written = aliases.written(publication.topic, waits=False)
+        head, tail = publication.parts(link.version, 0, retain, ids, now, select, written)
         data = head + tail if tail else head
         if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
             self._counters.notifications_dropped_size += 1
             return
+        if aliases is not None and written is not None:
+            aliases.told(publication.topic, written, waits=is_held)
         if waits:
             self._gate.send_in_order(link, data)
         else:
@@ -250,14 +256,19 @@ class Delivery:
             self._replaying.pop(session, None)
 
     def _send_entry(self, session: Session, link: Link, entry: Entry, now: float) -> None:
+        aliases, written = link.sent_aliases, None
+        if aliases is not None:
+            written = aliases.written(entry.publication.topic, waits=True)
         head, tail = entry.publication.parts(
-            link.version, entry.qos, entry.retain, entry.ids, now, entry.select
+            link.version, entry.qos, entry.retain, entry.ids, now, entry.select, written
         )
         size = len(head) + len(tail) + 2
         if link.packet_bytes_max is not None and size > link.packet_bytes_max:
             self._counters.notifications_dropped_size += 1
             self._forget(session, entry)
             return
+        if aliases is not None and written is not None:
+            aliases.told(entry.publication.topic, written, waits=True)
         packet_id = entry.packet_id = session.take_packet_id()
         session.inflight[packet_id] = entry
         self._keep_entry(session, entry)

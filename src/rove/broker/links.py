@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rove.broker.access import Identity
+from rove.broker.aliases import Aliases
 from rove.lang.errors import visible
 from rove.mqtt.packets import V5, V311, Connect, Malformed, Packet, Properties
 from rove.mqtt.reading import Reader
@@ -40,6 +41,7 @@ class Link:
         "keep_alive_s",
         "moved_at",
         "name",
+        "needs_care",
         "open_publishes",
         "out",
         "packet_bytes_max",
@@ -47,6 +49,7 @@ class Link:
         "pending",
         "reader",
         "seen_bytes",
+        "sent_aliases",
         "session",
         "takes_lines",
         "version",
@@ -83,6 +86,10 @@ class Link:
         self.version: int = V5
         self.packet_bytes_max: int | None = None
         """What the client is ready to receive."""
+        self.sent_aliases: Aliases | None = None
+        """Numbers for topics that we send; None if the client takes none."""
+        self.needs_care = False
+        """What it is sent has to be made for it: its size or its topics matter."""
         self.inflight_max = 0
         self.open_publishes = 0
         """QoS 1 and 2 from it that are not acknowledged yet."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from rove.broker.aliases import Written
 from rove.broker.records import PublicationRow
 from rove.lang.selection import selected
 from rove.lang.tree import Attribute, Literal, Subscription
@@ -106,8 +107,12 @@ class Publication:
         subscription_ids: tuple[int, ...],
         now: float,
         select: tuple[Attribute, ...] | None = None,
+        written: Written | None = None,
     ) -> tuple[bytes, bytes]:
-        """The packet before and after its packet identifier; of what it says, only `select`."""
+        """The packet before and after its packet identifier; of what it says, only `select`.
+
+        `written` is how its topic is written, if not in full.
+        """
         left_s = None
         if version == V5:
             if self.expires_at != math.inf:
@@ -115,22 +120,25 @@ class Publication:
                 left_s = max(1, math.ceil(self.expires_at - now))
         else:
             subscription_ids = ()
-        key = (version, qos, retain, subscription_ids, left_s, select)
+        key = (version, qos, retain, subscription_ids, left_s, select, written)
         parts = self._parts.get(key)
         if parts is None:
             payload = self.payload if select is None else self._selected(select)
-            properties = self._properties(left_s, subscription_ids) if version == V5 else None
-            packet = Publish(
-                self.topic, payload, qos, retain, False, 0, properties or NO_PROPERTIES
-            )
+            topic, alias = written or (self.topic, None)
+            properties = NO_PROPERTIES
+            if version == V5:
+                properties = self._properties(left_s, subscription_ids, alias)
+            packet = Publish(topic, payload, qos, retain, False, 0, properties)
             if len(self._parts) >= PARTS_MAX:
                 self._parts.clear()
             parts = self._parts[key] = publish_parts(packet, version)
         return parts
 
-    def _properties(self, left_s: int | None, subscription_ids: tuple[int, ...]) -> Properties:
+    def _properties(
+        self, left_s: int | None, subscription_ids: tuple[int, ...], alias: int | None
+    ) -> Properties:
         came = self.properties
-        if came is NO_PROPERTIES and left_s is None and not subscription_ids:
+        if came is NO_PROPERTIES and left_s is None and not subscription_ids and alias is None:
             return NO_PROPERTIES
         return Properties(
             user=came.user,
@@ -140,6 +148,7 @@ class Publication:
             response_topic=came.response_topic,
             correlation_data=came.correlation_data,
             subscription_ids=subscription_ids,
+            topic_alias=alias,
         )
 
     def _selected(self, select: tuple[Attribute, ...]) -> bytes:
