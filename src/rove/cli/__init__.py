@@ -51,6 +51,8 @@ COMMANDS: dict[str, Command] = {
     "up": Command("rove.cli.up", "run a broker"),
     "pub": Command("rove.cli.pub", "publish"),
     "sub": Command("rove.cli.sub", "subscribe, and print what comes"),
+    "ls": Command("rove.cli.ls", "list a broker's clients, subscriptions and queues"),
+    "top": Command("rove.cli.top", "watch a broker's rates"),
     "passwd": Command("rove.cli.passwd", "let a user in by password"),
     "config": Command("rove.cli.config", "show every setting of a broker, and what it means"),
     "doctor": Command("rove.cli.doctor", "find out what keeps a broker from running well"),
