@@ -37,3 +37,20 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def http_url(tmp_path: Path) -> Iterator[str]:
+    """The HTTP interface of a broker that runs until the test is over."""
+    listen = Listen(mqtt_port="off", http_port=0)
+    data = Data(folder=str(tmp_path / "data"), durability="none")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = Server(Config(listen=listen, data=data))
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(20)
+    yield f"http://127.0.0.1:{server.ports['http']}"
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

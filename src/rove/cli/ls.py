@@ -1,0 +1,152 @@
+"""`rove ls [clients|subscriptions|queues]`: what is inside a broker that runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from rove.cli.asking import Broker, add_http_arguments
+from rove.cli.output import emit_json, is_terminal
+from rove.cli.texts import add_json_flag
+from rove.cli.units import bytes_text, count_text, duration_text
+
+PAGE = 1000
+
+
+class Column(NamedTuple):
+    """A column: its title, and what it shows of an item."""
+
+    title: str
+    shown: Callable[[dict[str, Any]], str]
+    is_number: bool = False
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rove ls`."""
+    parser.add_argument(
+        "what", nargs="?", choices=tuple(COLUMNS), default="clients", help="(default clients)"
+    )
+    parser.add_argument("--client", metavar="NAME", help="only subscriptions of this client")
+    parser.add_argument(
+        "--limit", metavar="N", type=int, default=1000, help="how many at most (default 1000)"
+    )
+    add_http_arguments(parser)
+    add_json_flag(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, and say on stderr if that was not all."""
+    items, is_all = _items(Broker(arguments), arguments)
+    if arguments.json:
+        emit_json(items)
+        return 0
+    columns = COLUMNS[arguments.what]
+    if not items:
+        print(NOTHING[arguments.what], file=sys.stderr)
+    elif is_terminal():
+        _draw(columns, items)
+    else:
+        sys.stdout.writelines(plain_lines(columns, items))
+    if not is_all:
+        print(f"there are more than {len(items)}; --limit shows more", file=sys.stderr)
+    return 0
+
+
+def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+    """As many as were asked for, page by page; and whether there were no more."""
+    found: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None and len(found) < arguments.limit:
+        query: dict[str, Any] = {"limit": min(PAGE, arguments.limit - len(found))}
+        if arguments.what != "queues":
+            query["after"] = after
+        if arguments.what == "subscriptions" and arguments.client is not None:
+            query["client"] = arguments.client
+        page = broker.ask(f"/{arguments.what}?{urlencode(query)}")
+        found += page["items"]
+        after = page.get("next")
+    return found, after is None
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def _ago(item: dict[str, Any], name: str) -> str:
+    return "" if item[name] is None else duration_text(max(0.0, time.time() - item[name]))
+
+
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "clients": (
+        Column("client", lambda one: one["client"]),
+        Column("user", lambda one: one["user"] or "–"),
+        Column("state", lambda one: "connected" if one["connected"] else "away"),
+        Column("for", lambda one: _ago(one, "since"), True),
+        Column("MQTT", lambda one: one["version"]),
+        Column("subscriptions", lambda one: count_text(one["subscriptions"]), True),
+        Column("queued", lambda one: count_text(one["queue_messages"]), True),
+        Column("in flight", lambda one: count_text(one["inflight"]), True),
+        Column("from", lambda one: one["address"] or ""),
+    ),
+    "subscriptions": (
+        Column("number", lambda one: str(one["number"]), True),
+        Column("client", lambda one: one["client"]),
+        Column("topic", lambda one: one["topic"]),
+        Column("filter", lambda one: one["filter"] or "–"),
+        Column("evolve", lambda one: one["evolve"] or "–"),
+        Column("QoS", lambda one: str(one["qos"]), True),
+        Column("for", lambda one: _ago(one, "accepted_at"), True),
+    ),
+    "queues": (
+        Column("client", lambda one: one["client"]),
+        Column("state", lambda one: "connected" if one["connected"] else "away"),
+        Column("queued", lambda one: count_text(one["queue_messages"]), True),
+        Column("size", lambda one: bytes_text(one["queue_bytes"]), True),
+        Column("oldest", lambda one: duration_text(one["oldest_s"]), True),
+        Column("in flight", lambda one: count_text(one["inflight"]), True),
+    ),
+}
+NOTHING = {
+    "clients": "there is nobody",
+    "subscriptions": "there are no subscriptions",
+    "queues": "nothing waits for anybody",
+}
+
+
+def _draw(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.is_number else "left")
+    for item in items:
+        # Text, because what clients call themselves must not be taken for markup.
+        table.add_row(*(Text(printable(column.shown(item))) for column in columns))
+    Console().print(table)
+
+
+def plain_lines(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> list[str]:
+    """The same for a pipe: columns between two spaces, no colours, nothing cut off."""
+    rows = [[column.title for column in columns]]
+    rows += [[printable(column.shown(item)) for column in columns] for item in items]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return [_line(columns, row, widths) for row in rows]
+
+
+def _line(columns: tuple[Column, ...], row: list[str], widths: list[int]) -> str:
+    cells = [
+        cell.rjust(width) if column.is_number else cell.ljust(width)
+        for column, cell, width in zip(columns, row, widths, strict=True)
+    ]
+    return "  ".join(cells).rstrip() + "\n"
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(each if each.isprintable() else "�" for each in text)

@@ -1,0 +1,101 @@
+"""`rove top`: rates from two looks at the metrics."""
+
+import argparse
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rove.cli import top
+from rove.cli.top import MEASURES, Sample, Screen, read_metrics, sparkline
+from rove.errors import UsageError
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    top.configure(parser)
+    return top.run(parser.parse_args(words))
+
+
+def test_metrics_are_read() -> None:
+    lines = ["# HELP rove_x_total y", "rove_x_total 3", 'rove_info{version="1"} 1', "rove_y 0.5"]
+    assert read_metrics(lines) == {"x_total": 3.0, "y": 0.5}
+
+
+def values(first: Sample, last: Sample) -> dict[str, float]:
+    return {one.name: one.value(first, last) for one in MEASURES}
+
+
+def test_rates_are_differences_and_gauges_are_not() -> None:
+    first = Sample(10.0, {"publications_received_total": 100, "queued_messages": 5})
+    last = Sample(12.0, {"publications_received_total": 140, "queued_messages": 7})
+    found = values(first, last)
+    assert (found["publications_per_s"], found["queued_messages"]) == (20.0, 7)
+
+
+def test_a_broker_that_was_started_anew_has_no_negative_rates() -> None:
+    first = Sample(10.0, {"publications_received_total": 100})
+    assert values(first, Sample(11.0, {}))["publications_per_s"] == 0
+
+
+def test_every_measure_is_one_of_the_broker(http_url: str) -> None:
+    with urllib.request.urlopen(f"{http_url}/metrics", timeout=20) as answer:
+        known = read_metrics(answer.read().decode().splitlines())
+    asked: set[str] = set()
+
+    class Asked(dict[str, float]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.add(name)
+            return default
+
+    values(Sample(0.0, Asked()), Sample(1.0, Asked()))
+    assert asked
+    assert asked <= known.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "drawn"),
+    [([], ""), ([0, 0], "▁▁"), ([0, 50, 100], "▁▅█"), ([7], "█")],
+)
+def test_small_bars(given: list[float], drawn: str) -> None:
+    assert sparkline(given) == drawn
+
+
+def test_once_as_json(http_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--url", http_url, "--once", "--json", "--interval", "0.05") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == [one.name for one in MEASURES]
+    assert found["connections"] == 0
+
+
+def test_once_for_people(http_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--url", http_url, "--once", "--interval", "0.05") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[0].split() == ["publications/s", "0"]
+
+
+def test_the_screen() -> None:
+    console = Console(width=110, record=True, color_system=None)
+    screen = Screen("http://localhost:8080")
+    first = Sample(0.0, {})
+    for second in range(1, 4):
+        grown = {"publications_received_total": second * second * 10.0, "uptime_seconds": 61.0}
+        last = Sample(float(second), grown | {"publishers_are_paused": 1.0})
+        drawn = screen.drawn(first, last)
+        first = last
+    with console.capture() as captured:
+        console.print(drawn)
+    text = captured.get()
+    assert "rove  http://localhost:8080  up 1m 1s  publishers are held back" in text
+    assert any(
+        line.split() == ["publications/s", "50", "▂▅█", "max", "50"] for line in text.splitlines()
+    )
+
+
+@pytest.mark.parametrize("words", [["--interval", "0"], ["--interval", "nan"], ["--json"]])
+def test_what_cannot_be(words: list[str]) -> None:
+    with pytest.raises(UsageError):
+        run(*words)
