@@ -1,4 +1,4 @@
-"""Who wants what: wildcards, overlapping and shared subscriptions, one's own publications."""
+"""Who wants what: wildcards, overlapping, shared, evolving and ranked subscriptions."""
 
 import random
 from collections import defaultdict
@@ -19,6 +19,7 @@ from rove.mqtt.packets import (
     Publish,
     Pubrel,
     Reason,
+    Unsubscribe,
 )
 from rove.mqtt.topics import fits, split_shared
 from rove.testing.mqtt import SimulatedClient, World
@@ -276,6 +277,126 @@ class TestWildcards:
         texts.subscribe(topic_filter, filter="topic IS NOT NULL")
         client.publish(topic, b"1")
         assert client.payloads() == texts.payloads() == ([b"1"] if fits else [])
+
+
+class TestEvolving:
+    def test_bounds_move_with_the_time_since_the_subscription(self) -> None:
+        world = World()
+        client = world.connect()
+        client.subscribe("a", filter="x > 10 - 2 * t")
+        client.publish("a", b'{"x": 7}')
+        world.advance(2)
+        client.publish("a", b'{"x": 7}')
+        assert client.payloads() == [b'{"x": 7}']
+
+    @pytest.mark.parametrize("evolve", ["exact", "lees", "clees 500ms", "pes 1s"])
+    def test_every_design_can_be_asked_for(self, evolve: str) -> None:
+        world = World()
+        client = world.connect()
+        assert client.subscribe("a", filter="x > 10 - 2 * t", evolve=evolve).reasons == (0,)
+        client.publish("a", b'{"x": 7}')
+        world.advance(10)
+        client.publish("a", b'{"x": 7}')
+        assert client.payloads() == [b'{"x": 7}']
+
+    def test_time_goes_on_across_a_crash(self) -> None:
+        world = World()
+        client = world.connect(expiry_s=60)
+        client.subscribe("a", qos=1, filter="x > 10 - 2 * t")
+        world.advance(1)
+        world.crash()
+        world.advance(1)
+        client.come_back()
+        client.publish("a", b'{"x": 7}', 1)
+        assert client.payloads() == [b'{"x": 7}']
+
+
+class TestRanked:
+    TEXT = "ORDER BY x DESC LIMIT 1 WITHIN 10 SECONDS"
+
+    @staticmethod
+    def publish(world: World, *values: int) -> None:
+        publisher = world.connect("publisher")
+        for x in values:
+            publisher.publish("a", b'{"x": %d}' % x, 1)
+
+    def subscribed(self, world: World, **user: str) -> SimulatedClient:
+        client = world.connect(expiry_s=600)
+        assert client.subscribe("a", qos=1, filter=self.TEXT).reasons == (1,)
+        return client
+
+    def test_the_best_are_delivered_as_they_come(self) -> None:
+        world = World()
+        client = self.subscribed(world)
+        self.publish(world, 5, 3, 7)
+        assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}', b'{"x": 7}']
+
+    def test_the_next_best_moves_up_when_the_best_grows_old(self) -> None:
+        world = World()
+        client = self.subscribed(world)
+        self.publish(world, 7)
+        world.advance(5)
+        self.publish(world, 5)
+        assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}']
+        world.advance(5.1)
+        assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}']
+
+    def test_it_moves_up_while_the_subscriber_is_away_too(self) -> None:
+        world = World()
+        client = self.subscribed(world)
+        client.drop()
+        self.publish(world, 7)
+        world.advance(5)
+        self.publish(world, 5)
+        world.advance(20)
+        client.come_back()
+        assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}', b'{"x": 5}']
+
+    def test_what_was_withdrawn_does_not_move_up(self) -> None:
+        world = World()
+        client = self.subscribed(world)
+        self.publish(world, 7)
+        world.advance(5)
+        publisher = world.connect("publisher")
+        publisher.publish("a", b'{"x": 5}', 0, id="five")
+        publisher.publish("$rove/unpublish", b"five", 1)
+        world.advance(6)
+        assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}']
+
+    def test_what_has_expired_does_not_move_up(self) -> None:
+        world = World()
+        client = world.connect()
+        client.subscribe("a", filter=self.TEXT)
+        self.publish(world, 7)
+        world.advance(5)
+        properties = Properties(message_expiry_s=2)
+        world.connect("publisher").publish("a", b'{"x": 5}', properties=properties)
+        world.advance(6)
+        assert client.payloads() == [b'{"x": 7}']
+
+    def test_ending_it_in_the_turn_of_a_publication_is_no_trouble(self) -> None:
+        world = World()
+        client = self.subscribed(world)
+        client.say(Publish("a", b'{"x": 1}'))
+        client.say(Unsubscribe(9, ("a",)))
+        world.turn()
+        world.advance(20)
+        assert client.payloads() == [b'{"x": 1}']
+
+    def test_it_looks_only_forward(self) -> None:
+        world = World()
+        world.connect("publisher").publish("a", b'{"x": 9}', 1, valid_for="60")
+        client = self.subscribed(world)
+        assert client.take(Publish) == []
+
+    def test_it_shares_a_topic_with_all_other_kinds(self) -> None:
+        world = World()
+        client = self.subscribed(world)
+        client.subscribe("a", identifier=2, filter="x = 3")
+        client.subscribe("+", identifier=3)
+        self.publish(world, 5, 3)
+        came = [packet.properties.subscription_ids for packet in client.take_all()]
+        assert [set(ids) for ids in came] == [{3}, {2, 3}]
 
 
 class Model:

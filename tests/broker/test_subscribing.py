@@ -6,6 +6,7 @@ from rove.broker.access import Rules
 from rove.broker.limits import Limits
 from rove.broker.records import SubscriptionRow
 from rove.broker.state import Settings
+from rove.broker.subscribing import KEPT_AT_ONCE
 from rove.mqtt.packets import (
     V311,
     Filter,
@@ -19,7 +20,7 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import World
 
 
 class TestAnswers:
@@ -464,126 +465,6 @@ class TestTopicText:
         assert client.payloads() == [b"itself"]
 
 
-class TestEvolving:
-    def test_bounds_move_with_the_time_since_the_subscription(self) -> None:
-        world = World()
-        client = world.connect()
-        client.subscribe("a", filter="x > 10 - 2 * t")
-        client.publish("a", b'{"x": 7}')
-        world.advance(2)
-        client.publish("a", b'{"x": 7}')
-        assert client.payloads() == [b'{"x": 7}']
-
-    @pytest.mark.parametrize("evolve", ["exact", "lees", "clees 500ms", "pes 1s"])
-    def test_every_design_can_be_asked_for(self, evolve: str) -> None:
-        world = World()
-        client = world.connect()
-        assert client.subscribe("a", filter="x > 10 - 2 * t", evolve=evolve).reasons == (0,)
-        client.publish("a", b'{"x": 7}')
-        world.advance(10)
-        client.publish("a", b'{"x": 7}')
-        assert client.payloads() == [b'{"x": 7}']
-
-    def test_time_goes_on_across_a_crash(self) -> None:
-        world = World()
-        client = world.connect(expiry_s=60)
-        client.subscribe("a", qos=1, filter="x > 10 - 2 * t")
-        world.advance(1)
-        world.crash()
-        world.advance(1)
-        client.come_back()
-        client.publish("a", b'{"x": 7}', 1)
-        assert client.payloads() == [b'{"x": 7}']
-
-
-class TestRanked:
-    TEXT = "ORDER BY x DESC LIMIT 1 WITHIN 10 SECONDS"
-
-    @staticmethod
-    def publish(world: World, *values: int) -> None:
-        publisher = world.connect("publisher")
-        for x in values:
-            publisher.publish("a", b'{"x": %d}' % x, 1)
-
-    def subscribed(self, world: World, **user: str) -> SimulatedClient:
-        client = world.connect(expiry_s=600)
-        assert client.subscribe("a", qos=1, filter=self.TEXT).reasons == (1,)
-        return client
-
-    def test_the_best_are_delivered_as_they_come(self) -> None:
-        world = World()
-        client = self.subscribed(world)
-        self.publish(world, 5, 3, 7)
-        assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}', b'{"x": 7}']
-
-    def test_the_next_best_moves_up_when_the_best_grows_old(self) -> None:
-        world = World()
-        client = self.subscribed(world)
-        self.publish(world, 7)
-        world.advance(5)
-        self.publish(world, 5)
-        assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}']
-        world.advance(5.1)
-        assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}']
-
-    def test_it_moves_up_while_the_subscriber_is_away_too(self) -> None:
-        world = World()
-        client = self.subscribed(world)
-        client.drop()
-        self.publish(world, 7)
-        world.advance(5)
-        self.publish(world, 5)
-        world.advance(20)
-        client.come_back()
-        assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}', b'{"x": 5}']
-
-    def test_what_was_withdrawn_does_not_move_up(self) -> None:
-        world = World()
-        client = self.subscribed(world)
-        self.publish(world, 7)
-        world.advance(5)
-        publisher = world.connect("publisher")
-        publisher.publish("a", b'{"x": 5}', 0, id="five")
-        publisher.publish("$rove/unpublish", b"five", 1)
-        world.advance(6)
-        assert [packet.payload for packet in client.take_all()] == [b'{"x": 7}']
-
-    def test_what_has_expired_does_not_move_up(self) -> None:
-        world = World()
-        client = world.connect()
-        client.subscribe("a", filter=self.TEXT)
-        self.publish(world, 7)
-        world.advance(5)
-        properties = Properties(message_expiry_s=2)
-        world.connect("publisher").publish("a", b'{"x": 5}', properties=properties)
-        world.advance(6)
-        assert client.payloads() == [b'{"x": 7}']
-
-    def test_ending_it_in_the_turn_of_a_publication_is_no_trouble(self) -> None:
-        world = World()
-        client = self.subscribed(world)
-        client.say(Publish("a", b'{"x": 1}'))
-        client.say(Unsubscribe(9, ("a",)))
-        world.turn()
-        world.advance(20)
-        assert client.payloads() == [b'{"x": 1}']
-
-    def test_it_looks_only_forward(self) -> None:
-        world = World()
-        world.connect("publisher").publish("a", b'{"x": 9}', 1, valid_for="60")
-        client = self.subscribed(world)
-        assert client.take(Publish) == []
-
-    def test_it_shares_a_topic_with_all_other_kinds(self) -> None:
-        world = World()
-        client = self.subscribed(world)
-        client.subscribe("a", identifier=2, filter="x = 3")
-        client.subscribe("+", identifier=3)
-        self.publish(world, 5, 3)
-        came = [packet.properties.subscription_ids for packet in client.take_all()]
-        assert [set(ids) for ids in came] == [{3}, {2, 3}]
-
-
 class TestValid:
     def test_a_new_subscription_is_given_what_is_valid_and_wanted(self) -> None:
         world = World()
@@ -653,3 +534,88 @@ class TestValid:
         client = world.connect()
         client.subscribe("$share/group/a")
         assert client.payloads() == []
+
+
+class TestMuchThatIsKept:
+    """More than is looked through at once, so that others have their turn in between."""
+
+    COUNT = KEPT_AT_ONCE * 2 + 500
+
+    def world(self) -> World:
+        limits = Limits(receive_max=65_535, inflight_max=65_535, replay_messages_per_s=0)
+        world = World(limits=limits)
+        publisher = world.connect("publisher")
+        publisher.send(
+            *(Publish(f"kept/{n}", b"%d" % n, 1, True, packet_id=n) for n in range(1, self.COUNT))
+        )
+        return world
+
+    def test_all_of_it_comes_and_then_the_answer(self) -> None:
+        world = self.world()
+        client = world.connect()
+        client.send_subscribe("kept/#", qos=1)
+        assert 0 < len(client.take(Publish)) <= KEPT_AT_ONCE
+        assert client.take(Suback) == []
+        world.advance(0.1)
+        assert isinstance(client.inbox[-1], Suback)
+        assert len(client.take(Publish)) >= self.COUNT - 1 - KEPT_AT_ONCE
+
+    def test_others_are_served_in_between(self) -> None:
+        world = self.world()
+        client, other = world.connect("client"), world.connect("other")
+        client.send_subscribe("kept/#")
+        assert other.subscribe("a").reasons == (0,)
+        other.publish("a", b"1")
+        assert other.payloads() == [b"1"]
+        assert client.take(Suback) == []
+
+    def test_what_changes_meanwhile_comes_once_and_as_it_is(self) -> None:
+        world = self.world()
+        client = world.connect()
+        client.send_subscribe("kept/#")
+        early = {packet.topic for packet in client.take(Publish)}
+        late = next(f"kept/{n}" for n in range(1, self.COUNT) if f"kept/{n}" not in early)
+        publisher = world.connect("publisher")
+        publisher.publish(late, b"new", retain=True)
+        world.advance(0.1)
+        came = [packet.payload for packet in client.take(Publish) if packet.topic == late]
+        assert came == [b"new"]
+
+    def test_a_subscription_that_ends_is_given_no_more(self) -> None:
+        world = self.world()
+        client = world.connect()
+        client.send_subscribe("kept/#")
+        client.inbox.clear()
+        client.unsubscribe("kept/#")
+        world.advance(0.1)
+        assert client.take(Publish) == []
+        assert len(client.take(Suback)) == 1
+
+    def test_a_client_that_leaves_finds_the_rest_when_it_comes_back(self) -> None:
+        world = self.world()
+        client = world.connect(expiry_s=60)
+        client.send_subscribe("kept/#", qos=1)
+        client.drop()
+        world.advance(0.1)
+        client.come_back()
+        assert len({packet.topic for packet in client.take(Publish)}) == self.COUNT - 1
+
+    def test_a_client_that_leaves_for_good_leaves_nothing(self) -> None:
+        world = self.world()
+        client = world.connect()
+        client.send_subscribe("kept/#")
+        client.drop()
+        world.advance(0.1)
+        assert world.broker.next_tick_at() > world.now
+
+    def test_many_that_wait_take_turns(self) -> None:
+        world = self.world()
+        clients = [world.connect(f"client{n}") for n in range(3)]
+        for client in clients:
+            client.send_subscribe("kept/#")
+            client.inbox.clear()
+        world.broker.tick(world.now)
+        world.turn()
+        assert [bool(client.inbox) for client in clients] == [True, False, False]
+        world.advance(0.1)
+        assert all(len(client.take(Suback)) == 1 for client in clients)

@@ -12,6 +12,7 @@ comes at the end, so that a subscriber who has it has missed nothing even if the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -77,7 +78,7 @@ class Subscribing:
     def __init__(self, state: State, publishing: Publishing) -> None:
         self._state = state
         self._publishing = publishing
-        self._giving: list[_Kept] = []
+        self._giving: deque[_Kept] = deque()
 
     # -- making --------------------------------------------------------------------------------
 
@@ -131,8 +132,11 @@ class Subscribing:
         return bool(self._giving)
 
     def go_on(self) -> None:
-        """Give everybody who waits the next part."""
-        self._giving = [kept for kept in self._giving if not self._give(kept)]
+        """Give the next who waits a part; one at a time, so that many take no longer than one."""
+        if self._giving:
+            kept = self._giving.popleft()
+            if not self._give(kept):
+                self._giving.append(kept)
 
     def _granted(
         self, session: Session, link: Link, asked: Filter, properties: Properties
@@ -211,8 +215,9 @@ class Subscribing:
             if made.group is not None or (made.interest is not None and made.interest.is_ranked):
                 continue
             for publication, retained in self._kept(made, asked, is_new):
-                is_gone = made.session.subscriptions.get(made.key) is not made
-                if publication.number > last or is_gone or not _meets(made, publication):
+                if made.session.subscriptions.get(made.key) is not made:
+                    break
+                if publication.number > last or not _meets(made, publication):
                     yield None
                 else:
                     yield publication, made, retained
