@@ -5,8 +5,9 @@ signals, and waits for open streams to end by themselves when it stops, none of 
 broker. A connection is told 503 when there are too many, and closed when its first request does
 not come in time; after that uvicorn's own timeout between requests holds.
 
-About 3,000 small requests a second go through one core; a program that publishes much should
-speak MQTT.
+A small `POST /publish` costs about 370 µs of CPU (1,500 a second over 20 connections on a busy
+machine), nearly all of it for reading and writing HTTP in Python; a program that publishes much
+should speak MQTT. A delivery over WebSocket costs 1.3 times one over TCP.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -36,12 +37,6 @@ BUSY = (
 )
 
 
-class _Connection(Protocol):
-    """Whatever is connected: HTTP or a WebSocket."""
-
-    def shutdown(self) -> None: ...
-
-
 class Web:
     """All HTTP and HTTPS listeners of a broker."""
 
@@ -50,6 +45,7 @@ class Web:
         self.guests = guests
         self._state = ServerState()
         self.connections: set[Any] = self._state.connections
+        """Whatever is connected, HTTP or a WebSocket."""
         self._config = uvicorn.Config(
             make_app(),
             interface="asgi3",
