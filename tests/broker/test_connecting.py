@@ -576,6 +576,22 @@ class TestConnect:
         assert client.inbox == []
         assert world.broker.state.sessions == {}
 
+    def test_who_is_known_before_is_not_asked(self) -> None:
+        world = World()
+        client = world.client()
+        client.open()
+        assert client.link is not None
+        client.link.identity = Identity("alice", source="certificate")
+        client.say(Connect("client", user_name="bob"))
+        assert world.broker.end_turn(world.now).authentications == []
+        assert world.broker.state.sessions["client"].identity.user == "alice"
+
+    def test_a_broken_connect_is_answered_if_its_version_is_known(self) -> None:
+        client = World().client()
+        client.open()
+        client.send_bytes(b"\x10\x0d\0\x04MQTT\x05\x01\0\0\0\0\0")
+        assert refused(client).reason == Reason.MALFORMED_PACKET
+
     def test_somebody_who_left_is_not_let_in(self) -> None:
         world = World()
         client = world.client()

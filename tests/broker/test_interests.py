@@ -6,6 +6,7 @@ from collections import defaultdict
 import pytest
 from msgspec.json import encode
 
+from rove.broker.interests import ROUTES_MAX
 from rove.broker.state import Settings
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
@@ -397,6 +398,13 @@ class TestRanked:
         self.publish(world, 5, 3)
         came = [packet.properties.subscription_ids for packet in client.take_all()]
         assert [set(ids) for ids in came] == [{3}, {2, 3}]
+
+
+def test_no_more_topics_are_remembered_than_allowed() -> None:
+    interests = World().broker.state.interests
+    for number in range(ROUTES_MAX + 10):
+        interests.route(f"a/{number}")
+    assert len(interests._routes) <= ROUTES_MAX
 
 
 class Model:
