@@ -292,6 +292,7 @@ def test_verdicts_are_remembered_and_forgotten_before_they_fill_the_memory() -> 
         ("allow user a publish", "`publish` needs a topic filter, for example `sensors/#`"),
         ("allow user a publish,admin x", "`admin` takes no topic: allow user a publish,admin »x«"),
         ("allow user a admin x", "`admin` takes no topic: allow user a admin »x«"),
+        ("allow user a publish subscribe x", "verbs stand together, as in `publish,subscribe`"),
         (
             "deny user a publish x/#/y",
             "# is the last level or none: 'x/#/y': deny user a publish »x/#/y«",

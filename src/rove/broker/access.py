@@ -342,6 +342,8 @@ class _Line:
             return ""
         if not topic_filter:
             raise self._fault(f"`{verb}` needs a topic filter, for example `sensors/#`", span)
+        if topic_filter.split()[0].rstrip(",") in VERBS:
+            raise self._fault("verbs stand together, as in `publish,subscribe`", span)
         if fault := _rule_fault(topic_filter):
             raise self._fault(fault, span)
         return topic_filter

@@ -24,6 +24,7 @@ from rove.broker.targets import Target
 from rove.broker.trees import FilterTree
 from rove.lang.tree import And, Attribute, Comparison, Literal
 from rove.lang.tree import Subscription as Text
+from rove.match.designs import Counters
 from rove.match.matcher import Matcher, Work
 from rove.match.ranks import RankedDelivery
 
@@ -271,6 +272,10 @@ class Interests:
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""
         return min(matcher.next_change_at() for matcher in self._matchers())
+
+    def counters(self) -> Mapping[str, Counters]:
+        """What each design for evolving subscriptions has done so far."""
+        return self._matcher.counters()
 
     def merge_due(self) -> Work | None:
         """Work on the index that is to be run beside, then installed (see `Matcher`)."""

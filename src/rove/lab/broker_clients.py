@@ -50,6 +50,8 @@ _NUMBER_DIGITS: Final = 10
 _NUMBER_AT: Final = len('{"n":')
 _HEADER_BYTES_MAX: Final = 7
 """Of a packet's own header, and the length of its topic."""
+_LITTLE_BYTES: Final = 4_096
+_SEGMENT_BYTES: Final = 1_024
 _FLOOD: Final = 20
 """Publications that are written at once by who does not wait for anything."""
 _POLL_S: Final = 0.002
@@ -72,12 +74,19 @@ class Client(asyncio.Protocol):
         self._wanted = 0
         self._is_answered: asyncio.Future[None] | None = None
 
-    async def connect(self, port: int, local_host: str = HOST, buffer_bytes: int = 0) -> None:
-        """Open the connection, and be let in; with a buffer of that size, if one is given."""
+    async def connect(
+        self, port: int, local_host: str = HOST, *, holds_little: bool = False
+    ) -> None:
+        """Open the connection, and be let in.
+
+        Between two programs of one machine the system holds megabytes; with `holds_little`, about
+        as little as on a poor line: what is not read soon waits in the broker.
+        """
         loop = asyncio.get_running_loop()
         one = socket.socket()
-        if buffer_bytes:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        if holds_little:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LITTLE_BYTES)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SEGMENT_BYTES)
         one.setblocking(False)
         one.bind((local_host, 0))
         try:

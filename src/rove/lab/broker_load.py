@@ -52,7 +52,6 @@ _PATIENCE_S: Final = {0: 2.0, 1: 10.0}
 _DURABLE_S: Final = 3_600
 _OVERTIME_S: Final = 120.0
 """How much longer than its seconds a job may take, setting up included."""
-_SLOW_BUFFER_BYTES: Final = 4_096
 _SLOW_PAUSE_S: Final = 0.5
 _FILES_SPARE: Final = 64
 
@@ -120,8 +119,6 @@ class Idle(Job, frozen=True, kw_only=True, tag=True):
 
     connections: int
     rounds: int
-    rest_s: float
-    """How long after the last has gone the broker may hold what it held for them."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -205,7 +202,7 @@ async def _stand_by(job: FanOut) -> None:
 async def _read_slowly(job: FanOut) -> None:
     """Subscribe, read nothing for half the time, then a little now and then."""
     client = Client("slow")
-    await client.connect(job.port, buffer_bytes=_SLOW_BUFFER_BYTES)
+    await client.connect(job.port, holds_little=True)
     await client.ask([Subscribe(1, (Filter(FILTER, job.qos),))])
     transport = client.transport
     client.take = lambda data: transport.pause_reading()
@@ -333,7 +330,6 @@ async def _idle(job: Idle) -> Outcome:
         outcome.resident_bytes.append(resident_bytes(job.pid))
         for client in clients:
             client.leave()
-        await asyncio.sleep(job.rest_s)
         await asyncio.to_thread(settle, job.pid)
         outcome.resident_bytes.append(resident_bytes(job.pid))
         outcome.received += len(clients)

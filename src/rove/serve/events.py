@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from rove.broker.access import Identity
 from rove.mqtt.packets import Publish
 from rove.serve.in_process import InProcessClient
-from rove.serve.listener import UNSENT_HIGH
+from rove.serve.listener import unsent_high
 from rove.serve.shell import Shell
 
 KEEP_ALIVE_S = 15.0
@@ -97,7 +97,7 @@ class Subscriber(InProcessClient):
         self._unwritten_bytes = 0
         self._is_stuck = False
         # Lower than where the broker drops, or what it knows of us would not be brought up to date.
-        self._stuck_bytes = min(UNSENT_HIGH, shell.broker.state.limits.unsent_bytes_max // 2)
+        self._stuck_bytes = unsent_high(shell)
         self.arrived = asyncio.Event()
         """Set when there is something to write, or nothing more to wait for."""
 

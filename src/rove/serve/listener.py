@@ -31,7 +31,7 @@ class MqttConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=UNSENT_HIGH)
+        self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
         self._link = self._shell.opened(peer_name(self._transport), self)
 
     def data_received(self, data: bytes) -> None:
@@ -72,6 +72,11 @@ class MqttConnection(asyncio.Protocol):
         """The client's certificate, if it showed one."""
         found = self._transport.get_extra_info("peercert")
         return cast(dict[str, object], found or {})
+
+
+def unsent_high(shell: Shell) -> int:
+    """From how much unsent on a connection counts as stuck: before anything is dropped."""
+    return min(UNSENT_HIGH, shell.broker.state.limits.unsent_bytes_max // 2)
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

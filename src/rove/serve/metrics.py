@@ -11,8 +11,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from rove import __version__
 from rove.broker.broker import Broker
+from rove.match.designs import Counters
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,12 +38,26 @@ def metrics_text(broker: Broker, http_connections: int, event_streams: int, star
     for gauge in gauges(broker, http_connections, event_streams, started):
         full = f"rove_{gauge.name}"
         lines += (f"# HELP {full} {gauge.about}", f"# TYPE {full} gauge", f"{full} {gauge.value}")
+    lines += _design_lines(broker)
     lines += (
         "# HELP rove_build_info which Rove this is",
         "# TYPE rove_build_info gauge",
         f'rove_build_info{{version="{__version__}"}} 1',
     )
     return "\n".join(lines) + "\n"
+
+
+def _design_lines(broker: Broker) -> Iterator[str]:
+    """What each design for evolving subscriptions has done; nothing while none is in use."""
+    by_design = broker.state.interests.counters()
+    if not by_design:
+        return
+    for field in msgspec.structs.fields(Counters):
+        full = f"rove_design_{field.name}_total"
+        yield f"# HELP {full} of the designs for evolving subscriptions"
+        yield f"# TYPE {full} counter"
+        for design, counters in by_design.items():
+            yield f'{full}{{design="{design}"}} {getattr(counters, field.name)}'
 
 
 def gauges(

@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from rove import __version__
@@ -61,7 +62,8 @@ class Server:
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
         self.shell: Shell
-        self._servers: list[asyncio.Server] = []
+        self._ends = AsyncExitStack()
+        """How to end what was begun, the last first."""
         self._web: Web
         self._store: Store
         self._writer: Writer
@@ -76,12 +78,20 @@ class Server:
     # -- starting ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read what was kept, then listen."""
+        """Read what was kept, then listen; what was begun is ended if that cannot be."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._ends.aclose()
+            raise
+
+    async def _start(self) -> None:
         self._warn()
         started = time.perf_counter()
         warming = threading.Thread(target=engine.warm_up, name="rove-warm-up", daemon=True)
         warming.start()
         self._store = Store.open(Path(self.config.data.folder), self.config.data.durability)
+        self._ends.callback(self._store.close)
         broker = Broker(
             now=self._now(),
             new_name=lambda: secrets.token_hex(8),
@@ -93,11 +103,16 @@ class Server:
         self._index_file = IndexFile(Path(self.config.data.folder))
         self._restore(broker)
         self._writer = Writer(self._store)
+        self._ends.push_async_callback(asyncio.to_thread, self._writer.close, DRAIN_S)
         if broker.state.settings.channels:
             self._start_lake(broker)
         loop = asyncio.get_running_loop()
         self.shell = Shell(broker, self._writer, self._identify, loop, self._now)
         self._web = self._make_web()
+        self._ends.push_async_callback(self._end_saving)
+        self._ends.push_async_callback(self._web.stop)
+        self._ends.push_async_callback(self.shell.stop)
+        self._ends.callback(self._web.stop_listening)
         for listener in listeners(self.config):
             await self._listen(listener.name, listener.host, listener.port)
         self.shell.wake()
@@ -141,6 +156,7 @@ class Server:
         )
         broker.state.position = max(broker.state.position, lake.last_position)
         self._lake = LakeWriter(lake, self._store, self._writer)
+        self._ends.push_async_callback(asyncio.to_thread, self._lake.close, DRAIN_S)
 
     async def _listen(self, name: str, host: str, port: int) -> None:
         tls = None
@@ -155,7 +171,7 @@ class Server:
         except OSError as error:
             where = f"{host}:{port}"
             raise ServerError(f"cannot listen for {name} on {where}: {error.strerror}") from None
-        self._servers.append(server)
+        self._ends.callback(server.close)
         self.ports[name] = server.sockets[0].getsockname()[1]
 
     def _make_web(self) -> Web:
@@ -223,23 +239,17 @@ class Server:
         except OSError as error:
             log.warning("the index was not saved; a restart takes longer", reason=str(error))
 
-    # -- stopping ------------------------------------------------------------------------------
-
-    async def stop(self) -> None:
-        """Take no more, tell everybody, and see that everything is on disk."""
-        for server in self._servers:
-            server.close()
-        self._web.stop_listening()
-        await self.shell.stop()
-        await self._web.stop()
+    async def _end_saving(self) -> None:
         if self._saving is not None:
             self._saving.cancel()
         if self.shell.broker.counters.subscriptions_made > self._indexed:
             self._save_index(self._taken_index())
-        if self._lake is not None:
-            await asyncio.to_thread(self._lake.close, DRAIN_S)
-        await asyncio.to_thread(self._writer.close, DRAIN_S)
-        self._store.close()
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Take no more, tell everybody, and see that everything is on disk."""
+        await self._ends.aclose()
         log.info("stopped")
 
 

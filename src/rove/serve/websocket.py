@@ -24,7 +24,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from rove.broker.links import Link
-from rove.serve.listener import UNSENT_HIGH, peer_name
+from rove.serve.listener import peer_name, unsent_high
 from rove.serve.logs import events
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class MqttWebSocket(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=UNSENT_HIGH)
+        self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
         self._web.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
