@@ -116,7 +116,7 @@ def test_spread_subscriptions_and_absent_ones_are_kept(broker: Running) -> None:
 
 def test_the_idle_come_and_go(broker: Running) -> None:
     before = broker.metrics()["rove_connections_total"]
-    job = Idle(port=broker.port, pid=broker.pid, seconds=0, connections=20, rounds=2, rest_s=0)
+    job = Idle(port=broker.port, pid=broker.pid, seconds=0, connections=20, rounds=2)
     outcome = run(job)
     assert outcome.received == outcome.expected == 40
     assert len(outcome.resident_bytes) == 5
