@@ -3,6 +3,7 @@
 import gc
 
 from rove.broker.access import Identity, Rules
+from rove.broker.broker import PENDING_MAX
 from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.sessions import Session
@@ -559,6 +560,16 @@ class TestConnect:
         first, *others = client.inbox
         assert isinstance(first, Connack)
         assert {type(packet) for packet in others} == {Puback, Pingresp}
+
+    def test_who_says_too_much_meanwhile_is_closed(self) -> None:
+        world = World()
+        client = world.client()
+        client.open()
+        client.say(Connect("client"))
+        world.broker.end_turn(world.now)
+        for _ in range(PENDING_MAX + 1):
+            client.say(Pingreq())
+        assert client.is_closed()
 
     def test_a_client_that_took_too_long_is_not_let_in_when_it_is_known_at_last(self) -> None:
         world = World(limits=Limits(connect_timeout_s=10))

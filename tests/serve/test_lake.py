@@ -451,7 +451,7 @@ KILLED = """
 
     folder = Path(sys.argv[1])
     store = Store.open(folder / "data", "process")
-    last = int(dict(store.load("meta")).get("last", b"0"))
+    last = int(dict(store.load("retained")).get("last", b"0"))
     writer = Writer(store)
     Lake(folder / "first").take([(last, LogRow("publications", "", 0.0))])  # loads what it needs
     lake = Lake(folder / "lake", rows_per_file=40, seconds_per_file=0)
@@ -466,7 +466,7 @@ KILLED = """
             kind = "notifications" if last % 5 == 0 else "publications"
             row = LogRow(kind, "ab/"[last % 3], 1.8e9 + last * 1000, id=str(last))
             changes.put("log", last, encoded(row))
-        changes.put("meta", "last", b"%d" % last)
+        changes.put("retained", "last", b"%d" % last)
         writer.submit(changes, lambda error: room.release())
 """
 
@@ -485,7 +485,7 @@ def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
             waiting = log_of(store)
         came_again += bool(waiting) and waiting[0] <= Lake(tmp_path / "lake").last_position
     with Store.open(tmp_path / "data", "process") as store:
-        last = int(dict(store.load("meta"))["last"])
+        last = int(dict(store.load("retained"))["last"])
         writer = Writer(store)
         filler = LakeWriter(Lake(tmp_path / "lake"), store, writer)
         assert filler.close(20)

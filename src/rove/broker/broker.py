@@ -54,6 +54,8 @@ DEADLINES_SPARE = 1_000
 """Deadlines of connections that have gone that are left alone before they are cleared away."""
 CONGESTED_SHARE = 0.5
 """Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""
+PENDING_MAX = 1_000
+"""Packets that a client may send before it is known who it is."""
 STUCK_S = 1.0
 """A receiver that took nothing for so long pauses nobody any more."""
 
@@ -164,6 +166,8 @@ class Broker:
         packets = link.reader.feed(data)
         if link.authenticating is not None:
             link.pending += packets
+            if len(link.pending) > PENDING_MAX:
+                state.hang_up(link)
             return
         self._handle(link, packets)
 

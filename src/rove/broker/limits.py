@@ -41,8 +41,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # --- connections ---
 
     connections_max: Count = 100_000
-    """Connections open at once, of all listeners together. One more is told "server busy" and
-    closed. The system's limit of open files has to be higher (`rove doctor` compares them)."""
+    """Connections open at once, of all listeners together. One more is closed before it has said
+    anything. The system's limit of open files has to be higher (`rove doctor` compares them)."""
 
     connect_timeout_s: Seconds = 10
     """How long a new connection may take until its CONNECT is complete, TLS included. Then it is
@@ -73,8 +73,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     receive_max: UnsignedShort = 1_000
     """QoS 1 and 2 publications of one client that are not acknowledged yet, announced in CONNACK.
-    One more closes a version 5 connection with "receive maximum exceeded"; 3.1.1 is not read from
-    until there is room."""
+    One more closes a version 5 connection with "receive maximum exceeded". 3.1.1 has no such rule:
+    its publishers are held back with all others, by `commit_backlog_bytes_max`."""
 
     inflight_max: UnsignedShort = 1_000
     """QoS 1 and 2 notifications under way to one client and not acknowledged by it; the client's
@@ -116,8 +116,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # --- queues ---
 
     queue_messages_max: Count = 100_000
-    """Notifications that wait for one session, under way or not. `queue_overflow` says which one is
-    dropped when there is one more."""
+    """Notifications that wait for one session; those under way count towards `inflight_max`.
+    `queue_overflow` says which one is dropped when there is one more."""
 
     queue_bytes_max: Count = 64 * MIB
     """Payload and topic of what waits for one session. `queue_overflow` says what is dropped."""
@@ -162,8 +162,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session stays, as after any lost connection."""
 
     memory_bytes_high: Count = 512 * MIB
-    """When what waits inside (unsent, uncommitted, unmatched) exceeds this, publishers are no
-    longer read from: TCP pushes them back. Subscribers go on being served."""
+    """When what waits inside (uncommitted, or held back until it is) exceeds this, publishers are no
+    longer read from: TCP pushes them back. Subscribers go on being served. What slow subscribers
+    have not taken does not count, it is bounded by `unsent_bytes_max` each."""
 
     memory_bytes_low: Count = 384 * MIB
     """Publishers are read from again when what waits inside has fallen below this. The distance to
