@@ -569,6 +569,7 @@ class TestConnect:
         world.broker.end_turn(world.now)
         for _ in range(PENDING_MAX + 1):
             client.say(Pingreq())
+        world.turn()
         assert client.is_closed()
 
     def test_a_client_that_took_too_long_is_not_let_in_when_it_is_known_at_last(self) -> None:

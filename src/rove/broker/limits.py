@@ -162,8 +162,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session stays, as after any lost connection."""
 
     memory_bytes_high: Count = 512 * MIB
-    """When what waits inside (uncommitted, or held back until it is) exceeds this, publishers are no
-    longer read from: TCP pushes them back. Subscribers go on being served. What slow subscribers
+    """When what waits inside (uncommitted, or held back until it is) exceeds this, publishers are
+    no longer read from: TCP pushes them back. Subscribers go on being served. What slow subscribers
     have not taken does not count, it is bounded by `unsent_bytes_max` each."""
 
     memory_bytes_low: Count = 384 * MIB
