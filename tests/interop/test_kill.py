@@ -47,8 +47,10 @@ KILLS = 10
 """In one life; five lives in `make test`."""
 PATIENCE_S = 60.0
 FOR_EVER_S = 0xFFFF_FFFF
-WINDOW = 20
+WINDOW = 100
 """Publications of one publisher that are not acknowledged."""
+BURST = 20
+"""Publications of one publisher between two pauses."""
 PAUSE_S = 0.01
 LAKE = '[{name = "all", topics = ["t/#"], keep = ["publications"]}]'
 
@@ -432,7 +434,7 @@ class Life:
     async def _publish(self) -> None:
         while True:
             for publisher in self.publishers:
-                for _ in range(5):
+                for _ in range(BURST):
                     publisher.publish()
             await asyncio.sleep(PAUSE_S)
 
