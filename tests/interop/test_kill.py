@@ -23,6 +23,7 @@ import pytest
 
 from rove.mqtt.packets import (
     V5,
+    V311,
     Connack,
     Connect,
     Filter,
@@ -52,6 +53,8 @@ WINDOW = 100
 BURST = 20
 """Publications of one publisher between two pauses."""
 PAUSE_S = 0.01
+OLD_TOPIC = "t/old"
+"""Of the publisher with 3.1.1: it cannot give ids."""
 LAKE = '[{name = "all", topics = ["t/#"], keep = ["publications"]}]'
 
 
@@ -65,9 +68,12 @@ class Lost(Exception):
 class Client:
     """Comes back after every loss, and goes on where it was."""
 
-    def __init__(self, port: int, client_id: str, *, forgets: bool = False) -> None:
+    def __init__(
+        self, port: int, client_id: str, *, version: int = V5, forgets: bool = False
+    ) -> None:
         self._port = port
         self.client_id = client_id
+        self.version = version
         self._forgets = forgets
         self._has_promise = False
         """Something was acknowledged, so the session has to be there."""
@@ -102,9 +108,9 @@ class Client:
                 self.lost()
 
     async def _talk(self, reader: asyncio.StreamReader) -> None:
-        packets = Reader(version=V5, from_server=True)
+        packets = Reader(version=self.version, from_server=True)
         properties = Properties(session_expiry_s=FOR_EVER_S)
-        self.send(Connect(self.client_id, V5, self._forgets, 0, properties=properties))
+        self.send(Connect(self.client_id, self.version, self._forgets, 0, properties=properties))
         while data := await reader.read(65_536):
             for packet in packets.feed(data):
                 if isinstance(packet, Connack):
@@ -119,7 +125,7 @@ class Client:
 
     def send(self, packet: Packet) -> None:
         if self._writer is not None:
-            self._writer.write(encode(packet))
+            self._writer.write(encode(packet, self.version))
 
     @property
     def is_connected(self) -> bool:
@@ -138,8 +144,10 @@ class Client:
 class Publisher(Client):
     """Publishes numbers on a topic of its own; one that forgets never resends."""
 
-    def __init__(self, port: int, name: str, qos: int, *, forgets: bool = False) -> None:
-        super().__init__(port, f"publisher-{name}", forgets=forgets)
+    def __init__(
+        self, port: int, name: str, qos: int, *, version: int = V5, forgets: bool = False
+    ) -> None:
+        super().__init__(port, f"publisher-{name}", version=version, forgets=forgets)
         self.topic = f"t/{name}"
         self.qos = qos
         self.sent = 0
@@ -198,8 +206,17 @@ class Publisher(Client):
 class Subscriber(Client):
     """Wants what its text says, and notes what it gets."""
 
-    def __init__(self, port: int, name: str, qos: int, text: str | None, identifier: int) -> None:
-        super().__init__(port, f"subscriber-{name}")
+    def __init__(
+        self,
+        port: int,
+        name: str,
+        qos: int,
+        text: str | None = None,
+        identifier: int = 1,
+        *,
+        version: int = V5,
+    ) -> None:
+        super().__init__(port, f"subscriber-{name}", version=version)
         self.qos = qos
         user = () if text is None else (("filter", text),)
         properties = Properties(user=user, subscription_ids=(identifier,))
@@ -232,8 +249,10 @@ class Subscriber(Client):
 
     def _note(self, publish: Publish) -> None:
         number = number_of(publish)
-        assert publish.properties.user == (("id", f"{publish.topic} {number}"),)
-        assert publish.properties.subscription_ids == (self._identifier,)
+        if self.version == V5:
+            assert publish.properties.subscription_ids == (self._identifier,)
+            if publish.topic != OLD_TOPIC:
+                assert publish.properties.user == (("id", f"{publish.topic} {number}"),)
         self.got.setdefault(publish.topic, []).append(number)
 
     def has(self, topic: str, wanted: set[int]) -> bool:
@@ -399,12 +418,17 @@ class Life:
         self.publishers = [
             Publisher(port, "one", 1),
             Publisher(port, "two", 2),
+            Publisher(port, "old", 2, version=V311),
             Publisher(port, "careless", 1, forgets=True),
         ]
-        self.here = Subscriber(port, "here", 2, None, 1)
         self.even = Subscriber(port, "even", 1, "even = true", 2)
         self.away = Subscriber(port, "away", 2, "n >= 0", 3)
-        self.subscribers = [self.here, self.even, self.away]
+        self.subscribers = [
+            Subscriber(port, "here", 2),
+            Subscriber(port, "old", 2, version=V311),
+            self.even,
+            self.away,
+        ]
         self.ward = Ward(port)
 
     async def run(self, chance: random.Random) -> None:
@@ -476,17 +500,14 @@ class Life:
     def check_lake(self, folder: Path) -> None:
         """Each row once, the rows of a topic in order, QoS 2 once."""
         rows = ds.dataset(folder / "publications", partitioning="hive")
-        found = sorted(rows.to_table(["position", "topic", "id"]).to_pylist(), key=position_of)
+        found = rows.to_table(["position", "topic", "payload"]).to_pylist()
+        found.sort(key=lambda row: row["position"])
         positions = [row["position"] for row in found]
         assert len(set(positions)) == len(positions)
         for publisher in self.publishers:
-            ids = [row["id"] for row in found if row["topic"] == publisher.topic]
-            numbers = [int(id.rpartition(" ")[2]) for id in ids]
+            payloads = [row["payload"] for row in found if row["topic"] == publisher.topic]
+            numbers = [json.loads(payload)["n"] for payload in payloads]
             assert faults_of(numbers, publisher.acknowledged, publisher.qos == 2) == []
-
-
-def position_of(row: dict[str, int]) -> int:
-    return row["position"]
 
 
 def faults_of(got: list[int], wanted: set[int], is_once: bool) -> list[str]:
