@@ -403,3 +403,18 @@ def test_topic_aliases(paho: MakePaho) -> None:
     publisher.publish("a/long/name", "first", TopicAlias=3)
     publisher.publish("", "second", TopicAlias=3)
     assert subscriber.heard(2) == ["first", "second"]
+
+
+def test_who_sends_too_much_is_told(paho: MakePaho) -> None:
+    publisher = paho()
+    gone: Queue[tuple[ReasonCode, Any]] = Queue()
+
+    def on_disconnect(client: Client, _u: Any, _f: Any, code: ReasonCode, told: Any) -> None:
+        client.disconnect()  # or paho would connect again, and send it again
+        gone.put((code, told))
+
+    publisher.client.on_disconnect = on_disconnect
+    publisher.client.publish("large", b"x" * 2_000_000, 1)
+    code, told = gone.get(timeout=PATIENCE_S)
+    assert code == "Packet too large"
+    assert "at most 1048576" in told.ReasonString
