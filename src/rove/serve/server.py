@@ -41,7 +41,7 @@ from rove.serve.websocket import MqttWebSocket
 
 log = events("server")
 
-INDEX_SAVED_S = 15.0
+INDEX_SAVED_S = 5.0
 INDEX_CHANGES_MIN = 1_000
 """Fewer new subscriptions than this are parsed again after a restart, in some 50 ms."""
 DRAIN_S = 10.0
