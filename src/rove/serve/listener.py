@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import cast
 
 from rove.broker.links import Link
@@ -20,17 +21,22 @@ UNSENT_HIGH = 256 * 1024
 class MqttConnection(asyncio.Protocol):
     """A `Peer` on a stream."""
 
-    __slots__ = ("_link", "_shell", "_transport")
+    __slots__ = ("_link", "_shell", "_transport", "buffered_bytes", "send")
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._transport: asyncio.Transport
         self._link: Link
+        # The transport's own, for a delivery is little more than these two calls.
+        self.send: Callable[[bytes], None]
+        self.buffered_bytes: Callable[[], int]
 
     # -- asyncio's side ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.send = self._transport.write
+        self.buffered_bytes = self._transport.get_write_buffer_size
         self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
         self._link = self._shell.opened(peer_name(self._transport), self)
 
@@ -47,12 +53,6 @@ class MqttConnection(asyncio.Protocol):
         self._shell.unstuck(self._link)
 
     # -- the shell's side ----------------------------------------------------------------------
-
-    def send(self, data: bytes) -> None:
-        self._transport.write(data)
-
-    def buffered_bytes(self) -> int:
-        return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         self._transport.close()
