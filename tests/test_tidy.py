@@ -34,9 +34,7 @@ ENTRY_POINTS = {
     "rove.lang",
     "rove.match",
     "rove.testing",
-} | {
-    command.module for command in COMMANDS.values()
-}
+} | {command.module for command in COMMANDS.values()}
 
 # Test files that belong to no single module. Keep it short: each needs a reason.
 CROSS_CUTTING_TESTS = {
