@@ -11,15 +11,18 @@ import argparse
 import base64
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from rove.cli.connecting import PASSWORD_VARIABLE
+from rove.cli.connecting import (
+    PASSWORD_VARIABLE,
+    add_trust_arguments,
+    password_from,
+    tls_with,
+)
 from rove.errors import RoveError, UsageError
 
 if TYPE_CHECKING:
-    import ssl
     from urllib.error import HTTPError
 
 URL_VARIABLE = "ROVE_HTTP_URL"
@@ -38,14 +41,7 @@ def add_http_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of its HTTP interface, as http://user@host:8080 (default {URL_VARIABLE}, or "
         "this machine)",
     )
-    parser.add_argument(
-        "--password-file",
-        metavar="FILE",
-        help=f"whose first line is the password (default: {PASSWORD_VARIABLE}, or none)",
-    )
-    parser.add_argument(
-        "--ca", metavar="FILE", help="certificate of the authority to trust, for https://"
-    )
+    add_trust_arguments(parser, "https://")
 
 
 class Broker:
@@ -64,7 +60,7 @@ class Broker:
         host = parts.netloc.rpartition("@")[2]
         self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         self._headers = _authorization(parts.username, arguments.password_file)
-        self._tls = _context(arguments.ca)
+        self._tls = tls_with(arguments.ca)
 
     def ask(self, path: str, body: object = None) -> Any:
         """GET, or POST if there is a body; the JSON that is answered."""
@@ -102,22 +98,8 @@ def _refusal(error: HTTPError, url: str) -> str:
 def _authorization(user: str | None, password_file: str | None) -> dict[str, str]:
     if user is None:
         return {}
-    password = os.environ.get(PASSWORD_VARIABLE, "")
-    if password_file is not None:
-        lines = Path(password_file).read_text("utf-8").splitlines()
-        password = lines[0] if lines else ""
+    password = password_from(password_file)
     if not password:
         raise UsageError(f"{user} needs a password: --password-file or {PASSWORD_VARIABLE}")
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
     return {"authorization": f"Basic {encoded}"}
-
-
-def _context(authority: str | None) -> ssl.SSLContext | None:
-    if authority is None:
-        return None
-    import ssl
-
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except ssl.SSLError as error:
-        raise UsageError(f"{authority} is no certificate in PEM: {error.reason or error}") from None

@@ -36,15 +36,18 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a session of that name, which outlives the command (default: one that does not)",
     )
+    add_trust_arguments(parser, "mqtts:// and wss://")
+
+
+def add_trust_arguments(parser: argparse.ArgumentParser, schemes: str) -> None:
+    """Add how to prove who one is, and whom to trust."""
     parser.add_argument(
         "--password-file",
         metavar="FILE",
         help=f"whose first line is the password (default: {PASSWORD_VARIABLE}, or none)",
     )
     parser.add_argument(
-        "--ca",
-        metavar="FILE",
-        help="certificate of the authority to trust, for mqtts:// and wss://",
+        "--ca", metavar="FILE", help=f"certificate of the authority to trust, for {schemes}"
     )
 
 
@@ -56,8 +59,8 @@ def open_client(arguments: argparse.Namespace, **options: Any) -> Opening[Client
     return connect(
         arguments.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL,
         client_id=arguments.client_id,
-        password=_password(arguments.password_file),
-        tls=_tls(arguments.ca),
+        password=password_from(arguments.password_file),
+        tls=tls_with(arguments.ca),
         on_connection=_Teller().tell,
         **options,
     )
@@ -74,7 +77,8 @@ def named_values(written: list[str], option: str) -> dict[str, str]:
     return found
 
 
-def _password(file: str | None) -> str | None:
+def password_from(file: str | None) -> str | None:
+    """The password in a file, or in the environment; None if there is none."""
     if file is None:
         return os.environ.get(PASSWORD_VARIABLE)
     lines = Path(file).read_text("utf-8").splitlines()
@@ -83,7 +87,8 @@ def _password(file: str | None) -> str | None:
     return lines[0]
 
 
-def _tls(authority: str | None) -> ssl.SSLContext | None:
+def tls_with(authority: str | None) -> ssl.SSLContext | None:
+    """What trusts that authority; None without one, for whom the system trusts."""
     if authority is None:
         return None
     import ssl
