@@ -69,7 +69,7 @@ class Sizes(msgspec.Struct, frozen=True):
     bystanders: int = 1_000
     payload_bytes: int = 1_024
     unbatched_per_s: float = 200
-    rounds: int = 2
+    rounds: int = 3
     """Of `fanout` and `unbatched`, for each broker."""
     publishers: int = 50
     window: int = 20
