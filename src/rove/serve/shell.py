@@ -151,16 +151,20 @@ class Shell:
     def _carry_out(self, output: Output) -> None:
         if output.changes is not None:
             self._commit(output.changes, output.commit)
+        sent_bytes = 0
         for link in output.ready:
             peer, out = link.peer, link.out
             if len(out) == 1 and peer is not None and not link.closing:
                 # One packet for a connection that stays: nearly all are, where turns are short.
                 data = out.pop()
-                self.broker.counters.bytes_sent += len(data)
+                sent_bytes += len(data)
                 peer.send(data)
-                link.buffered_bytes = peer.buffered_bytes()
+                # Unless it got stuck (`stuck` has said so), next to nothing is buffered.
+                if link.buffered_bytes:
+                    link.buffered_bytes = peer.buffered_bytes()
             else:
                 self._send(link)
+        self.broker.counters.bytes_sent += sent_bytes
         for link, packet in output.authentications:
             self._start(self._identify(link, packet))
         for note in output.notes:
@@ -180,7 +184,8 @@ class Shell:
             link.out.clear()
             self.broker.counters.bytes_sent += len(data)
             peer.send(data)
-            link.buffered_bytes = peer.buffered_bytes()
+            if link.buffered_bytes:
+                link.buffered_bytes = peer.buffered_bytes()
         if link.closing:
             if self.broker.is_given_up(link):
                 peer.abort()
