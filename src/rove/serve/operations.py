@@ -24,7 +24,14 @@ TEXT = Parameter("filter", "a text of the subscription language, `NO2 > 40`")
 EVOLVE = Parameter("evolve", "how bounds that move are kept up: exact, pes 1s, lees, clees 500ms")
 
 OPERATIONS: dict[str, Operation] = {
-    "front": Operation("GET", "/", "What is here.", answer_type="text/html", access="open"),
+    "front": Operation(
+        "GET",
+        "/",
+        "What is here.",
+        answers=((200, "a page"),),
+        answer_type="text/html",
+        access="open",
+    ),
     "publish": Operation(
         "POST",
         "/publish",
@@ -150,7 +157,12 @@ OPERATIONS: dict[str, Operation] = {
         "GET", "/metrics", "Counters and gauges for Prometheus.", answer_type="text/plain"
     ),
     "docs": Operation(
-        "GET", "/docs", "This interface, for people.", answer_type="text/html", access="open"
+        "GET",
+        "/docs",
+        "This interface, for people.",
+        answers=((200, "a page"),),
+        answer_type="text/html",
+        access="open",
     ),
     "openapi": Operation("GET", "/openapi.json", "This interface, for programs.", access="open"),
 }
