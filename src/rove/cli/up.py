@@ -20,8 +20,9 @@ log = events("server")
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may wait for the interpreter. At Python's own 5 ms, the thread that commits
 would wait for the busy loop at every step: a tenth as many commits (measured)."""
-GC_THRESHOLDS = (50_000, 20, 50)
-"""Nearly nothing here is in cycles; at Python's own 700, looking for some took 6 % of the time."""
+GC_THRESHOLDS = (10_000, 50, 100)
+"""Nearly nothing here is in cycles; at Python's own 700, looking for some took 6 % of the time. At
+50,000 a look took 6 to 15 ms, in which everybody waited."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
