@@ -106,6 +106,8 @@ class _Tcp(asyncio.Protocol):
             self._owner.link_congested(False)
 
     def connection_lost(self, error: Exception | None) -> None:
+        # From here on it is not to be touched: with TLS, aborting it fails in Python 3.11.2.
+        self._transport = None
         if not self._closed.done():
             self._closed.set_result(None)
         if self._owner is not None:
