@@ -112,6 +112,8 @@ def test_ctrl_c_ends_it_with_a_summary(broker_url: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Where the tests themselves run in the background, their children ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert process.stdout is not None
     assert "x 1" in process.stdout.readline()
