@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rove.broker.access import Rules
-from rove.broker.broker import STUCK_S
+from rove.broker.broker import STUCK_LATELY_S, STUCK_S
 from rove.broker.limits import Limits
 from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import (
@@ -210,6 +210,25 @@ class TestPressure:
         assert world.broker.is_paused
         world.advance(STUCK_S + 0.1)
         assert not world.broker.is_paused
+
+    def test_several_that_get_stuck_at_once_pause_publishers_for_a_moment(self) -> None:
+        world = World()
+        links = [world.connect(f"client{n}").link for n in range(40)]
+        for link in links[:2]:
+            assert link is not None
+            world.broker.stuck(link, world.now)
+        world.turn()
+        assert world.broker.is_paused
+        world.advance(STUCK_LATELY_S + 0.01)
+        assert not world.broker.is_paused
+
+    def test_it_can_be_judged_between_turns(self) -> None:
+        world = World()
+        link = world.connect().link
+        assert link is not None
+        world.broker.stuck(link, world.now)
+        world.broker.judge_pressure()
+        assert world.broker.is_paused
 
     def test_they_go_on_as_soon_as_the_receivers_do(self) -> None:
         world = World()

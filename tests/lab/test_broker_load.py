@@ -49,7 +49,7 @@ def test_everybody_gets_everything(broker: Running, qos: int) -> None:
 def test_a_pace_is_kept_and_delays_are_taken(broker: Running) -> None:
     outcome = run(msgspec.structs.replace(fan_out(broker, 1), per_s=100.0))
     assert outcome.received == outcome.expected
-    assert 5 <= outcome.sent <= 21
+    assert 5 <= outcome.sent <= outcome.seconds * 100 + 2
     assert outcome.delays_ms is not None
     half, most, longest = outcome.delays_ms
     assert 0 < half <= most <= longest

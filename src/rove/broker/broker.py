@@ -56,6 +56,9 @@ CONGESTED_SHARE = 0.5
 """Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""
 PENDING_MAX = 1_000
 """Packets that a client may send before it is known who it is."""
+STUCK_LATELY_SHARE = 0.05
+STUCK_LATELY_S = 0.2
+"""The same for those that got stuck within this time."""
 STUCK_S = 1.0
 """A receiver that took nothing for so long pauses nobody any more."""
 
@@ -248,7 +251,7 @@ class Broker:
         state = self._at(now)
         self._publishing.flush()
         changes = state.gate.end_turn()
-        self._judge_pressure()
+        self.judge_pressure()
         authentications, state.authentications = state.authentications, []
         notes, state.notes = state.notes, []
         return Output(
@@ -419,7 +422,8 @@ class Broker:
     def stuck(self, link: Link, now: float) -> None:
         """The connection does not take what it is sent for the moment (the shell says so)."""
         self._at(now)
-        link.moved_at, link.seen_bytes = self.state.now, link.buffered_bytes
+        link.stuck_at = link.moved_at = self.state.now
+        link.seen_bytes = link.buffered_bytes
         self._stuck[link] = None
 
     def unstuck(self, link: Link, now: float) -> None:
@@ -447,20 +451,38 @@ class Broker:
                 self._connecting.left(link, says_will=True)
                 state.gate.ready.append(link)
 
-    def _judge_pressure(self) -> None:
-        """Pause publishers while too much waits inside, and let them go on when it has gone."""
+    def judge_pressure(self) -> None:
+        """Pause publishers while too much waits inside, and let them go on when it has gone.
+
+        Every turn ends with it; the shell asks again when sending has left somebody stuck, for
+        what it reads before the next turn would be dropped.
+        """
         state = self.state
         limits = state.limits
         waiting = self.backlog_bytes + state.gate.held_bytes
-        just_now = [link for link in self._stuck if state.now - link.moved_at < STUCK_S]
-        receivers = max(1, len(state.links) - 1)
-        congested = len(just_now) >= max(1, receivers * CONGESTED_SHARE)
+        congested = self._is_congested()
         if self.is_paused:
             calm = min(limits.commit_backlog_bytes_max, limits.memory_bytes_low) // 2
             self.is_paused = waiting > calm or congested
         elif waiting > min(limits.commit_backlog_bytes_max, limits.memory_bytes_high) or congested:
             self.is_paused = True
             state.counters.publishers_paused += 1
+
+    def _is_congested(self) -> bool:
+        """Whether receivers are behind because all is quick, and not because they are slow.
+
+        Either half of them are stuck and still take something, or several got stuck a moment ago,
+        as happens when publishers outrun everybody. Few that are slow for long slow nobody.
+        """
+        if not self._stuck:
+            return False
+        now = self.state.now
+        receivers = max(1, len(self.state.links) - 1)
+        moving = sum(now - link.moved_at < STUCK_S for link in self._stuck)
+        if moving >= receivers * CONGESTED_SHARE:
+            return True
+        fresh = sum(now - link.stuck_at < STUCK_LATELY_S for link in self._stuck)
+        return fresh >= max(2, receivers * STUCK_LATELY_SHARE)
 
     def _refill(self, session: Session) -> None:
         """Let a publisher have what it saved since the last time, a second's worth at most."""

@@ -51,6 +51,7 @@ class Link:
         "seen_bytes",
         "sent_aliases",
         "session",
+        "stuck_at",
         "takes_lines",
         "version",
         "waits_for",
@@ -95,6 +96,8 @@ class Link:
         """QoS 1 and 2 from it that are not acknowledged yet."""
         self.aliases = ALIASES_NONE
         self.is_publisher = False
+        self.stuck_at = now
+        """When it last ceased to take what it is sent."""
         self.moved_at = now
         """While it is stuck: when it last took something of what waits for it."""
         self.seen_bytes = 0

@@ -170,6 +170,8 @@ class Shell:
         for note in output.notes:
             getattr(log, note.level)(note.event, **note.facts)
         broker = self.broker
+        if broker.stuck_links:
+            broker.judge_pressure()
         if broker.is_paused or broker.is_throttling or self._was_paused or self._paused:
             self._pause_or_resume()
 
