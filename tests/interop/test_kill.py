@@ -491,10 +491,9 @@ class Life:
                 got = subscriber.got[publisher.topic]
                 wanted = self._wanted(subscriber, publisher.acknowledged)
                 is_once = publisher.qos == subscriber.qos == 2
-                assert faults_of(got, wanted, is_once) == [], (
-                    subscriber.client_id,
-                    publisher.topic,
-                )
+                faults = faults_of(got, wanted, is_once)
+                where = f"{subscriber.client_id} on {publisher.topic}"
+                assert not faults, f"{where}: {'; '.join(faults)}; it got {got}"
                 assert set(got) <= self._wanted(subscriber, set(range(publisher.sent)))
 
     def check_lake(self, folder: Path) -> None:
