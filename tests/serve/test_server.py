@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pyarrow.dataset as ds
 import pytest
 from tests.serve.conftest import PATIENCE_S, Running
 

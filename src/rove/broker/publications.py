@@ -1,9 +1,7 @@
 """A publication inside the broker: what came, when, from whom, and how it goes out again.
 
-What subscriptions see of it are its *attributes*: the members of its payload, if that is a JSON
-object (nested ones by dots), its user properties (texts) and its `topic`. Where names collide, a
-member of the payload wins over a user property, and the topic over both. Attributes are read
-when the first subscription with a text asks: brokers that nobody asks never parse.
+Its attributes (`rove.lang.attributes`) are read when the first subscription with a text asks:
+brokers that nobody asks never parse.
 
 The packet that goes out is made once for all receivers that get it with the same options, and
 its two bytes of packet identifier are put in between.
@@ -18,16 +16,15 @@ import msgspec
 
 from rove.broker.aliases import Written
 from rove.broker.records import PublicationRow
+from rove.lang.attributes import attributes_of
 from rove.lang.selection import selected
 from rove.lang.tree import Attribute, Literal, Subscription
 from rove.mqtt.packets import NO_PROPERTIES, V5, Properties, Publish
 from rove.mqtt.writing import publish_parts
 
-_MEMBERS = msgspec.json.Decoder(dict[str, object])
 PARTS_MAX = 64
 """Forms in which a publication is ready to be sent; each holds its payload once more, and one that
 is retained may live for years."""
-_OBJECT_STARTS = (b"{", b" ", b"\n", b"\t", b"\r")
 
 
 class Publication:
@@ -177,25 +174,6 @@ class Publication:
         found = cls(number, publish, row.publisher, row.id, row.at, row.valid_until)
         found.expires_at = math.inf if row.expires_at is None else row.expires_at
         return found
-
-
-def attributes_of(
-    topic: str, payload: bytes, user: tuple[tuple[str, str], ...]
-) -> Mapping[str, object]:
-    """What subscriptions see of a publication; payloads that are no JSON objects say nothing."""
-    attributes: dict[str, object] = dict(user)
-    if payload.startswith(_OBJECT_STARTS):
-        attributes.update(_members(payload))
-    attributes["topic"] = topic
-    return attributes
-
-
-def _members(payload: bytes) -> dict[str, object]:
-    try:
-        # What `admit` would refuse (NaN, infinity, half a surrogate pair) is no JSON to msgspec.
-        return _MEMBERS.decode(payload)
-    except (ValueError, RecursionError):
-        return {}
 
 
 def user_property(properties: Properties, *names: str) -> str | None:

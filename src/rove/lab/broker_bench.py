@@ -277,7 +277,7 @@ def _rows_kept(data: Path, where: str) -> int:
             publications = {key for key, _ in store.load("publications")}
             return min(len(publications), sum(1 for _ in store.load("queue")))
         waiting = sum(1 for _ in store.load("log"))
-    from pyarrow import dataset  # type: ignore[import-untyped]
+    from pyarrow import dataset
 
     return waiting + int(dataset.dataset(data / "lake" / "publications").count_rows())
 

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 
 from rove.broker.access import Identity
-from rove.broker.publications import attributes_of
 from rove.broker.recent import Remembered
 from rove.broker.sessions import Session
 from rove.broker.state import State
 from rove.broker.subscriptions import Interest, Subscription, interest_in
+from rove.lang.attributes import attributes_of
 from rove.lang.errors import LanguageError
 from rove.lang.explanation import Explanation, explain
 from rove.mqtt.packets import Filter

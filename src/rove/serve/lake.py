@@ -44,8 +44,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow
