@@ -324,6 +324,20 @@ def test_rows_can_come_to_a_day_that_was_removed(tmp_path: Path) -> None:
     assert positions(tmp_path) == [14, 15]
 
 
+def test_what_tells_of_subscriptions_stays_for_ever(tmp_path: Path) -> None:
+    assert not Lake(tmp_path).knows_subscriptions
+    lake = a_week(tmp_path, keep_days=1)
+    old = LogRow("subscriptions", "", NOON_S - 400 * DAY_S)
+    lake.take([(1_000, old)])
+    lake.retain(NOON_S + 30 * DAY_S)
+    assert positions(tmp_path, "subscriptions") == [1_000]
+    again = Lake(tmp_path, keep_bytes=1)
+    again.retain(NOON_S)
+    assert positions(tmp_path, "subscriptions") == [1_000]
+    assert again.knows_subscriptions
+    assert again.last_position == 1_000
+
+
 def test_a_reopened_lake_knows_what_it_may_keep(tmp_path: Path) -> None:
     size_bytes = a_week(tmp_path).size_bytes
     lake = Lake(tmp_path, keep_bytes=size_bytes)
@@ -386,6 +400,22 @@ def test_rows_move_from_the_store_to_the_lake(tmp_path: Path, store: Store, writ
     assert positions(lake.folder) == list(range(261))
     assert log_of(store) == []
     assert max(pq.read_metadata(path).num_rows for path in lake.folder.rglob("*.parquet")) == 100
+
+
+def test_the_lake_says_how_far_it_is(tmp_path: Path, store: Store, writer: Writer) -> None:
+    lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
+    moving = LakeWriter(lake, store, writer)
+    for last in (3, 9):
+        submit(writer, publications(last - 2, last))
+        eventually(lambda last=last: moving.position == last)
+        said = (tmp_path / "lake" / "_position").read_text()
+        assert int(said) >= last
+        assert positions(tmp_path / "lake")[-1] == last
+    assert moving.close(10)
+    (tmp_path / "lake" / "_position").unlink()
+    (tmp_path / "lake" / "_position").mkdir()
+    with pytest.raises(LakeError, match="cannot write to the lake"):
+        lake.mark(10)
 
 
 def test_closing_moves_what_is_committed(tmp_path: Path, store: Store, writer: Writer) -> None:

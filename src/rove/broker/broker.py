@@ -144,6 +144,14 @@ class Broker:
         for session in restore(self.state, tables):
             self._connecting.restored(session)
 
+    def begin_log(self, position: int, *, is_new: bool, now: float) -> None:
+        """Log from above this position on; a new log is told of all subscriptions there are."""
+        state = self._at(now)
+        state.position = max(state.position, position)
+        sessions = state.sessions.values() if is_new else ()
+        untold = [one for session in sessions for one in session.subscriptions.values()]
+        state.diary.started(state.now, untold)
+
     # -- what happens --------------------------------------------------------------------------
 
     def opened(self, name: str, now: float) -> Link:

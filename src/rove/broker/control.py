@@ -61,6 +61,7 @@ class Control:
             return self._full(f"more than {limits.state_bytes_max} bytes of variables")
         session.me = me
         self._state.interests.set_state(session, changes)
+        self._state.diary.state_changed(session, changes, self._state.now)
         if session.is_durable:
             self._state.gate.changes.put("sessions", session.client_id, encoded(session.row()))
         for channel in self._state.channels_of(publication.topic, "states"):

@@ -181,6 +181,11 @@ class Interests:
             self._filter_tree.remove(old.topic_filter, None)
             self._ranked.pop(found.number, None)
 
+    @property
+    def has_ranked(self) -> bool:
+        """Whether there are windows at all."""
+        return bool(self._ranked)
+
     def set_state(self, session: Session, changes: Mapping[str, object]) -> None:
         """The subscriber's `me.` variables have changed: its subscriptions move."""
         for subscription in session.subscriptions.values():

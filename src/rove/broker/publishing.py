@@ -11,6 +11,7 @@ reason, taken, or taken though nobody wanted it.
 from __future__ import annotations
 
 import math
+from typing import Final, Literal
 
 import msgspec
 
@@ -33,6 +34,8 @@ from rove.mqtt.packets import (
     Reason,
 )
 
+_WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
+"""What the log says of notifications that come later than their publication."""
 RECENT_MAX = 1_000
 """Ids of a client's last publications that are recognised when they come again."""
 
@@ -276,9 +279,16 @@ class Publishing:
     # -- routing -------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Route everything that was collected."""
-        if not self._batch:
-            return
+        """Route everything that was collected, and let windows slide up to now.
+
+        Both come before whatever is about to change, so that it never changes the past.
+        """
+        if self._batch:
+            self._route()
+        if self._state.interests.has_ranked:
+            self.promote(self._state.interests.advance(self._state.now))
+
+    def _route(self) -> None:
         batch, self._batch = self._batch, []
         state = self._state
         publications = [waiting.publication for waiting in batch]
@@ -305,7 +315,7 @@ class Publishing:
                 assert isinstance(publication, Publication)
                 own = one.no_local and publication.publisher == one.session.client_id
                 if not own and not publication.is_over(self._state.now):
-                    self.notify_later(publication, one)
+                    self.notify_later(publication, one, why="promoted")
 
     def _notify(self, publication: Publication, matched: list[Subscription]) -> int:
         """Notify everybody who wants it, each session once; how many there were."""
@@ -387,7 +397,12 @@ class Publishing:
         return self._deliver(publication, session, qos, ids, keeps_retain, select, numbers)
 
     def notify_later(
-        self, publication: Publication, one: Subscription, retain: bool = False
+        self,
+        publication: Publication,
+        one: Subscription,
+        retain: bool = False,
+        *,
+        why: Literal["initial", "promoted"],
     ) -> bool:
         """Notify a subscription later than others: of what is kept, or of what moved up."""
         ids = (one.identifier,) if one.identifier else ()
@@ -400,7 +415,7 @@ class Publishing:
         state.delivery.deliver(
             one.session, publication, one.qos, retain, ids, state.now, select, waits=True
         )
-        self._log_notification(publication, one.session, (one.number,))
+        self._log_notification(publication, one.session, (one.number,), _WHY[why])
         return True
 
     def _deliver(
@@ -423,12 +438,16 @@ class Publishing:
         return True
 
     def _log_notification(
-        self, publication: Publication, session: Session, numbers: tuple[int, ...]
+        self,
+        publication: Publication,
+        session: Session,
+        numbers: tuple[int, ...],
+        why: bytes = b"",
     ) -> None:
         for channel in self._state.channels_of(publication.topic, "notifications"):
             row = _log_row(publication, channel)
             row.kind, row.client_id = "notifications", session.client_id
-            row.at, row.subscriptions, row.payload = self._state.now, numbers, b""
+            row.at, row.subscriptions, row.payload = self._state.now, numbers, why
             self._state.log(row)
 
 

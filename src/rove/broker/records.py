@@ -89,7 +89,7 @@ class LogRow(msgspec.Struct, array_like=True):
     """One line of the lake."""
 
     kind: str
-    """`publications`, `notifications`, `states` or `metrics`: the table of the lake."""
+    """`publications`, `notifications`, `subscriptions`, `states` or `metrics`: the lake's table."""
     channel: str
     at: float
     topic: str = ""
@@ -98,7 +98,8 @@ class LogRow(msgspec.Struct, array_like=True):
     client_id: str = ""
     """Who published, or who was notified, or whose state it is."""
     payload: bytes = b""
-    """As it came; of a state, its changes as JSON; of metrics, their values as JSON."""
+    """As it came; of a notification, empty, or why it came later than its publication; of
+    subscriptions, states and metrics, what there is to say as JSON."""
     user: tuple[tuple[str, str], ...] = ()
     """User properties of the publication."""
     subscriptions: tuple[int, ...] = ()

@@ -14,6 +14,7 @@ import msgspec
 from rove.broker.access import Rules
 from rove.broker.counters import Counters
 from rove.broker.delivery import Delivery
+from rove.broker.diary import Diary
 from rove.broker.gate import Gate
 from rove.broker.interests import Interests
 from rove.broker.keeping import Keeper
@@ -43,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True):
     is_guarded: bool = False
     """Whether access rules may keep anything from a subscriber; without, nobody asks them."""
     channels: tuple[Channel, ...] = ()
+    keeps_subscriptions: bool = False
+    """Whether the log also tells who subscribed to what and when."""
     version: str = ""
     """What CONNACK says of the broker, so that a client can tell that texts are understood."""
     topic_text: bool = False
@@ -95,6 +98,7 @@ class State:
         """The last position of the log that was given away."""
         self.keeps_more = any("notifications" in channel.keep for channel in settings.channels)
         """Whether any notification has to be logged."""
+        self.diary = Diary(self.log, is_kept=settings.keeps_subscriptions)
         self.channels: FilterTree[Channel] = FilterTree()
         for channel in settings.channels:
             for topic_filter in channel.topics:

@@ -121,7 +121,7 @@ class Subscribing:
             self._state.gate.send_after_commit(kept.link, kept.acknowledgement)
         for found in part:
             if found is not None:
-                self._publishing.notify_later(*found)
+                self._publishing.notify_later(*found, why="initial")
         if is_all and not is_first:
             self._state.gate.send_after_commit(kept.link, kept.acknowledgement)
         return is_all
@@ -161,6 +161,7 @@ class Subscribing:
             state.interests.add(made)
         except LanguageError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        state.diary.made(made, state.now)
         if old is not None:
             self._end(old)
         session.subscriptions[made.key] = made
@@ -266,6 +267,7 @@ class Subscribing:
 
     def _end(self, old: Subscription) -> None:
         self._state.interests.remove(old)
+        self._state.diary.ended(old, self._state.now)
         if old.session.is_durable:
             self._state.gate.changes.delete("subscriptions", old.number)
 

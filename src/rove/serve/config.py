@@ -159,6 +159,9 @@ class Lake(_Section, frozen=True):
     channels: tuple[Channel, ...] = ()
     """What is kept: `{ name = "air", topics = ["air/#"], keep = ["publications"] }` each; `keep`
     names any of publications, notifications, states and metrics. None: nothing is written."""
+    subscriptions: bool = True
+    """Whether it is also kept who subscribed to what and when, and the subscribers' states: what
+    the pipeline needs to find out who was notified. Is never deleted."""
     keep_days: NotNegative = 0
     """Files older than this are deleted; 0 keeps them for ever."""
     keep_bytes: Annotated[int, Meta(ge=0)] = 0

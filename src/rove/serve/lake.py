@@ -22,6 +22,10 @@ and no map: a name may come twice, and no two tools agree on such a map.
 
 Rows are kept as they are (`payload` is bytes), so that nothing depends on what they hold.
 
+**How far it is.** The file `_position` says up to which position all rows are in finished files,
+whatever the folder: whoever reads several kinds together stops there. It is written after the
+files and before the rows are deleted, so it may say too little after a crash, never too much.
+
 Measured on two cores with a virtual disk: a row costs 6 µs, a file 2 to 3 ms (two flushes), and
 each file that is there 16 µs when the lake is opened.
 """
@@ -47,6 +51,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rove.broker.diary import KIND as SUBSCRIPTIONS
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow
 from rove.errors import RoveError
@@ -62,6 +67,7 @@ _DIGEST_CHARACTERS: Final = 16
 _FILE_NAME: Final = re.compile(r"(\d+)-(\d+)\.parquet")
 _ANY_DAY: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _UNFINISHED: Final = ".tmp"
+_POSITION: Final = "_position"
 _NOTHING: Final = -1
 """Below every position."""
 _DAY_US: Final = 86_400 * 1_000_000
@@ -137,7 +143,7 @@ class Lake:
         self._marks: dict[Path, int] = {}
         """By folder the highest position that it has on disk for certain."""
         self._folders: defaultdict[str, set[Path]] = defaultdict(set)
-        """By day."""
+        """By day; without those that stay for ever, as are the files and bytes above."""
         with _told(f"cannot use the lake {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
             self._look_through()
@@ -165,9 +171,22 @@ class Lake:
                 self._marks.pop(folder, None)  # what is there now is the disk's to say
                 raise
 
+    @property
+    def knows_subscriptions(self) -> bool:
+        """Whether it tells of subscriptions at all."""
+        return (self.folder / SUBSCRIPTIONS).is_dir()
+
+    def mark(self, position: int) -> None:
+        """Say that all rows up to this position are in files."""
+        with _told(f"cannot write to the lake {self.folder}"):
+            unfinished = self.folder / f".{_POSITION}{_UNFINISHED}"
+            unfinished.write_text(f"{position}\n", encoding="ascii")
+            unfinished.rename(self.folder / _POSITION)
+
     def retain(self, now_s: float) -> None:
         """Remove files that are too old or too many, the oldest first, never the newest.
 
+        What tells of subscriptions stays: those of today may be years old.
         When there are too many bytes a sixteenth more is removed than must be: finding the
         oldest files means listing a day, which is then not done for every new file.
         """
@@ -199,7 +218,7 @@ class Lake:
     def _mark_on_disk(self, folder: Path) -> int:
         """Make the folder if there is none, and flush it and those above before it is believed."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._folders[folder.name.removeprefix("day=")].add(folder)
+        self._remember(folder)
         for level in (folder, *folder.parents):
             _sync(level)
             if level == self.folder.parent:
@@ -225,8 +244,9 @@ class Lake:
         self._marks[folder] = last
 
     def _count(self, file: _File) -> None:
-        self.files += 1
-        self.size_bytes += file.size_bytes
+        if not self._is_for_ever(file.path.parent):
+            self.files += 1
+            self.size_bytes += file.size_bytes
         if file.last > self.last_position:
             self.last_position, self._newest = file.last, file.path
 
@@ -236,9 +256,17 @@ class Lake:
         for folder in self.folder.glob(f"*/channel=*/day={_ANY_DAY}"):
             for leftover in folder.glob(f".*{_UNFINISHED}"):
                 leftover.unlink()
-            self._folders[folder.name.removeprefix("day=")].add(folder)
+            self._remember(folder)
             for file in _files_in(folder):
                 self._count(file)
+
+    def _remember(self, folder: Path) -> None:
+        """Have retention look at this folder; those that stay for ever are not its business."""
+        if not self._is_for_ever(folder):
+            self._folders[folder.name.removeprefix("day=")].add(folder)
+
+    def _is_for_ever(self, folder: Path) -> bool:
+        return folder.relative_to(self.folder).parts[0] == SUBSCRIPTIONS
 
     # -- retention -----------------------------------------------------------------------------
 
@@ -428,6 +456,7 @@ class LakeWriter:
         )
         if batch.rows:
             self._lake.take([(position, _decoder.decode(row)) for position, row in batch.rows])
+            self._lake.mark(batch.rows[-1][0])
             changes = Changes()
             for position, _ in batch.rows:
                 changes.delete("log", position)

@@ -33,7 +33,7 @@ from rove.serve.index_file import IndexFile
 from rove.serve.lake import Lake, LakeWriter
 from rove.serve.listener import MqttConnection, listen
 from rove.serve.logs import events, install
-from rove.serve.shell import Shell
+from rove.serve.shell import Shell, wall_clock
 from rove.serve.store import Store, Writer
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
 from rove.serve.web import Web
@@ -55,7 +55,7 @@ class ServerError(RoveError):
 class Server:
     """One broker, as a configuration describes it."""
 
-    def __init__(self, config: Config, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: Config, now: Callable[[], float] = wall_clock) -> None:
         """With another clock than the system's, a broker lives in a time of its own."""
         self.config = config
         self._now = now
@@ -154,7 +154,8 @@ class Server:
             keep_days=settings.keep_days or None,
             keep_bytes=settings.keep_bytes or None,
         )
-        broker.state.position = max(broker.state.position, lake.last_position)
+        is_new = not lake.knows_subscriptions
+        broker.begin_log(lake.last_position, is_new=is_new, now=self._now())
         self._lake = LakeWriter(lake, self._store, self._writer)
         self._ends.push_async_callback(asyncio.to_thread, self._lake.close, DRAIN_S)
 
@@ -263,6 +264,7 @@ def settings_of(config: Config) -> Settings:
     return Settings(
         is_guarded=bool(config.access.acl_file),
         channels=channels,
+        keeps_subscriptions=bool(channels) and config.lake.subscriptions,
         version=__version__,
         topic_text=config.mqtt.topic_text,
     )

@@ -64,6 +64,11 @@ class Disk(Protocol):
         """Commit, then call `done` from any thread."""
 
 
+def wall_clock() -> float:
+    """The time in seconds, in whole microseconds: the lake has no finer, and must not round."""
+    return time.time_ns() // 1_000 / 1e6
+
+
 Authenticate = Callable[[Link, Connect], Awaitable[Identity | None]]
 
 
@@ -76,7 +81,7 @@ class Shell:
         disk: Disk,
         authenticate: Authenticate,
         loop: asyncio.AbstractEventLoop,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = wall_clock,
     ) -> None:
         self.broker = broker
         self._disk = disk
