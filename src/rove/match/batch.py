@@ -30,6 +30,16 @@ class Text(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class TextColumn(msgspec.Struct, frozen=True, eq=False):
+    """Strings of one subject in many slots, each of the distinct ones once."""
+
+    slots: Positions
+    subject: int
+    codes: Integers
+    """By slot the number of its string."""
+    texts: Sequence[str]
+
+
 class Slots:
     """Subjects and values as they are found, before they become arrays."""
 
@@ -51,7 +61,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     """Publications, when they appear, and their slots."""
 
     publications: Sequence[Mapping[str, object]]
-    """As they came, for what must be computed; empty if they came as columns."""
+    """As they came, for what must be computed; empty if they came as numbers alone."""
     at: Floats
     starts: Positions
     """The slots of publication p are those from starts[p] to starts[p + 1]."""
@@ -60,6 +70,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     rounded: npt.NDArray[np.uint8]
     """By publication, 1 if it has an integer that no float can hold."""
     texts: Sequence[Text] = ()
+    text_columns: Sequence[TextColumn] = ()
 
     def __len__(self) -> int:
         return len(self.at)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rove.lang.tree import Comparator
 from rove.match import layout
-from rove.match.batch import Batch, Slots, Text, raw
+from rove.match.batch import Batch, Slots, Text, TextColumn, raw
 from rove.match.keys import CARRIED, FIRST_STRING, LAST, NULL, Keys
 from rove.match.layout import COMPUTE, MOVING, MULTIPLE, WIDTH, Buffer, section
 from rove.match.rows import Integers, Positions, Rows
@@ -274,7 +274,7 @@ class Segment:
 
         The workspace has taken the batch.
         """
-        self.write_texts(batch.raws, batch.texts)
+        self._write_all_texts(batch)
         frame = workspace.frame
         frame[2 * layout.ID_COUNT] = 0
         self.search(kernel, workspace, len(batch))
@@ -302,6 +302,20 @@ class Segment:
         for text in texts:
             raws[text.slot] = raw(self._text_key(text.subject, text.text))
 
+    def _write_all_texts(self, batch: Batch) -> None:
+        self.write_texts(batch.raws, batch.texts)
+        for column in batch.text_columns:
+            self._write_column(batch.raws, column)
+
+    def _write_column(self, raws: Keys, column: TextColumn) -> None:
+        subject = column.subject
+        local = self._locals[subject] if subject < len(self._locals) else -1
+        if local >= 0 and self._matter[local]:
+            keys = [raw(self._text_key(subject, text)) for text in column.texts]
+            raws[column.slots] = np.array(keys, np.uint64)[column.codes]
+        else:  # here all strings are alike
+            raws[column.slots] = raw(self._text_key(subject, ""))
+
     def _text_key(self, subject: int, text: str) -> int:
         local = self._locals[subject] if subject < len(self._locals) else -1
         if local < 0:
@@ -314,7 +328,7 @@ class Segment:
 
     def scan(self, batch: Batch) -> Found:
         """The same as `find`, by looking at every row with NumPy."""
-        self.write_texts(batch.raws, batch.texts)
+        self._write_all_texts(batch)
         found = [self._scan_one(batch, publication) for publication in range(len(batch))]
         return Found(
             np.array([len(ids) for ids, _ in found], np.int32),

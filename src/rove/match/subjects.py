@@ -11,7 +11,6 @@ are no subjects, and are computed for the rows that are left.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final, cast
@@ -38,7 +37,7 @@ def is_subject(node: ValueNode) -> bool:
     )
 
 
-class _Source:
+class Source:
     """Where a value comes from, and what is made of it."""
 
     __slots__ = ("lowered", "number", "pattern_numbers", "patterns", "rest")
@@ -51,7 +50,7 @@ class _Source:
         self.patterns: PatternSet | None = None
         self.pattern_numbers: dict[int, int] = {}
         """The subject of each pattern, by its number in `patterns`."""
-        self.lowered: _Source | None = None
+        self.lowered: Source | None = None
 
 
 class PatternMerge:
@@ -84,7 +83,7 @@ class Subjects:
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
-        self._sources: dict[str, list[_Source]] = {}
+        self._sources: dict[str, list[Source]] = {}
         self._uses: dict[int, tuple[PatternSet, int]] = {}
         """Of patterns, by number: the set that they are in, and their number there."""
 
@@ -172,12 +171,12 @@ class Subjects:
         number = self._numbers[subject] = len(self._numbers)
         return number
 
-    def _source(self, subject: ValueNode) -> _Source:
+    def _source(self, subject: ValueNode) -> Source:
         if type(subject) is Call:
             (inner,) = subject.arguments
             source = self._source(inner)
             if source.lowered is None:
-                source.lowered = _Source((), -1)
+                source.lowered = Source((), -1)
             return source.lowered
         assert type(subject) is Attribute
         name, *rest = subject.path
@@ -185,14 +184,18 @@ class Subjects:
         for source in sources:
             if source.rest == tuple(rest):
                 return source
-        sources.append(_Source(tuple(rest), -1))
+        sources.append(Source(tuple(rest), -1))
         return sources[-1]
+
+    def sources_of(self, name: str) -> Sequence[Source]:
+        """Everything that is asked of a publication's own attribute and of what is in it."""
+        return self._sources.get(name, ())
 
     # -- publications ------------------------------------------------------------------------
 
     def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Batch:
         """Publications that appear at the times `at`."""
-        _check_times(at, len(publications))
+        times = checked_times(at, len(publications))
         slots = Slots()
         starts = [0]
         rounded = []
@@ -203,7 +206,7 @@ class Subjects:
             rounded.append(slots.rounded)
         return Batch(
             publications,
-            np.array(at, np.float64),
+            times,
             np.array(starts, np.int64),
             np.array(slots.subjects, np.int32),
             np.array(slots.values, np.float64).view(np.uint64),
@@ -223,14 +226,14 @@ class Subjects:
         NaN stands for a missing value. What must be computed needs publications, so this is for
         subscriptions that are decided by their boxes.
         """
-        _check_times(at.tolist(), len(values))
+        times = checked_times(at, len(values))
         if np.isinf(values).any():
             raise PublicationError("a value is infinite", "numbers must be finite; NaN is missing")
         numbers = np.array([self.attribute(name) for name in names], np.int32)
         total = len(values)
         return Batch(
             (),
-            np.asarray(at, np.float64),
+            times,
             np.arange(total + 1) * len(numbers),
             np.tile(numbers, total),
             _with_one_nan(values).ravel().view(np.uint64),
@@ -254,14 +257,16 @@ class Subjects:
                 _put(source, _inside(value, source.rest), slots)
 
 
-def _check_times(at: Sequence[float], publications: int) -> None:
-    """A kernel trusts these: it would read past the end of what is too short."""
+def checked_times(at: Sequence[float] | Floats, publications: int) -> Floats:
+    """Times as a kernel trusts them: it would read past the end of what is too short."""
     if len(at) != publications:
         raise PublicationError(
             f"{publications} publications came with {len(at)} times", "give each its own"
         )
-    if not all(map(math.isfinite, at)):
+    times = np.ascontiguousarray(at, np.float64)
+    if not np.isfinite(times).all():
         raise PublicationError("a publication appears at no finite time", "give it in seconds")
+    return times
 
 
 def _inside(value: object, rest: Path) -> object:
@@ -272,7 +277,7 @@ def _inside(value: object, rest: Path) -> object:
     return comparable(value)
 
 
-def _put(source: _Source, value: object, slots: Slots) -> None:
+def _put(source: Source, value: object, slots: Slots) -> None:
     """The slots of one value: itself, the patterns that it fits, what `lower` makes of it."""
     kind = type(value)
     if value is None:
@@ -294,7 +299,7 @@ def _put(source: _Source, value: object, slots: Slots) -> None:
         slots.add(source.number, RAW_CARRIED)
 
 
-def _put_text(source: _Source, text: str, slots: Slots) -> None:
+def _put_text(source: Source, text: str, slots: Slots) -> None:
     if source.number >= 0:
         slots.texts.append(Text(len(slots.subjects), source.number, text))
         slots.add(source.number, RAW_TEXT)
