@@ -21,12 +21,12 @@ from rove.broker.publications import Publication
 from rove.broker.sessions import Session
 from rove.broker.subscriptions import Interest, Subscription
 from rove.broker.targets import Target
-from rove.broker.trees import FilterTree
 from rove.lang.tree import And, Attribute, Comparison, Literal
 from rove.lang.tree import Subscription as Text
 from rove.match.designs import Counters
 from rove.match.matcher import Matcher, Work
 from rove.match.ranks import RankedDelivery
+from rove.mqtt.trees import FilterTree
 
 FILTER_ATTRIBUTE = "$filter"
 """No name of the language begins with $, so no text can speak of it."""

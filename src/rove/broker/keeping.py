@@ -21,7 +21,7 @@ from rove.broker.gate import Gate
 from rove.broker.limits import Limits
 from rove.broker.publications import Publication
 from rove.broker.records import encoded
-from rove.broker.trees import NameTree
+from rove.mqtt.trees import NameTree
 
 ENDS_SPARE = 100
 """Moments of what has gone that are left alone before they are cleared away."""

@@ -23,8 +23,8 @@ from rove.broker.links import Link
 from rove.broker.recent import Recent
 from rove.broker.records import LogRow, encoded
 from rove.broker.sessions import Session
-from rove.broker.trees import FilterTree
 from rove.mqtt.packets import Connect, Disconnect, Will
+from rove.mqtt.trees import FilterTree
 
 Level = Literal["debug", "info", "warning"]
 
