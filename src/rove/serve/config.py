@@ -158,7 +158,8 @@ class Lake(_Section, frozen=True):
     """Where. Empty: `lake` in the folder of `[data]`."""
     channels: tuple[Channel, ...] = ()
     """What is kept: `{ name = "air", topics = ["air/#"], keep = ["publications"] }` each; `keep`
-    names any of publications, notifications, states and metrics. None: nothing is written."""
+    names any of publications, notifications, states and metrics (of the whole broker, whatever the
+    topics). None: nothing is written."""
     subscriptions: bool = True
     """Whether it is also kept who subscribed to what and when, and the subscribers' states: what
     the pipeline needs to find out who was notified. Is never deleted."""
@@ -170,6 +171,8 @@ class Lake(_Section, frozen=True):
     """A file is closed when it has as many rows,"""
     seconds_per_file: Annotated[float, Meta(gt=0)] = 1.0
     """or when its first row has waited that long."""
+    metrics_every_s: Annotated[float, Meta(gt=0)] = 10.0
+    """How often a channel that keeps metrics gets a row of them."""
 
 
 class Mqtt(_Section, frozen=True):

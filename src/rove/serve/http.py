@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from email.utils import formatdate
 from typing import Any
 
@@ -35,7 +35,7 @@ from rove.serve.guests import Guests, cross_site_fault
 from rove.serve.in_process import Refused
 from rove.serve.inspection import clients, queues, subscription_view, subscriptions
 from rove.serve.logs import events
-from rove.serve.metrics import CONTENT_TYPE, metrics_text
+from rove.serve.metrics import CONTENT_TYPE, Metric, metrics_of, metrics_text
 from rove.serve.openapi import Operation, document, front_page, page
 from rove.serve.operations import OPERATIONS
 from rove.serve.publishers import Publishers
@@ -169,11 +169,13 @@ class Interface:
         return json_answer({"status": "ok"})
 
     async def metrics(self, request: Request, _identity: Identity, _query: Query) -> Response:
-        web: Web = request.state.web
-        text = metrics_text(
-            self._shell.broker, len(web.connections), len(self._streams), self._started
-        )
+        text = metrics_text(self.metrics_now(request.state.web))
         return PlainTextResponse(text, media_type=CONTENT_TYPE)
+
+    def metrics_now(self, web: Web) -> Iterator[Metric]:
+        """What the broker counts and holds."""
+        broker, streams = self._shell.broker, len(self._streams)
+        return metrics_of(broker, len(web.connections), streams, self._started)
 
     async def front(self, request: Request, _identity: Identity, _query: Query) -> Response:
         return HTMLResponse(front_page(__version__, request.headers.get("host", "localhost")))

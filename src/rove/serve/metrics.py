@@ -1,4 +1,4 @@
-"""`/metrics`: what the broker counts and holds, as Prometheus reads it.
+"""What the broker counts and holds: for `/metrics`, as Prometheus reads it, and for the lake.
 
 Counters are the broker's own; gauges are taken when asked. What is queued is summed over all
 sessions, about 0.3 µs each. Names carry the unit last and begin with `rove_`; counters end in
@@ -8,8 +8,8 @@ sessions, about 0.3 µs each. Names carry the unit last and begin with `rove_`; 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -28,36 +28,57 @@ class Gauge(NamedTuple):
     value: float
 
 
-def metrics_text(broker: Broker, http_connections: int, event_streams: int, started: float) -> str:
-    """All of it."""
+class Metric(NamedTuple):
+    """A name, and what it says at this moment."""
+
+    name: str
+    about: str
+    kind: Literal["counter", "gauge"]
+    series: Mapping[str, float]
+    """By name with labels: `rove_design_splits_total{design="lees"}`."""
+
+
+def metrics_text(metrics: Iterable[Metric]) -> str:
+    """As Prometheus reads it."""
     lines: list[str] = []
-    for name, value in broker.counters.as_dict().items():
-        full = f"rove_{name}_total"
-        about = broker.counters.HELP[name]
-        lines += (f"# HELP {full} {about}", f"# TYPE {full} counter", f"{full} {value}")
-    for gauge in gauges(broker, http_connections, event_streams, started):
-        full = f"rove_{gauge.name}"
-        lines += (f"# HELP {full} {gauge.about}", f"# TYPE {full} gauge", f"{full} {gauge.value}")
-    lines += _design_lines(broker)
-    lines += (
-        "# HELP rove_build_info which Rove this is",
-        "# TYPE rove_build_info gauge",
-        f'rove_build_info{{version="{__version__}"}} 1',
-    )
+    for one in metrics:
+        lines += (f"# HELP {one.name} {one.about}", f"# TYPE {one.name} {one.kind}")
+        lines += (f"{series} {value}" for series, value in one.series.items())
     return "\n".join(lines) + "\n"
 
 
-def _design_lines(broker: Broker) -> Iterator[str]:
+def metric_values(metrics: Iterable[Metric]) -> dict[str, float]:
+    """By series."""
+    return {series: value for one in metrics for series, value in one.series.items()}
+
+
+def metrics_of(
+    broker: Broker, http_connections: int, event_streams: int, started: float
+) -> Iterator[Metric]:
+    """All of it, now."""
+    for name, value in broker.counters.as_dict().items():
+        full = f"rove_{name}_total"
+        yield Metric(full, broker.counters.HELP[name], "counter", {full: value})
+    for gauge in gauges(broker, http_connections, event_streams, started):
+        full = f"rove_{gauge.name}"
+        yield Metric(full, gauge.about, "gauge", {full: gauge.value})
+    yield from _designs(broker)
+    version = f'rove_build_info{{version="{__version__}"}}'
+    yield Metric("rove_build_info", "which Rove this is", "gauge", {version: 1})
+
+
+def _designs(broker: Broker) -> Iterator[Metric]:
     """What each design for evolving subscriptions has done; nothing while none is in use."""
     by_design = broker.state.interests.counters()
     if not by_design:
         return
     for field in msgspec.structs.fields(Counters):
         full = f"rove_design_{field.name}_total"
-        yield f"# HELP {full} of the designs for evolving subscriptions"
-        yield f"# TYPE {full} counter"
-        for design, counters in by_design.items():
-            yield f'{full}{{design="{design}"}} {getattr(counters, field.name)}'
+        series = {
+            f'{full}{{design="{design}"}}': getattr(counters, field.name)
+            for design, counters in by_design.items()
+        }
+        yield Metric(full, "of the designs for evolving subscriptions", "counter", series)
 
 
 def gauges(

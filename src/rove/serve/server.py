@@ -33,6 +33,7 @@ from rove.serve.index_file import IndexFile
 from rove.serve.lake import Lake, LakeWriter
 from rove.serve.listener import MqttConnection, listen
 from rove.serve.logs import events, install
+from rove.serve.metrics_log import MetricsLog
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.store import Store, Writer
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
@@ -108,10 +109,11 @@ class Server:
             self._start_lake(broker)
         loop = asyncio.get_running_loop()
         self.shell = Shell(broker, self._writer, self._identify, loop, self._now)
-        self._web = self._make_web()
+        interface = self._make_web()
         self._ends.push_async_callback(self._end_saving)
         self._ends.push_async_callback(self._web.stop)
         self._ends.push_async_callback(self.shell.stop)
+        self._start_metrics(interface)
         self._ends.callback(self._web.stop_listening)
         for listener in listeners(self.config):
             await self._listen(listener.name, listener.host, listener.port)
@@ -175,10 +177,23 @@ class Server:
         self._ends.callback(server.close)
         self.ports[name] = server.sockets[0].getsockname()[1]
 
-    def _make_web(self) -> Web:
+    def _make_web(self) -> Interface:
         guests = Guests(lambda: self._door, self.config.tls)
         interface = Interface(self.shell, guests, self._troubles)
-        return Web(self.shell, guests, interface.application)
+        self._web = Web(self.shell, guests, interface.application)
+        return interface
+
+    def _start_metrics(self, interface: Interface) -> None:
+        """Let the lake have what the broker counts, if a channel keeps that."""
+        channels = self.shell.broker.state.settings.channels
+        keepers = [channel.name for channel in channels if "metrics" in channel.keep]
+        if keepers:
+            every_s = self.config.lake.metrics_every_s
+            kept = MetricsLog(
+                self.shell, lambda: interface.metrics_now(self._web), keepers, every_s
+            )
+            kept.start(self._now)
+            self._ends.push_async_callback(kept.stop)
 
     def _troubles(self) -> list[str]:
         troubles = []
