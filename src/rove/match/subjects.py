@@ -254,7 +254,7 @@ class Subjects:
                     slots.values.append(value)
                 continue
             for source in found:
-                _put(source, _inside(value, source.rest), slots)
+                _put(source, inside(value, source.rest), slots)
 
 
 def checked_times(at: Sequence[float] | Floats, publications: int) -> Floats:
@@ -269,7 +269,8 @@ def checked_times(at: Sequence[float] | Floats, publications: int) -> Floats:
     return times
 
 
-def _inside(value: object, rest: Path) -> object:
+def inside(value: object, rest: Path) -> object:
+    """What a path leads to from a value, as the language sees it."""
     for name in rest:
         if not isinstance(value, Mapping):
             return None
