@@ -1,0 +1,213 @@
+"""Versions of subscriptions as files that Spark's workers map into their memory.
+
+The driver builds an index once and writes it; workers open the file by its name, and those of one
+machine share its pages. Only the name, and what ended since, travels with a task.
+
+A file has a matcher for what is not ranked, one for the conditions of what is, and for each version
+its number and the positions between which it holds. Adding a text costs 0.1 to 0.2 ms; opening a
+file of a million some 0.1 s.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rove.errors import RoveError
+from rove.lang.errors import LanguageError
+from rove.lang.parser import parse
+from rove.lang.tree import And, Attribute, Comparison, Condition, Literal
+from rove.lang.tree import Subscription as Text
+from rove.match.matcher import Matcher
+from rove.mqtt.trees import FilterTree
+from rove.pipeline.versions import ANY_TOPIC, Version
+
+FILTER_ATTRIBUTE: Final = "$filter"
+"""No name of the language begins with $, so no text can speak of it."""
+_MAGIC: Final = b"rove versions\x00\x00\x01"
+_PAGE: Final = 4096
+_OPEN_MAX: Final = 64
+"""Files that a worker keeps open."""
+
+Longs = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class IndexFileError(RoveError):
+    """A file that holds no index, or a subscription that cannot be put into one."""
+
+
+class _SideHead(msgspec.Struct, frozen=True):
+    count: int
+    bytes: int
+    """Of the matcher."""
+    own: dict[int, str]
+    shared: dict[int, tuple[str, str]]
+
+
+class _Head(msgspec.Struct, frozen=True):
+    filters: list[str]
+    plain: _SideHead
+    ranked: _SideHead
+
+
+class Side:
+    """The versions of one matcher, by their ids in it."""
+
+    def __init__(
+        self, matcher: Matcher, arrays: Sequence[npt.NDArray[Any]], head: _SideHead
+    ) -> None:
+        self.matcher = matcher
+        self.numbers: Longs = arrays[0]
+        self.since: Longs = arrays[1]
+        self.until: Longs = arrays[2]
+        self.accepted_at: Floats = arrays[3]
+        self.own: Mapping[int, str] = head.own
+        """Those that want nothing from their own client, and who that is."""
+        self.shared: Mapping[int, tuple[str, str]] = head.shared
+        """Those that share what comes, with their group and filter."""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class IndexFile:
+    """An index that is open."""
+
+    def __init__(self, filters: Sequence[str], plain: Side, ranked: Side) -> None:
+        self.plain = plain
+        self.ranked = ranked
+        self._tree: FilterTree[int] = FilterTree()
+        self._everywhere: list[int] = []
+        """The number of those without a filter, if there are any."""
+        for number, topic_filter in enumerate(filters):
+            if topic_filter == ANY_TOPIC:
+                self._everywhere.append(number)
+            else:
+                self._tree.put(topic_filter, None, number)
+        self._known: dict[str, list[int]] = {}
+
+    def filters(self, topic: str) -> list[int]:
+        """The numbers of the topic filters that fit a topic."""
+        found = self._known.get(topic)
+        if found is None:
+            found = self._known[topic] = self._everywhere + self._tree.find(topic)
+        return found
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Collects the versions of one side."""
+
+    def __init__(self) -> None:
+        self.matcher = Matcher()
+        self.versions: list[Version] = []
+
+    def add(self, version: Version, condition: Condition) -> int:
+        id = len(self.versions)
+        self.matcher.add(id, Text(condition), version.accepted_at, version.me)
+        self.versions.append(version)
+        return id
+
+    def parts(self) -> tuple[_SideHead, list[bytes | memoryview]]:
+        """What is written of it, and the head that tells how to read that."""
+        self.matcher.compact()
+        versions = self.versions
+        own = {id: one.client_id for id, one in enumerate(versions) if one.no_local}
+        shared = {
+            id: (one.share, one.filter) for id, one in enumerate(versions) if one.share is not None
+        }
+        saved = self.matcher.save()
+        size = sum(memoryview(part).nbytes for part in saved)
+        columns = [
+            np.array([one.number for one in versions], np.int64),
+            np.array([one.since for one in versions], np.int64),
+            np.array([one.until for one in versions], np.int64),
+            np.array([one.accepted_at for one in versions], np.float64),
+        ]
+        arrays = b"".join(column.tobytes() for column in columns)
+        padded = arrays + bytes(-len(arrays) % _PAGE)
+        return _SideHead(len(versions), size, own, shared), [padded, *saved, bytes(-size % _PAGE)]
+
+
+Place = tuple[str, int]
+"""Of a version in a file: its side, and its id there."""
+
+
+def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
+    """Write an index of versions, and say where each of them is in it.
+
+    The file appears when it is complete. IndexFileError names a text that is refused.
+    """
+    sides = {"plain": _Builder(), "ranked": _Builder()}
+    filters: dict[str, int] = {}
+    places: list[Place] = []
+    for version in versions:
+        number = filters.setdefault(version.filter, len(filters))
+        try:
+            text = parse(version.text) if version.text else Text(Literal(True))
+            side = "plain" if text.rank is None else "ranked"
+            places.append((side, sides[side].add(version, _with_filter(number, text.condition))))
+        except LanguageError as error:
+            raise IndexFileError(f"subscription {version.number}: {error}") from error
+    (plain, plain_parts), (ranked, ranked_parts) = (side.parts() for side in sides.values())
+    head = msgspec.msgpack.encode(_Head(list(filters), plain, ranked))
+    begin = _MAGIC + len(head).to_bytes(8, "little") + head
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with unfinished.open("wb") as file:
+        file.writelines([begin, bytes(-len(begin) % _PAGE), *plain_parts, *ranked_parts])
+    unfinished.rename(path)
+    return places
+
+
+def _with_filter(number: int, condition: Condition) -> Condition:
+    """The condition, for the topics of one filter only."""
+    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(number))
+    return here if condition == Literal(True) else And((here, condition))
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=_OPEN_MAX)
+def open_index(path: str) -> IndexFile:
+    """The index in a file, mapped; the same object whenever this process asks again."""
+    try:
+        with Path(path).open("rb") as file:
+            # Private: the matcher of a removed subscription clears a bit of its own copy.
+            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    except (OSError, ValueError) as error:
+        raise IndexFileError(f"cannot open the index {path}: {error}") from error
+    if bytes(view[: len(_MAGIC)]) != _MAGIC:
+        raise IndexFileError(f"{path} is no index of this version of Rove")
+    at = len(_MAGIC) + 8
+    size = int.from_bytes(view[len(_MAGIC) : at], "little")
+    head = msgspec.msgpack.decode(view[at : at + size], type=_Head)
+    at = _next_page(at + size)
+    plain, at = _side(view, at, head.plain)
+    ranked, at = _side(view, at, head.ranked)
+    return IndexFile(head.filters, plain, ranked)
+
+
+def _side(view: memoryview, at: int, head: _SideHead) -> tuple[Side, int]:
+    arrays: list[npt.NDArray[Any]] = []
+    for kind in (np.int64, np.int64, np.int64, np.float64):
+        arrays.append(np.frombuffer(view, kind, head.count, at))
+        at += 8 * head.count
+    at = _next_page(at)
+    matcher = Matcher.load(view[at : at + head.bytes])
+    return Side(matcher, arrays, head), _next_page(at + head.bytes)
+
+
+def _next_page(at: int) -> int:
+    return at + -at % _PAGE

@@ -1,0 +1,208 @@
+"""The broker's lake as the pipeline reads it: which files there are, and who subscribed when.
+
+Names of files say which positions they hold, so a stretch of the log is found without opening
+anything. `position` is how far the lake is complete; whoever needs publications and events
+together stops there. Listing costs 16 µs a file; folders that have not changed are not listed
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rove.errors import RoveError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EMPTY_CHANNEL: Final = "__HIVE_DEFAULT_PARTITION__"
+NOTHING: Final = -1
+"""Below every position."""
+_FILE_NAME: Final = re.compile(r"(\d+)-(\d+)\.parquet")
+_COLUMNS: Final = ("position", "at", "topic", "id", "client_id", "payload", "user", "qos")
+PUBLICATION_SCHEMA: Final = (
+    "position long, at timestamp, topic string, id string, client_id string, payload binary, "
+    "user array<struct<name: string, value: string>>, qos tinyint, channel string, day string"
+)
+
+
+class LakeError(RoveError):
+    """There is no lake, or nothing in it that was asked for, or it cannot be read."""
+
+
+class LakeFile(msgspec.Struct, frozen=True, order=True):
+    """A finished file, by the positions that it holds."""
+
+    first: int
+    last: int
+    path: Path
+    kind: str
+    channel: str
+    day: str
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to subscriptions (docs/lake.md says what each means)."""
+
+    position: int = NOTHING
+    at: float = 0.0
+    client_id: str = ""
+    event: Literal["made", "ended", "state", "started"]
+    number: int = 0
+    filter: str = ""
+    text: str = ""
+    accepted_at: float = 0.0
+    me: dict[str, object] = {}
+    evolve: str = "exact"
+    qos: int = 0
+    no_local: bool = False
+    share: str | None = None
+    durable: bool = True
+    engine: str = "broker"
+    changes: dict[str, object] = {}
+
+
+_EVENT: Final = msgspec.json.Decoder(Event)
+
+
+class Lake:
+    """A folder of Parquet files that a broker fills."""
+
+    def __init__(self, folder: Path) -> None:
+        """LakeError if there is no such folder."""
+        self.folder = folder
+        self._listed: dict[Path, tuple[int, list[LakeFile]]] = {}
+        """By folder, when it last changed and what was in it then."""
+        if not folder.is_dir():
+            raise LakeError(
+                f"there is no lake at {folder}; a broker writes one when its configuration has a "
+                "channel under [lake]"
+            )
+
+    def position(self) -> int:
+        """All rows up to this position are in finished files; -1 if there are none yet."""
+        said = self.folder / "_position"
+        try:
+            return int(said.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return NOTHING
+        except (OSError, ValueError) as error:
+            raise LakeError(f"{said} does not hold a position: {error}") from error
+
+    def channels(self, kind: str = "publications") -> list[str]:
+        """The channels that have anything of a kind."""
+        return sorted({channel_of(path.name) for path in (self.folder / kind).glob("channel=*")})
+
+    def files(
+        self,
+        kind: str,
+        after: int = NOTHING,
+        up_to: int | None = None,
+        channels: Collection[str] | None = None,
+        days: tuple[str, str] | None = None,
+    ) -> list[LakeFile]:
+        """Files with positions above `after` and up to `up_to`, of days from and to, in order."""
+        found: list[LakeFile] = []
+        for folder in (self.folder / kind).glob("channel=*/day=*"):
+            channel, day = channel_of(folder.parent.name), folder.name.removeprefix("day=")
+            if channels is not None and channel not in channels:
+                continue
+            if days is not None and not days[0] <= day <= days[1]:
+                continue
+            found += [
+                file
+                for file in self._list(folder, kind, channel, day)
+                if file.last > after and (up_to is None or file.first <= up_to)
+            ]
+        return sorted(found)
+
+    def _list(self, folder: Path, kind: str, channel: str, day: str) -> list[LakeFile]:
+        changed_ns = folder.stat().st_mtime_ns
+        known = self._listed.get(folder)
+        if known is not None and known[0] == changed_ns:
+            return known[1]
+        files = [
+            LakeFile(int(named[1]), int(named[2]), path, kind, channel, day)
+            for path in folder.iterdir()
+            if (named := _FILE_NAME.fullmatch(path.name))
+        ]
+        self._listed[folder] = (changed_ns, files)
+        return files
+
+    def events(self, after: int = NOTHING, up_to: int | None = None) -> Iterator[Event]:
+        """What happened to subscriptions, in the order of positions."""
+        for file in self.files("subscriptions", after, up_to):
+            table = read_file(file, ["position", "at", "client_id", "payload"], after, up_to)
+            moments = table["at"].cast(pa.int64()).to_pylist()
+            columns = (table[name].to_pylist() for name in ("position", "client_id", "payload"))
+            for at_us, position, client_id, payload in zip(moments, *columns, strict=True):
+                try:
+                    event = _EVENT.decode(payload)
+                except msgspec.MsgspecError as error:
+                    raise LakeError(f"{file.path}, position {position}: {error}") from error
+                yield msgspec.structs.replace(
+                    event, position=position, at=at_us / 1e6, client_id=client_id
+                )
+
+    def publications(
+        self,
+        spark: SparkSession,
+        *,
+        after: int = NOTHING,
+        up_to: int | None = None,
+        channels: Collection[str] | None = None,
+        days: tuple[str, str] | None = None,
+    ) -> DataFrame:
+        """Publications as a DataFrame, no order implied; LakeError if there are none."""
+        files = self.files("publications", after, up_to, channels, days)
+        if not files:
+            raise LakeError(self._why_empty(channels, days))
+        rows = (
+            spark.read.schema(PUBLICATION_SCHEMA)
+            .option("basePath", str(self.folder / "publications"))
+            .parquet(*[str(file.path) for file in files])
+        )
+        if after > NOTHING:
+            rows = rows.where(rows["position"] > after)
+        return rows if up_to is None else rows.where(rows["position"] <= up_to)
+
+    def _why_empty(self, channels: Collection[str] | None, days: tuple[str, str] | None) -> str:
+        there = self.channels()
+        if not there:
+            return f"the lake {self.folder} has no publications yet"
+        unknown = sorted(set(channels or ()) - set(there))
+        if unknown:
+            return f"the lake has no channel {unknown[0]!r}; it has {', '.join(map(repr, there))}"
+        when = f" from {days[0]} to {days[1]}" if days else " there"
+        return f"the lake {self.folder} has no publications{when}"
+
+
+def read_file(
+    file: LakeFile, columns: list[str] | None = None, after: int = NOTHING, up_to: int | None = None
+) -> Any:
+    """The rows of a file above and up to a position, as an Arrow table."""
+    try:
+        # Not read_table: that would make columns of the folders' names.
+        table = pq.ParquetFile(file.path).read(columns or list(_COLUMNS))
+    except (OSError, pa.ArrowException) as error:
+        raise LakeError(f"cannot read {file.path}: {error}") from error
+    if file.first <= after:
+        table = table.filter(pc.greater(table["position"], after))
+    if up_to is not None and file.last > up_to:
+        table = table.filter(pc.less_equal(table["position"], up_to))
+    return table
+
+
+def channel_of(folder_name: str) -> str:
+    """The channel that a folder `channel=…` is named after."""
+    name = folder_name.removeprefix("channel=")
+    return "" if name == EMPTY_CHANNEL else unquote(name)

@@ -1,0 +1,200 @@
+"""A life of a broker, recorded: a seed decides who comes, wants, moves, publishes and crashes.
+
+The broker is the real one, in memory; what it logs goes into a real lake. So what it notified, and
+everything it knew when it did, lie side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rove.broker.records import LogRow, decoded
+from rove.broker.state import Channel, Settings
+from rove.mqtt.packets import Filter, Properties
+from rove.pipeline.lake import Lake as ReadLake
+from rove.pipeline.lake import read_file
+from rove.serve.lake import Lake
+from rove.testing.mqtt import SimulatedClient, World
+
+KEPT = frozenset(("publications", "notifications"))
+SETTINGS = Settings(
+    channels=(Channel("air", ("air/#",), KEPT), Channel("road", ("road/#",), KEPT)),
+    keeps_subscriptions=True,
+)
+TOPICS = ("air/a", "air/b", "road/a", "road/b/c")
+FILTERS = ("air/#", "air/+", "road/#", "#", "air/a", "+/a", "road/b/c")
+PLAIN = (
+    "x > 5",
+    "x BETWEEN 2 AND 4 AND kind = 'car'",
+    "kind LIKE 'c%' OR x IS NULL",
+    "x + y > 10",
+    "NOT (x < 3) AND topic LIKE 'air/%'",
+    "kind IN ('car', 'bus') AND deep.z >= 0",
+    "x = 9007199254740993",
+)
+EVOLVING = ("x BETWEEN t - 3 AND t + 3", "x > 8 - t / 2", "pow(t, 2) > x AND y < 7")
+FOLLOWING = ("x BETWEEN me.x - 2 AND me.x + 2", "kind = me.kind", "x < me.x + t")
+RANKED = (
+    "ORDER BY x LIMIT 2 WITHIN 2 SECONDS",
+    "x > 2 ORDER BY y DESC LIMIT 1 WITHIN 3 SECONDS",
+    "kind = 'car' ORDER BY abs(x - me.x) LIMIT 3 WITHIN 4 SECONDS",
+    "x >= 0 ORDER BY x + t LIMIT 2 WITHIN 5 PUBLICATIONS",
+)
+
+
+class Notified(NamedTuple):
+    """Who was notified of what."""
+
+    subscription: int
+    id: str
+    promoted: bool
+
+
+class Recording:
+    """Plays a life, writes it into a lake and knows what the broker did."""
+
+    def __init__(
+        self, folder: Path, seed: int, *, ranked: bool = True, shared: bool = False
+    ) -> None:
+        self.folder = folder
+        self._chance = random.Random(seed)
+        self._texts = PLAIN + EVOLVING + FOLLOWING + (RANKED if ranked else ())
+        self._shared = shared
+        self._now_us = 1_700_000_000_000_000
+        self.world = World(settings=SETTINGS)
+        self.world.now = self._now_us / 1e6
+        self._clients: dict[str, SimulatedClient] = {}
+        self._published = 0
+        self._lake = Lake(folder, rows_per_file=50)
+        self._begin(is_new=True)
+
+    def _begin(self, *, is_new: bool) -> None:
+        self.world.broker.begin_log(self._lake.last_position, is_new=is_new, now=self.world.now)
+        self.world.turn()
+
+    # -- the play ------------------------------------------------------------------------------
+
+    def play(self, steps: int) -> None:
+        """So many steps, then into the lake."""
+        for _ in range(steps):
+            self._step()
+        self._pass(10_000_000)
+        self.flush()
+
+    def flush(self) -> None:
+        """Move the log into the lake, as the broker's thread does."""
+        log = self.world.disk.tables["log"]
+        rows = [(int(key), decoded(LogRow, row)) for key, row in sorted(log.items())]
+        if rows:
+            self._lake.take(rows)
+            self._lake.mark(rows[-1][0])
+        log.clear()
+
+    def _step(self) -> None:
+        chance = self._chance
+        self._pass(chance.choice((0, 1, 1_000, 20_000, 100_000, 900_000)))
+        act = chance.choices(
+            (self._publish, self._subscribe, self._unsubscribe, self._move, self._leave,
+             self._crash, self.flush),
+            (50, 10, 4, 12, 4, 0.5, 2),
+        )[0]  # fmt: skip
+        act()
+
+    def _pass(self, micros: int) -> None:
+        end_us = self._now_us + micros
+        while (due := self.world.broker.next_tick_at() * 1e6) <= end_us and micros:
+            self._tick(min(end_us, max(self._now_us + 1, int(due) + 1)))
+            if self._now_us == end_us:
+                break
+        self._tick(end_us)
+
+    def _tick(self, now_us: int) -> None:
+        self._now_us = now_us
+        self.world.now = now_us / 1e6
+        self.world.broker.tick(self.world.now)
+        self.world.turn()
+
+    def _client(self) -> SimulatedClient:
+        name = self._chance.choice(("ann", "bob", "cid", "dan", "eve"))
+        found = self._clients.get(name)
+        if found is None or found.is_closed():
+            # Some stay registered while they are away, some do not.
+            expiry_s = 1_000_000 if name in ("ann", "bob", "cid") else 0
+            found = self.world.connect(name, clean_start=False, expiry_s=expiry_s)
+            self._clients[name] = found
+        return found
+
+    def _publish(self) -> None:
+        self._published += 1
+        said: dict[str, Any] = {
+            "x": self._chance.choice((1, 2, 3.5, 4, 5.0, 7, 9, 9007199254740993, "3")),
+            "y": self._chance.uniform(0, 10),
+            "kind": self._chance.choice(("car", "bus", "cat", 3)),
+            "deep": {"z": self._chance.randrange(-2, 2)},
+        }
+        for name in list(said):
+            if self._chance.random() < 0.1:
+                del said[name]
+        payload = json.dumps(said).encode() if self._chance.random() < 0.95 else b"\xff no json"
+        user = (("id", f"p{self._published}"), ("kind", "car"))
+        client, topic = self._client(), self._chance.choice(TOPICS)
+        client.publish(topic, payload, properties=Properties(user=user))
+
+    def _subscribe(self) -> None:
+        text = self._chance.choice((*self._texts, None))
+        user = () if text is None else (("filter", text),)
+        topic_filter = self._chance.choice(FILTERS)
+        if self._shared and self._chance.random() < 0.3:
+            topic_filter = f"$share/team/{topic_filter}"
+        no_local = self._chance.random() < 0.2 and not topic_filter.startswith("$share")
+        identifier = self._chance.randrange(1, 6)
+        properties = Properties(user=user, subscription_ids=(identifier,))
+        asked = Filter(topic_filter, self._chance.randrange(2), no_local)
+        self._client().send_subscribe(asked, properties=properties)
+
+    def _unsubscribe(self) -> None:
+        client = self._client()
+        client.unsubscribe(self._chance.choice(FILTERS))
+
+    def _move(self) -> None:
+        said = {
+            "x": self._chance.choice((1, 4.5, 7, None)),
+            "kind": self._chance.choice(("car", "bus")),
+        }
+        self._client().publish("$rove/me", json.dumps(said).encode())
+
+    def _leave(self) -> None:
+        client = self._client()
+        client.drop()
+
+    def _crash(self) -> None:
+        self.world.crash()
+        self._begin(is_new=False)
+
+    # -- what came of it -----------------------------------------------------------------------
+
+    @property
+    def read(self) -> ReadLake:
+        return ReadLake(self.folder)
+
+    def publications(self) -> Any:
+        """All rows of publications in the order of positions."""
+        files = self.read.files("publications")
+        return pa.concat_tables([read_file(file) for file in files]).sort_by("position")
+
+    def notified(self) -> list[Notified]:
+        """What the broker notified of, but for what new subscriptions were given of the past."""
+        found: list[Notified] = []
+        for file in self.read.files("notifications"):
+            columns = ["id", "payload", "subscriptions"]
+            for row in read_file(file, columns).to_pylist():
+                why = json.loads(row["payload"] or b"{}")
+                if "initial" not in why:
+                    promoted = why.get("promoted", False)
+                    found += [Notified(n, row["id"], promoted) for n in row["subscriptions"]]
+        return found

@@ -1,0 +1,46 @@
+"""Versions in files."""
+
+from pathlib import Path
+
+import pytest
+
+from rove.pipeline.index_files import IndexFileError, open_index, write_index
+from rove.pipeline.versions import FOR_EVER, Version
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    versions = [
+        Version(number=70, text="x > 1", filter="air/#", accepted_at=5.5, since=3, until=9),
+        Version(
+            number=71, text="ORDER BY x LIMIT 1 WITHIN 1 HOURS", client_id="ann", no_local=True
+        ),
+        Version(number=72, text="", filter="air/#", share="team"),
+    ]
+    places = write_index(versions, tmp_path / "a.index")
+    assert places == [("plain", 0), ("ranked", 0), ("plain", 1)]
+    found = open_index(str(tmp_path / "a.index"))
+    assert found.plain.numbers.tolist() == [70, 72]
+    assert (found.plain.since[0], found.plain.until.tolist()) == (3, [9, FOR_EVER])
+    assert found.plain.accepted_at.tolist() == [5.5, 0.0]
+    assert found.plain.shared == {1: ("team", "air/#")}
+    assert (found.ranked.numbers.tolist(), found.ranked.own) == ([71], {0: "ann"})
+    assert found.filters("air/a") == [1, 0] or found.filters("air/a") == [0, 1]
+    assert found.filters("road") == [1]
+    assert open_index(str(tmp_path / "a.index")) is found
+    assert [path.name for path in tmp_path.iterdir()] == ["a.index"]
+
+
+def test_nothing_can_be_written_too(tmp_path: Path) -> None:
+    assert write_index([], tmp_path / "empty.index") == []
+    found = open_index(str(tmp_path / "empty.index"))
+    assert (len(found.plain), len(found.ranked), found.filters("a")) == (0, 0, [])
+
+
+def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"something else, long enough to have a head")
+    with pytest.raises(IndexFileError, match="is no index of this version"):
+        open_index(str(tmp_path / "other"))
+    with pytest.raises(IndexFileError, match="cannot open the index"):
+        open_index(str(tmp_path / "none"))
+    with pytest.raises(IndexFileError, match=r"subscription 8: ."):
+        write_index([Version(number=8, text="x >")], tmp_path / "bad.index")

@@ -1,0 +1,109 @@
+"""The broker's lake as the pipeline reads it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rove.broker.records import LogRow
+from rove.pipeline.lake import Lake, LakeError, LakeFile, channel_of, read_file
+from rove.serve.lake import Lake as WrittenLake
+
+NOON_S = 1_700_000_000.25
+DAY_S = 86_400.0
+
+
+def written(folder: Path) -> Lake:
+    """Ten publications on two channels and two days, and events between them."""
+    rows: list[tuple[int, LogRow]] = []
+    for position in range(1, 11):
+        channel = "a/b" if position % 2 else "road"
+        at = NOON_S + (DAY_S if position > 5 else 0)
+        rows.append((3 * position, LogRow("publications", channel, at, "t", f"p{position}")))
+        event = {"event": "ended", "number": position}
+        row = LogRow("subscriptions", "", at, client_id="ann", payload=json.dumps(event).encode())
+        rows.append((3 * position + 1, row))
+    lake = WrittenLake(folder, rows_per_file=3)
+    lake.take(rows)
+    lake.mark(25)
+    return Lake(folder)
+
+
+def test_files_are_found_by_position_channel_and_day(tmp_path: Path) -> None:
+    lake = written(tmp_path)
+    assert lake.position() == 25
+    assert lake.channels() == ["a/b", "road"]
+    everything = lake.files("publications")
+    assert [file.first for file in everything] == sorted(file.first for file in everything)
+    assert sum(len(read_file(file)) for file in everything) == 10
+    assert {file.channel for file in lake.files("publications", channels=["a/b"])} == {"a/b"}
+    assert {file.day for file in lake.files("publications", days=("2023-11-15", "9"))} == {
+        "2023-11-15"
+    }
+    some = lake.files("publications", after=12, up_to=18)
+    assert all(file.last > 12 and file.first <= 18 for file in some)
+    found = [row["position"] for file in some for row in read_file(file, None, 12, 18).to_pylist()]
+    assert sorted(found) == [15, 18]
+
+
+def test_what_is_added_is_seen(tmp_path: Path) -> None:
+    lake = written(tmp_path)
+    before = len(lake.files("publications"))
+    WrittenLake(tmp_path).take([(99, LogRow("publications", "road", NOON_S + DAY_S))])
+    after = lake.files("publications")
+    assert (len(after), after[-1].last) == (before + 1, 99)
+
+
+def test_events_come_in_order_with_their_moment(tmp_path: Path) -> None:
+    events = list(written(tmp_path).events(after=7, up_to=20))
+    assert [(event.position, event.number) for event in events] == [
+        (10, 3), (13, 4), (16, 5), (19, 6),
+    ]  # fmt: skip
+    assert {event.client_id for event in events} == {"ann"}
+    assert events[0].at == NOON_S
+
+
+def test_an_event_of_another_kind_is_named(tmp_path: Path) -> None:
+    row = LogRow("subscriptions", "", NOON_S, payload=b'{"event": "gone"}')
+    WrittenLake(tmp_path).take([(1, row)])
+    with pytest.raises(LakeError, match=r"position 1: Invalid enum value 'gone'"):
+        list(Lake(tmp_path).events())
+
+
+def test_a_lake_that_is_missing_or_damaged_says_so(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match=r"there is no lake at .*; a broker writes one when"):
+        Lake(tmp_path / "none")
+    assert Lake(tmp_path).position() == -1
+    (tmp_path / "_position").write_text("far")
+    with pytest.raises(LakeError, match="does not hold a position"):
+        Lake(tmp_path).position()
+    (tmp_path / "x.parquet").write_bytes(b"no parquet")
+    file = LakeFile(0, 1, tmp_path / "x.parquet", "publications", "", "2023-11-15")
+    with pytest.raises(LakeError, match=r"cannot read .*x\.parquet"):
+        read_file(file)
+
+
+@pytest.mark.parametrize("channel", ["a/b", "..", "", "ünï/😀", "a%2Fb", "17", "x y", "a=b"])
+def test_channels_are_read_back(tmp_path: Path, channel: str) -> None:
+    WrittenLake(tmp_path).take([(1, LogRow("publications", channel, NOON_S))])
+    assert Lake(tmp_path).channels() == [channel]
+    [folder] = (tmp_path / "publications").iterdir()
+    assert channel_of(folder.name) == channel
+
+
+def test_publications_as_a_data_frame(tmp_path: Path, spark: object) -> None:
+    lake = written(tmp_path)
+    rows = lake.publications(spark, after=6, up_to=25, channels=["a/b"]).collect()
+    assert sorted((row.position, row.id, row.channel, row.day) for row in rows) == [
+        (9, "p3", "a/b", "2023-11-14"),
+        (15, "p5", "a/b", "2023-11-14"),
+        (21, "p7", "a/b", "2023-11-15"),
+    ]
+    with pytest.raises(LakeError, match="the lake has no channel 'sea'; it has 'a/b', 'road'"):
+        lake.publications(spark, channels=["sea"])
+    with pytest.raises(LakeError, match="no publications from 1999-01-01 to 1999-01-02"):
+        lake.publications(spark, days=("1999-01-01", "1999-01-02"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(LakeError, match="has no publications yet"):
+        Lake(empty).publications(spark)
