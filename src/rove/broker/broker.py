@@ -145,9 +145,14 @@ class Broker:
             self._connecting.restored(session)
 
     def begin_log(self, position: int, *, is_new: bool, now: float) -> None:
-        """Log from above this position on; a new log is told of all subscriptions there are."""
+        """Log from above this position on; a new log is told of all subscriptions there are.
+
+        A number in the log must never mean another subscription later, and those of sessions that
+        are not kept are remembered nowhere. So from here on numbers stay below positions.
+        """
         state = self._at(now)
-        state.position = max(state.position, position)
+        state.position = max(state.position, position, state.next_subscription)
+        state.next_subscription = state.position + 1
         sessions = state.sessions.values() if is_new else ()
         untold = [one for session in sessions for one in session.subscriptions.values()]
         state.diary.started(state.now, untold)
