@@ -1,0 +1,240 @@
+"""The streaming match equals matching the lake as a whole, wherever batches end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lang.attributes import attributes_of
+from rove.lang.oracle import matches
+from rove.lang.parser import parse
+from rove.pipeline.judging import IndexSpec, opened
+from rove.pipeline.lake import Lake
+from rove.pipeline.live_index import LiveIndex
+from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
+from rove.pipeline.sink import Sink, SinkError, manifests, table
+from rove.pipeline.source import Slice, read_slice
+from rove.pipeline.stream import (
+    BatchReport,
+    Stream,
+    StreamError,
+    StreamSettings,
+    batch_bounds,
+    is_ranked,
+    match_slice,
+)
+from rove.pipeline.versions import from_lake
+
+NEAREST = "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 10 SECONDS"
+Notification = tuple[int, int, float | None, bool | None]
+
+
+def publications(folder: Path) -> Any:
+    files = Lake(folder).files("publications")
+    return read_slice(Slice(-1, 2**62, tuple(str(file.path) for file in files)))[0]
+
+
+def expected(folder: Path, engine: str | None = None) -> list[Notification]:
+    """By the judge of the language: each version of a subscription against each publication."""
+    rows = publications(folder).select(["position", "at", "topic", "payload"])
+    at_us = rows["at"].cast(pa.int64()).to_pylist()
+    found: list[Notification] = []
+    for version in from_lake(Lake(folder), engine=engine):
+        text = parse(version.text)
+        if text.rank is not None:
+            continue
+        for row, moment in zip(rows.to_pylist(), at_us, strict=True):
+            if version.since < row["position"] <= version.until and matches(
+                text,
+                attributes_of(row["topic"], row["payload"]),
+                moment / 1e6 - version.accepted_at,
+                version.me,
+            ):
+                found.append((version.number, row["position"], None, False))
+    return sorted(found)
+
+
+def expected_ranked(folder: Path, work: Path) -> list[Notification]:
+    """By windows that see everything at once, in one bucket."""
+    lake = Lake(folder)
+    index = LiveIndex(work)
+    index.take(lake.events())
+    batch = publications(folder).combine_chunks().to_batches()[0]
+    rows = pa.Table.from_batches([opened(index.spec()).ranked_rows(batch, 1)])
+    last = batch["at"].cast(pa.int64())[-1].as_py() / 1e6
+    found, _ = run_bucket(0, 1, None, list(lake.events()), rows, until=last)
+    return sorted(as_notifications(found))
+
+
+def as_notifications(found: Any) -> list[Notification]:
+    return [
+        (row["subscription"], row["position"], row["score"], row["promoted"])
+        for row in found.to_pylist()
+    ]
+
+
+def result(folder: Path) -> list[Notification]:
+    found = as_notifications(table(folder, NOTIFICATIONS))
+    assert len(found) == len(set(found)), "something is there twice"
+    return found
+
+
+def lively(folder: Path, writes: int = 5, *, ranked: bool = False) -> Feed:
+    """Subscriptions that come, change and go between publications."""
+    feed = Feed(folder)
+    for step in range(writes):
+        at = 10.0 * step
+        publish_some(feed, 20, at, seed=step)
+        feed.subscribe(
+            step, f"NO2 > {10 * step + 30}", at + 1, engine="spark" if step % 2 else "broker"
+        )
+        feed.subscribe(100 + step, "NO2 > me.limit", at + 1, me={"limit": 95}, client_id="m")
+        feed.subscribe(300 + step, "NO2 > 95 - 2 * t", at + 1)
+        if ranked and step in (1, 3):
+            feed.subscribe(200 + step, NEAREST, at + 1)
+        publish_some(feed, 20, at + 2, seed=100 + step)
+        feed.change_state("m", at + 3, limit=70 + step)
+        if step:
+            feed.unsubscribe(step - 1, at + 3)
+        publish_some(feed, 20, at + 4, seed=200 + step)
+        feed.write()
+    return feed
+
+
+def settings_of(folder: Path, **changes: Any) -> StreamSettings:
+    given = {"lake": folder / "lake", "out": folder / "out", "buckets": 3, **changes}
+    return StreamSettings(**given)
+
+
+def run(spark: Any, settings: StreamSettings) -> list[BatchReport]:
+    told: list[BatchReport] = []
+    assert Stream(spark, settings, told.append).start(once=True).awaitTermination(120)
+    return told
+
+
+# --- without Spark --------------------------------------------------------------------------------
+
+
+def test_a_slice_is_matched_as_the_judge_would(tmp_path: Path) -> None:
+    lively(tmp_path / "lake")
+    index = LiveIndex(tmp_path / "index")
+    index.take(Lake(tmp_path / "lake").events())
+    files = Lake(tmp_path / "lake").files("publications")
+    whole = Slice(-1, 2**62, tuple(str(file.path) for file in files))
+    sink = Sink(tmp_path / "out")
+    report = match_slice(whole, index.spec(), sink.folder, 0, 0)
+    assert report.rows == 300
+    assert report.part is not None
+    found = pa.parquet.read_table(sink.folder / "parts" / report.part.name)
+    assert sorted(as_notifications(found)) == expected(tmp_path / "lake")
+    assert found["position"].to_pylist() == sorted(found["position"].to_pylist())
+    assert report.missing == ()
+    assert report.at_us == 44_000_019
+
+
+def test_nothing_found_is_no_part(tmp_path: Path) -> None:
+    report = match_slice(Slice(-1, 9, ("/nowhere",)), IndexSpec(), tmp_path, 0, 2)
+    assert (report.rows, report.part, report.ranked) == (0, None, {})
+    assert report.missing == ("/nowhere",)
+
+
+def test_bounds_of_a_batch_are_those_that_spark_noted(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    for batch, position in enumerate((9, 30)):
+        noted = f'v1\n{{"batchWatermarkMs":0}}\n{{"position": {position}}}'
+        (tmp_path / "offsets" / str(batch)).write_text(noted)
+    assert batch_bounds(tmp_path, 0, beginning=4) == (4, 9)
+    assert batch_bounds(tmp_path, 1, beginning=4) == (9, 30)
+    with pytest.raises(StreamError, match="cannot read the offset of batch 2 in"):
+        batch_bounds(tmp_path, 2, beginning=4)
+
+
+def test_ranked_texts_are_known() -> None:
+    assert is_ranked(NEAREST)
+    assert not is_ranked("NO2 > 5")
+    assert not is_ranked("place = 'within reach'")
+
+
+# --- with Spark -----------------------------------------------------------------------------------
+
+
+def test_the_stream_equals_the_judge_wherever_batches_end(spark: Any, tmp_path: Path) -> None:
+    lively(tmp_path / "lake", ranked=True)
+    settings = settings_of(tmp_path, max_rows=70)
+    told = run(spark, settings)
+    assert [each.rows_in for each in told] == [70, 70, 70, 70, 20]
+    assert [each.batch for each in told] == list(range(5))
+    assert told[-1].last == Lake(settings.lake).position()
+    assert told[-1].at == pytest.approx(44.000019)
+    everything = expected(settings.lake) + expected_ranked(settings.lake, tmp_path / "work")
+    assert sorted(result(settings.out)) == sorted(everything)
+    assert any(promoted for *_, promoted in everything)
+    assert sum(each.rows_out for each in told) == len(everything)
+
+
+def test_it_goes_on_where_it_was_and_a_lost_note_repeats_nothing(
+    spark: Any, tmp_path: Path
+) -> None:
+    feed = lively(tmp_path / "lake", 2, ranked=True)
+    settings = settings_of(tmp_path)
+    run(spark, settings)
+    before = result(settings.out)
+    # Spark was killed after our commit and before its own.
+    for path in (settings.checkpoint_folder / "commits").iterdir():
+        path.unlink()
+    assert run(spark, settings) == []
+    assert result(settings.out) == before
+    feed.subscribe(900, "NO2 > 50", 100.0)
+    publish_some(feed, 50, 101.0)
+    feed.write()
+    (told,) = run(spark, settings)
+    assert (told.batch, told.rows_in) == (1, 50)
+    everything = expected(settings.lake) + expected_ranked(settings.lake, tmp_path / "work")
+    assert sorted(result(settings.out)) == sorted(everything)
+
+
+def test_only_what_spark_serves(spark: Any, tmp_path: Path) -> None:
+    feed = lively(tmp_path / "lake", 3)
+    feed.subscribe(500, NEAREST, 30.0)
+    publish_some(feed, 10, 31.0)
+    feed.write()
+    settings = settings_of(tmp_path, engine="spark")
+    run(spark, settings)
+    found = result(settings.out)
+    assert sorted(found) == expected(settings.lake, engine="spark")
+    assert {number for number, *_ in found} == {1}
+
+
+def test_a_checkpoint_of_another_sink_is_refused(spark: Any, tmp_path: Path) -> None:
+    feed = lively(tmp_path / "lake", 1)
+    settings = settings_of(tmp_path)
+    run(spark, settings)
+    publish_some(feed, 5, 100.0)
+    feed.write()
+    other = msgspec.structs.replace(settings, checkpoint=tmp_path / "other")
+    stream = Stream(spark, other)
+    with pytest.raises(Exception, match="does not fit to the checkpoint"):
+        stream.start(once=True).awaitTermination(60)
+    assert isinstance(stream.error, SinkError)
+    assert len(manifests(settings.out)) == 1
+
+
+def test_it_follows_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
+    feed = lively(tmp_path / "lake", 1)
+    settings = settings_of(tmp_path, trigger_s=0.05)
+    told: list[BatchReport] = []
+    stream = Stream(spark, settings, told.append)
+    query = stream.start()
+    query.processAllAvailable()
+    publish_some(feed, 5, 100.0)
+    feed.write()
+    query.processAllAvailable()
+    stream.stop(query)
+    assert not query.isActive
+    assert told[-1].last == feed.position
+    assert sorted(result(settings.out)) == expected(settings.lake)
