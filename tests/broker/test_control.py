@@ -147,7 +147,7 @@ def test_an_unknown_command_is_refused_and_those_that_exist_are_named() -> None:
     answer = say(World().connect(), b"", "$rove/mee")
     assert answer.reason == Reason.TOPIC_NAME_INVALID
     assert answer.properties.reason_string == (
-        "there is no $rove/mee; there is $rove/me, $rove/unpublish"
+        "there is no $rove/mee; there is $rove/me, $rove/unpublish, $rove/deliver"
     )
 
 

@@ -45,11 +45,20 @@ def test_a_life_of_subscriptions() -> None:
         "no_local": False,
         "share": None,
         "durable": False,
+        "engine": "broker",
     }
     assert (other["number"], other["text"]) == (2, "x > me.x + 1")
     assert ended == {"client": "alice", "event": "ended", "number": 1}
     assert state["changes"] == {"x": None, "y": 2}
     assert last == {"client": "alice", "event": "ended", "number": 2}
+
+
+def test_who_serves_a_subscription_is_told() -> None:
+    world = World(settings=KEPT)
+    alice = world.connect("alice")
+    alice.subscribe("air/#")
+    alice.subscribe("air/#", filter="x > 1", engine="spark")
+    assert [one["engine"] for one in events_of(world)] == ["broker", "spark"]
 
 
 def test_the_end_of_a_session_ends_its_subscriptions() -> None:
@@ -88,6 +97,21 @@ def test_a_log_that_knows_them_is_told_of_the_start_only() -> None:
     world.broker.begin_log(0, is_new=False, now=world.now)
     world.turn()
     assert [one["event"] for one in events_of(world)] == ["made", "started"]
+
+
+def test_numbers_are_never_given_twice() -> None:
+    world = World(settings=KEPT)
+    for _ in range(3):
+        alice = world.connect("alice")
+        alice.subscribe("a", filter="x > 1")
+        alice.subscribe("b", filter="no text")
+        alice.subscribe("c")
+        world.crash()
+        world.broker.begin_log(0, is_new=False, now=world.now)
+        world.turn()
+    made = [one["number"] for one in events_of(world) if one["event"] == "made"]
+    assert len(made) == 6
+    assert sorted(set(made)) == made
 
 
 def test_windows_slide_before_what_changes_them() -> None:

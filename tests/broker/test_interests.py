@@ -7,7 +7,7 @@ import pytest
 from msgspec.json import encode
 
 from rove.broker.interests import ROUTES_MAX
-from rove.broker.state import Settings
+from rove.broker.state import Channel, Settings
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
@@ -398,6 +398,23 @@ class TestRanked:
         self.publish(world, 5, 3)
         came = [packet.properties.subscription_ids for packet in client.take_all()]
         assert [set(ids) for ids in came] == [{3}, {2, 3}]
+
+
+class TestServedByOthers:
+    def test_one_and_the_same_can_change_sides(self) -> None:
+        settings = Settings(channels=(Channel("all", ("#",)),), keeps_subscriptions=True)
+        world = World(settings=settings)
+        client = world.connect()
+        interests = world.broker.state.interests
+        for engine in ("broker", "spark", "broker", "spark", "spark"):
+            client.subscribe("a", filter="x > 1", engine=engine)
+            client.publish("a", b'{"x": 2}')
+            assert client.payloads() == ([b'{"x": 2}'] if engine == "broker" else [])
+            assert len(interests) == 1
+            number = world.broker.state.next_subscription - 1
+            assert (interests.served(number) is not None) == (engine == "spark")
+        client.drop()
+        assert len(interests) == 0
 
 
 def test_no_more_topics_are_remembered_than_allowed() -> None:

@@ -34,6 +34,7 @@ ROWS: list[msgspec.Struct] = [
         me={"x": 1.5, "tags": ["a", None, True], "deep": {"y": -3}},
     ),
     SubscriptionRow("c", "air/#", 1, False, True, 7, 12.5, "NO2 > 40", "pes 1s", True, False, 3),
+    SubscriptionRow("c", "air/#", 1, False, True, 7, 12.5, "NO2 > 40", engine="spark"),
     PublicationRow("air/1", b"\x00\xff", 2, "c", "id-1", 12.5),
     PublicationRow(
         "", b"", 0, "", "", 0.0, 1.0, math.inf, Properties(user=(("a", "1"), ("a", "2")))
@@ -53,6 +54,8 @@ def test_a_row_comes_back_as_it_was(row: msgspec.Struct) -> None:
 def test_a_row_without_the_newest_fields_is_understood() -> None:
     assert decoded(QueueRow, encoded([1, 2, True])) == QueueRow(1, 2, True)
     assert decoded(LogRow, encoded(["metrics", "", 0.0])) == LogRow("metrics", "", 0.0)
+    old = ["c", "air/#", 1, False, True, 7, 12.5, "NO2 > 40", "pes 1s", True, False, 3]
+    assert decoded(SubscriptionRow, encoded(old)).engine == "broker"
 
 
 def test_a_row_from_a_newer_version_is_understood() -> None:

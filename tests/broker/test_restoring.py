@@ -28,6 +28,7 @@ from rove.broker.records import (
     received_key,
 )
 from rove.broker.sessions import Session
+from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import (
     V311,
     Connack,
@@ -394,6 +395,26 @@ def test_a_restored_broker_is_the_one_that_died() -> None:
     assert remembered(world.broker) == before
     world.crash()
     assert remembered(world.broker) == before
+
+
+def test_those_that_spark_serves_are_served_again() -> None:
+    channel = Channel("all", ("#",))
+    world = World(settings=Settings(channels=(channel,), keeps_subscriptions=True))
+    client = world.connect(expiry_s=600)
+    client.subscribe("b", qos=1, filter="x > 1", engine="spark")
+    index = world.broker.saved_index()
+    for saved in (None, index):
+        world.crash(saved)
+        interests = world.broker.state.interests
+        (one,) = world.broker.state.sessions["client"].subscriptions.values()
+        assert interests.served(one.number) is one
+        assert len(interests) == 1
+    client.come_back()
+    client.publish("b", b'{"x": 9}', 1)
+    assert client.payloads() == []
+    client.unsubscribe("b")
+    assert len(world.broker.state.interests) == 0
+    assert world.disk.sizes().get("subscriptions") is None
 
 
 def test_those_who_were_connected_left_when_the_broker_did() -> None:

@@ -1,11 +1,13 @@
 """SUBSCRIBE and UNSUBSCRIBE: answers, texts, retained and valid publications, replacement."""
 
+from typing import Any
+
 import pytest
 
 from rove.broker.access import Rules
 from rove.broker.limits import Limits
 from rove.broker.records import SubscriptionRow
-from rove.broker.state import Settings
+from rove.broker.state import Channel, Settings
 from rove.broker.subscribing import KEPT_AT_ONCE
 from rove.mqtt.packets import (
     V311,
@@ -396,6 +398,49 @@ class TestTexts:
         world.crash()
         client.come_back()
         assert client.payloads() == [b'{"x":2}']
+
+
+class TestServedBySpark:
+    AIR = Channel("air", ("air/#",))
+
+    def world(self, *channels: Channel, keeps_subscriptions: bool = True) -> World:
+        settings = Settings(channels=channels, keeps_subscriptions=keeps_subscriptions)
+        return World(settings=settings)
+
+    def why_not(self, world: World, topic_filter: str, **user: Any) -> str:
+        answer = world.connect().subscribe(topic_filter, qos=1, **user)
+        assert answer.reasons == (Reason.IMPLEMENTATION_SPECIFIC_ERROR,)
+        assert world.disk.sizes() == {}
+        return answer.properties.reason_string or ""
+
+    def test_it_is_granted_and_kept(self) -> None:
+        world = self.world(self.AIR)
+        client = world.connect(expiry_s=60)
+        assert client.subscribe("+/zagreb", qos=1, filter="x > 1", engine="spark").reasons == (1,)
+        (row,) = world.disk.read("subscriptions", SubscriptionRow).values()
+        assert (row.text, row.engine) == ("x > 1", "spark")
+
+    def test_without_a_lake_nobody_could_serve_it(self) -> None:
+        needs = "engine = spark needs a lake with subscriptions, and this broker keeps none"
+        for channels in ((), (self.AIR,)):
+            world = self.world(*channels, keeps_subscriptions=False)
+            assert self.why_not(world, "air/#", filter="x > 1", engine="spark") == needs
+
+    def test_nor_where_the_lake_does_not_keep_its_topics(self) -> None:
+        states = Channel("states", ("#",), frozenset(("states",)))
+        world = self.world(self.AIR, states)
+        why = self.why_not(world, "sea/#", filter="x > 1", engine="spark")
+        assert why == "engine = spark: no channel of the lake keeps publications on sea/#"
+
+    def test_it_cannot_be_shared(self) -> None:
+        why = self.why_not(self.world(self.AIR), "$share/g/air/#", filter="x > 1", engine="spark")
+        assert why.startswith("a shared subscription cannot be served by Spark")
+
+    def test_who_else_could_serve_it_is_said(self) -> None:
+        why = self.why_not(self.world(self.AIR), "air/#", filter="x > 1", engine="flink")
+        assert why == "there is no engine 'flink' (write broker or spark)"
+        why = self.why_not(self.world(self.AIR), "air/#", engine="spark")
+        assert why == "engine = spark without a filter (say in filter what to find)"
 
 
 class TestTopicText:

@@ -55,11 +55,24 @@ def test_it_is_known_whether_the_state_matters_and_whether_it_is_ranked() -> Non
         {"policy": "p"},
         {"filter": "x > 1", "policy": "p"},
         {"filter": "ORDER BY x LIMIT 1 WITHIN 1 HOUR", "evolve": "lees"},
+        {"filter": "x > t", "evolve": "pes 1s", "engine": "spark"},
+        {"filter": "x > 1", "engine": "flink"},
+        {"filter": "x > 1", "engine": ""},
+        {"engine": "flink"},
+        {"engine": "spark"},
     ],
 )
 def test_what_cannot_be_meant_is_said(user: dict[str, str]) -> None:
     with pytest.raises(LanguageError):
         interest_of(properties(**user))
+
+
+def test_who_finds_what_meets_a_text_can_be_chosen() -> None:
+    for user, is_live in (({}, True), ({"engine": "broker"}, True), ({"engine": "spark"}, False)):
+        interest = interest_of(properties(filter="x > 1", evolve="exact", **user))
+        assert interest is not None
+        assert interest.is_live is is_live
+    assert interest_of(properties(engine="broker")) is None
 
 
 def test_what_takes_whose_place() -> None:
@@ -89,3 +102,6 @@ def test_its_row_says_everything() -> None:
     assert (row.client_id, row.topic_filter, row.qos) == ("client", "a", 1)
     assert (row.no_local, row.retain_as_published, row.identifier) == (True, True, 9)
     assert (row.text, row.evolve, row.accepted_at) == ("x > 1", "lees", 7.0)
+    assert row.engine == "broker"
+    served = Subscription(5, SESSION, Filter("a"), 9, interest_in("x > 1", engine="spark"), 7.0)
+    assert served.row().engine == "spark"

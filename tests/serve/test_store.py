@@ -1,5 +1,6 @@
 """What was committed is there: after kill -9, a full disk, a damaged log; and errors say so."""
 
+import contextlib
 import itertools
 import os
 import random
@@ -232,6 +233,16 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match=r"newer Rove: .* version 2, this Rove knows up to 1;"):
         Store.open(tmp_path)
+
+
+def test_a_file_without_the_newest_tables_is_given_them(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        store.commit(changes_of(("sessions", "ana", b"1")))
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:
+        old.execute("DROP TABLE feeds")
+    with Store.open(tmp_path) as store:
+        store.commit(changes_of(("feeds", "spark", b"2")))
+        assert rows_of(store) == {"sessions": [("ana", b"1")], "feeds": [("spark", b"2")]}
 
 
 def test_the_file_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ class Counters:
         "notifications_dropped_expired": "queued notifications dropped because they expired",
         "notifications_dropped_size": "notifications larger than their receiver takes",
         "notifications_dropped_away": "QoS 0 notifications for subscribers that were away",
+        "deliveries_taken": "notifications that Spark found and handed over",
+        "deliveries_repeated": "the same, but they had been handed over before",
+        "deliveries_gone": "the same, but subscription or publication had ended",
         "subscriptions_made": "subscriptions made or replaced",
         "subscriptions_refused": "subscriptions refused (text, access, quota)",
         "sessions_expired": "sessions that ended because nobody came back",
@@ -58,6 +61,9 @@ class Counters:
     notifications_dropped_expired: int
     notifications_dropped_size: int
     notifications_dropped_away: int
+    deliveries_taken: int
+    deliveries_repeated: int
+    deliveries_gone: int
     subscriptions_made: int
     subscriptions_refused: int
     sessions_expired: int

@@ -55,6 +55,7 @@ class Diary:
             no_local=new.no_local,
             share=new.group,
             durable=session.is_durable,
+            engine="broker" if interest is None else interest.engine,
         )
 
     def ended(self, old: Subscription, now: float) -> None:

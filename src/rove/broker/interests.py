@@ -9,6 +9,8 @@ for, and a topic that no text is about costs nothing.
 
 Ranked subscriptions have a matcher per topic filter instead: a rank without a condition is the
 quickest, so none is added. It also leaves the one for all others without publications in it.
+
+Those that Spark serves are only known here by their numbers: no publication is tried on them.
 """
 
 from __future__ import annotations
@@ -87,16 +89,21 @@ class Interests:
         self._saved: set[int] = set()
         """Numbers of those that the matcher knows from before a restart; only while restoring."""
         self._with_text: dict[int, Subscription] = {}
+        self._served: dict[int, Subscription] = {}
+        """Those for which Spark finds what meets them."""
         self._routes: dict[str, Route] = {}
         self._size = 0
 
     def __len__(self) -> int:
-        return self._size
+        return self._size + len(self._served)
 
     # -- changing ------------------------------------------------------------------------------
 
     def add(self, new: Subscription) -> None:
         """Let a subscription take part from now on; LanguageError if the matcher refuses it."""
+        if not _is_live(new):
+            self._served[new.number] = new
+            return
         if new.interest is not None:
             self._number_filter(new)
             try:
@@ -133,6 +140,9 @@ class Interests:
 
     def remove(self, old: Subscription) -> None:
         """Let it take part no longer."""
+        if not _is_live(old):
+            del self._served[old.number]
+            return
         if old.interest is not None:
             self._matcher_of(old).remove(old.number)
             del self._with_text[old.number]
@@ -189,7 +199,8 @@ class Interests:
     def set_state(self, session: Session, changes: Mapping[str, object]) -> None:
         """The subscriber's `me.` variables have changed: its subscriptions move."""
         for subscription in session.subscriptions.values():
-            if subscription.interest is not None and subscription.interest.uses_me:
+            interest = subscription.interest
+            if interest is not None and interest.uses_me and interest.is_live:
                 self._matcher_of(subscription).set_state(subscription.number, changes)
 
     # -- finding -------------------------------------------------------------------------------
@@ -261,6 +272,10 @@ class Interests:
         """One with a text, by its number."""
         return self._with_text[number]
 
+    def served(self, number: int) -> Subscription | None:
+        """One that Spark serves, by its number."""
+        return self._served.get(number)
+
     def pick(self, candidates: Sequence[Subscription]) -> Subscription:
         """One of the members of a group that a publication meets."""
         first = candidates[0]
@@ -318,6 +333,10 @@ class Interests:
 
     def _matchers(self) -> tuple[Matcher, ...]:
         return self._matcher, *self._ranked.values()
+
+
+def _is_live(subscription: Subscription) -> bool:
+    return subscription.interest is None or subscription.interest.is_live
 
 
 def _with_filter(subscription: Subscription, interest: Interest) -> Text:

@@ -17,7 +17,7 @@ from typing import Final
 Key = int | str
 
 INTEGER_TABLES: Final = ("publications", "queue", "subscriptions", "received", "log")
-TEXT_TABLES: Final = ("sessions", "retained", "valid")
+TEXT_TABLES: Final = ("sessions", "retained", "valid", "feeds")
 TABLES: Final = INTEGER_TABLES + TEXT_TABLES
 
 KEY_BYTES: Final = 128

@@ -148,6 +148,10 @@ class Keeper:
         """Remember what has an id for as long as anybody holds it."""
         self._named[publication.publisher, publication.id] = publication
 
+    def named(self, publisher: str, id: str) -> Publication | None:
+        """The publication of that name, if anybody still holds it."""
+        return self._named.get((publisher, id))
+
     def withdraw(self, publisher: str, id: str) -> bool:
         """Take a publication back: no copy of it that still waits is delivered."""
         publication = self._named.get((publisher, id))

@@ -54,7 +54,7 @@ class Publishing:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._control = Control(state)
+        self._control = Control(state, self.notify_behind)
         self._batch: list[_Waiting] = []
 
     @property
@@ -87,9 +87,8 @@ class Publishing:
                 valid_until = moment_of(valid_for, state.now)
                 if valid_until is None:
                     what = f"valid-for is {valid_for!r}; write seconds, or forever"
-                    self._refuse(
-                        session, link, packet, (Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
-                    )
+                    answer = Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
+                    self._refuse(session, link, packet, answer)
                     return
         given = id or f"{session.number}-{state.next_publication}-{int(state.now * 1000):x}"
         publication = Publication(
@@ -159,11 +158,12 @@ class Publishing:
         state = self._state
         limits = state.limits
         if packet.topic.count("/") >= limits.topic_levels_max:
-            return Reason.TOPIC_NAME_INVALID, f"more than {limits.topic_levels_max} levels"
+            return Answer(Reason.TOPIC_NAME_INVALID, f"more than {limits.topic_levels_max} levels")
         if not state.rules.allowed(session.identity, "publish", packet.topic):
-            return Reason.NOT_AUTHORIZED, f"publishing on {packet.topic} is not allowed"
+            return Answer(Reason.NOT_AUTHORIZED, f"publishing on {packet.topic} is not allowed")
         if packet.topic.startswith("$") and not packet.topic.startswith(PREFIX):
-            return Reason.TOPIC_NAME_INVALID, "topics that begin with $ are the broker's own"
+            what = "topics that begin with $ are the broker's own"
+            return Answer(Reason.TOPIC_NAME_INVALID, what)
         return None
 
     def _refuse(self, session: Session, link: Link, packet: Publish, answer: Answer) -> None:
@@ -174,7 +174,7 @@ class Publishing:
             "publication refused",
             client=session.client_id,
             topic=packet.topic,
-            reason=answer[1],
+            reason=answer.text,
         )
         self._answer(session, link, packet.packet_id, packet.qos, answer)
 
@@ -201,7 +201,7 @@ class Publishing:
         elif is_valid:
             state.keeper.hold(publication)
         if full and packet.qos:
-            self._refuse(session, link, packet, (Reason.QUOTA_EXCEEDED, full))
+            self._refuse(session, link, packet, Answer(Reason.QUOTA_EXCEEDED, full))
             return False
         if named or is_valid:
             state.keeper.name(publication)
@@ -217,7 +217,7 @@ class Publishing:
     ) -> None:
         self.flush()
         answer = self._control.handle(session, publication)
-        if answer is not DONE:
+        if answer.reason >= Reason.UNSPECIFIED_ERROR:
             self._refuse(session, link, packet, answer)
         else:
             self._answer(session, link, packet.packet_id, packet.qos, answer)
@@ -244,8 +244,12 @@ class Publishing:
         self, session: Session, link: Link, packet_id: int, qos: int, answer: Answer
     ) -> None:
         """Acknowledge what was not routed."""
-        reason, text = answer
-        properties = link.explained(text) if text and link.wants_problems else NO_PROPERTIES
+        reason = answer.reason
+        properties = NO_PROPERTIES
+        if link.wants_problems and answer.text:
+            properties = link.explained(answer.text)
+        elif link.wants_problems and answer.user:
+            properties = Properties(user=answer.user)
         if qos == 1:
             link.open_publishes -= 1
             self._send_answer(link, Puback(packet_id, reason, properties))
@@ -405,17 +409,29 @@ class Publishing:
         why: Literal["initial", "promoted"],
     ) -> bool:
         """Notify a subscription later than others: of what is kept, or of what moved up."""
-        ids = (one.identifier,) if one.identifier else ()
+        return self.notify_behind(publication, [one], _WHY[why], retain=retain)
+
+    def notify_behind(
+        self,
+        publication: Publication,
+        subscriptions: list[Subscription],
+        why: bytes,
+        *,
+        retain: bool = False,
+    ) -> bool:
+        """Notify one session, behind what waits for this turn's commit; `why` is for the log."""
         state = self._state
-        if state.is_guarded and not state.rules.may_receive(
-            one.session.identity, publication.topic
-        ):
+        session = subscriptions[0].session
+        if state.is_guarded and not state.rules.may_receive(session.identity, publication.topic):
             return False
-        select = _selection([one])
+        ids = tuple(one.identifier for one in subscriptions if one.identifier)
+        qos = max(one.qos for one in subscriptions)
+        select = _selection(subscriptions)
         state.delivery.deliver(
-            one.session, publication, one.qos, retain, ids, state.now, select, waits=True
+            session, publication, qos, retain, ids, state.now, select, waits=True
         )
-        self._log_notification(publication, one.session, (one.number,), _WHY[why])
+        numbers = tuple(one.number for one in subscriptions)
+        self._log_notification(publication, session, numbers, why)
         return True
 
     def _deliver(

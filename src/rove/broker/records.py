@@ -11,6 +11,7 @@ a default. Encoding or decoding one costs less than a microsecond.
     retained        topic                 number of a publication
     valid           publication's id      number of a publication
     log             position              LogRow           (on its way to the lake)
+    feeds           name                  sequence of the last notification that came by it
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     is_ranked: bool = False
     filter_number: int = 0
     """What the matcher knows the topic filter by, if there is a text."""
+    engine: str = "broker"
+    """Who finds what meets the text: `broker`, or `spark` (the pipeline)."""
 
 
 class PublicationRow(msgspec.Struct, array_like=True):

@@ -25,7 +25,7 @@ from rove.broker.records import (
 )
 from rove.broker.sessions import Entry, Session
 from rove.broker.state import State
-from rove.broker.subscriptions import Interest, Subscription
+from rove.broker.subscriptions import Interest, Subscription, engine_of
 from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter
 
@@ -56,6 +56,9 @@ def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
     for number, publication in publications.items():
         if not publication.kept:
             state.gate.changes.delete("publications", number)
+    for feed, row in tables.get("feeds", ()):
+        assert isinstance(feed, str)
+        state.feeds[feed] = decoded_number(row)
     for key, _ in tables.get("log", ()):
         assert isinstance(key, int)
         state.position = max(state.position, key)
@@ -110,7 +113,13 @@ def _subscriptions(state: State, rows: Rows) -> None:
 def _interest(kept: SubscriptionRow) -> Interest | None:
     if not kept.text:
         return None
-    return Interest(kept.text, kept.evolve, uses_me=kept.uses_me, is_ranked=kept.is_ranked)
+    return Interest(
+        kept.text,
+        kept.evolve,
+        uses_me=kept.uses_me,
+        is_ranked=kept.is_ranked,
+        engine=engine_of(kept.engine),
+    )
 
 
 def _publications(state: State, rows: Rows) -> dict[int, Publication]:

@@ -86,6 +86,8 @@ class State:
         self.keeper = Keeper(self.gate, self.delivery, limits, self.counters)
         self.interests = Interests(compiled=compiled)
         self.sessions: dict[str, Session] = {}
+        self.feeds: dict[str, int] = {}
+        """By name, the sequence of the last notification that came by it (`rove.broker.feeds`)."""
         self.links: dict[Link, None] = {}
         self.recent = Recent(limits.explain_publications_max)
         self.notes: list[Note] = []

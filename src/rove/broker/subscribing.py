@@ -5,9 +5,10 @@ connection: its reason code stands in the acknowledgement, its explanation in th
 and in the log.
 
 A new subscription is given what is retained on its topics (as its retain handling asks) and what
-is still valid there, as far as its text is met. Ranked subscriptions look only forward. Where much
-is kept, it is looked through a part at a time, so that nobody else waits; the acknowledgement then
-comes at the end, so that a subscriber who has it has missed nothing even if the broker dies.
+is still valid there, as far as its text is met. Ranked subscriptions look only forward, and so do
+those that Spark serves. Where much is kept, it is looked through a part at a time, so that nobody
+else waits; the acknowledgement then comes at the end, so that a subscriber who has it has missed
+nothing even if the broker dies.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from rove.broker.access import filters_overlap
 from rove.broker.links import Link
 from rove.broker.publications import Publication, user_property
 from rove.broker.publishing import Publishing
@@ -43,7 +45,7 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.topics import filter_fault
+from rove.mqtt.topics import filter_fault, split_shared
 
 IDENTIFIER_PROPERTY = "subscription"
 """Of an UNSUBSCRIBE: only the subscription with this identifier."""
@@ -148,19 +150,21 @@ class Subscribing:
         if interest is not None and link.is_v311:
             topic_filter = split_text(topic_filter)[0]
         self._check(session, topic_filter)
+        if interest is not None and not interest.is_live:
+            self._check_served(topic_filter)
         identifiers = properties.subscription_ids
         identifier = identifiers[0] if identifiers else 0
         old = session.subscriptions.get(key_of(asked.topic_filter, identifier, interest))
         if old is None:
             self._check_room(session)
         number = state.next_subscription
-        state.next_subscription += 1
         made = Subscription(number, session, asked, identifier, interest, state.now)
         try:
             # The new one first: if it is refused after all, the old one stays.
             state.interests.add(made)
         except LanguageError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        state.next_subscription += 1
         state.diary.made(made, state.now)
         if old is not None:
             self._end(old)
@@ -192,6 +196,23 @@ class Subscribing:
         if not state.rules.allowed(session.identity, "subscribe", topic_filter):
             raise _Refused(Reason.NOT_AUTHORIZED, f"subscribing to {topic_filter} is not allowed")
 
+    def _check_served(self, topic_filter: str) -> None:
+        """Refuse what Spark could not serve, because the lake will not tell it."""
+        settings = self._state.settings
+        if not settings.keeps_subscriptions:
+            what = "engine = spark needs a lake with subscriptions, and this broker keeps none"
+        elif split_shared(topic_filter) is not None:
+            what = "a shared subscription cannot be served by Spark; leave out engine, or $share"
+        elif not any(
+            "publications" in channel.keep and filters_overlap(kept, topic_filter)
+            for channel in settings.channels
+            for kept in channel.topics
+        ):
+            what = f"engine = spark: no channel of the lake keeps publications on {topic_filter}"
+        else:
+            return
+        raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
+
     def _check_room(self, session: Session) -> None:
         limits = self._state.limits
         if len(session.subscriptions) >= limits.subscriptions_per_session_max:
@@ -213,7 +234,7 @@ class Subscribing:
         What was published after the number `last` is none of our business: it was routed.
         """
         for made, asked, is_new in made_here:
-            if made.group is not None or (made.interest is not None and made.interest.is_ranked):
+            if not _looks_back(made):
                 continue
             for publication, retained in self._kept(made, asked, is_new):
                 if made.session.subscriptions.get(made.key) is not made:
@@ -270,6 +291,14 @@ class Subscribing:
         self._state.diary.ended(old, self._state.now)
         if old.session.is_durable:
             self._state.gate.changes.delete("subscriptions", old.number)
+
+
+def _looks_back(subscription: Subscription) -> bool:
+    """Whether it is given what is there already."""
+    interest = subscription.interest
+    return subscription.group is None and (
+        interest is None or (interest.is_live and not interest.is_ranked)
+    )
 
 
 def _meets(subscription: Subscription, publication: Publication) -> bool:

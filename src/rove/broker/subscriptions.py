@@ -2,8 +2,9 @@
 
 A subscription has a topic filter and perhaps a text of the language, which comes as the user
 property `filter` (or `$where`) and applies to every topic filter of its packet; `evolve` says by
-which design bounds that move are kept up. Clients of 3.1.1 have no user properties: for them,
-where it is switched on, `topic?text` says both.
+which design bounds that move are kept up, and `engine` who finds what meets the text: the broker,
+or Spark. Clients of 3.1.1 have no user properties: for them, where it is switched on, `topic?text`
+says topic and text.
 
 Without a text, a subscription is what MQTT says it is: a second one with the same topic filter
 takes the place of the first. With a text, the subscription identifier counts as well, so that one
@@ -11,6 +12,8 @@ client can want several things of one topic.
 """
 
 from __future__ import annotations
+
+from typing import Final, Literal, get_args
 
 from rove.broker.publications import user_property
 from rove.broker.records import SubscriptionRow
@@ -27,12 +30,14 @@ from rove.mqtt.topics import split_shared
 SubscriptionKey = tuple[str, int]
 """The topic filter as it was sent, and the identifier of those with a text (-1 without)."""
 NO_TEXT = -1
+Engine = Literal["broker", "spark"]
+ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
 
 
 class Interest:
     """What a text asks for; the text is parsed when somebody wants to know more than this."""
 
-    __slots__ = ("_parsed", "evolve", "evolve_text", "is_ranked", "text", "uses_me")
+    __slots__ = ("_parsed", "engine", "evolve", "evolve_text", "is_ranked", "text", "uses_me")
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class Interest:
         uses_me: bool = False,
         is_ranked: bool = False,
         parsed: Text | None = None,
+        engine: Engine = "broker",
     ) -> None:
         self.text = text
         self.evolve_text = evolve_text
@@ -49,7 +55,13 @@ class Interest:
         self.evolve = parse_evolve(evolve_text) if evolve_text else EXACT
         self.uses_me = uses_me
         self.is_ranked = is_ranked
+        self.engine: Engine = engine
         self._parsed = parsed
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the broker itself finds what meets the text."""
+        return self.engine == "broker"
 
     @property
     def parsed(self) -> Text:
@@ -122,7 +134,7 @@ class Subscription:
         if self.interest is not None:
             row.text, row.evolve = self.interest.text, self.interest.evolve_text
             row.uses_me, row.is_ranked = self.interest.uses_me, self.interest.is_ranked
-            row.filter_number = self.filter_number
+            row.filter_number, row.engine = self.filter_number, self.interest.engine
         return row
 
 
@@ -135,24 +147,40 @@ def interest_of(properties: Properties) -> Interest | None:
     """What the user properties of a SUBSCRIBE ask for; LanguageError if it cannot be."""
     text = user_property(properties, "filter", "$where")
     evolve = user_property(properties, "evolve")
+    engine = engine_of(user_property(properties, "engine"))
     if user_property(properties, "policy") is not None:
         raise LanguageError("this broker runs no policies yet", "leave out the property policy")
     if text is None:
         if evolve is not None:
             raise LanguageError("evolve without a filter", "say what evolves in filter")
+        if engine != "broker":
+            raise LanguageError(f"engine = {engine} without a filter", "say in filter what to find")
         return None
-    return interest_in(text, evolve)
+    return interest_in(text, evolve, engine)
 
 
-def interest_in(text: str, evolve: str | None = None) -> Interest:
+def engine_of(name: str | None) -> Engine:
+    """Who is to find what meets a text; LanguageError if it is nobody known."""
+    if name is None:
+        return "broker"
+    for known in ENGINES:
+        if name == known:
+            return known
+    raise LanguageError(f"there is no engine {name!r}", f"write {' or '.join(ENGINES)}")
+
+
+def interest_in(text: str, evolve: str | None = None, engine: Engine = "broker") -> Interest:
     """A text as the matcher takes it."""
     parsed = parse(text)
     uses_me = any(type(node) is Me for node in parts(parsed))
     is_ranked = parsed.rank is not None
-    found = Interest(text, evolve or "", uses_me=uses_me, is_ranked=is_ranked, parsed=parsed)
-    if is_ranked and found.evolve != EXACT:
+    found = Interest(
+        text, evolve or "", uses_me=uses_me, is_ranked=is_ranked, parsed=parsed, engine=engine
+    )
+    if found.evolve != EXACT and (is_ranked or not found.is_live):
+        what = "a ranked subscription" if is_ranked else f"a subscription of engine {engine}"
         raise LanguageError(
-            f"a ranked subscription cannot evolve by {found.evolve.design}", "write evolve = exact"
+            f"{what} cannot evolve by {found.evolve.design}", "write evolve = exact"
         )
     return found
 
