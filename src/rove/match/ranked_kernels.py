@@ -251,7 +251,7 @@ def _write(
 
 
 @njit(**_inlined)
-def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
+def has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
     """Room for one more member, if need be at the end of the pool; False if that is full."""
     if rows[row].count < rows[row].capacity:
         return True
@@ -270,7 +270,7 @@ def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
 
 
 @njit(**_inlined)
-def _set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float) -> None:
+def set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float) -> None:
     """When the next member of a row leaves, and so of its block of rows."""
     block = row // LANES
     before = leaves_at[row]
@@ -298,6 +298,37 @@ _pool = types.Tuple((_rows, _members, _integers, _numbers, _numbers))
 """(rows, members, used, leaves_at, block_leaves_at)"""
 
 
+@njit(**_inlined)
+def enter_skyband(
+    pool: Any,
+    row: int,
+    at: float,
+    sequence: int,
+    score: float,
+    tail: int,
+    whole: int,
+    told: Any,
+    count: int,
+) -> int:
+    """A publication enters one skyband that has room for it."""
+    rows, members, _, leaves_at, block_leaves_at = pool
+    departure = at + rows[row].span
+    somebody_left = False
+    if rows[row].counts:
+        rows[row].arrivals += 1
+        departure = rows[row].arrivals + rows[row].span
+        before = rows[row].count
+        _drop_left(rows, members, row, float(rows[row].arrivals))
+        somebody_left = rows[row].count < before
+    gap = _dominate(rows, members, row, score, tail)
+    _write(members, gap, score, departure, sequence, tail, whole)
+    if rows[row].count == 1 and not rows[row].counts:
+        set_departure(leaves_at, block_leaves_at, row, departure)
+    if somebody_left or gap - rows[row].start < rows[row].k:
+        count = _tell(rows, members, row, at, sequence, told, count)
+    return count
+
+
 @njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _told, _i8), **_options)
 def enter_skybands(
     pool: Any, scored: Any, first: int, at: float, sequence: int, told: Any, count: int
@@ -306,7 +337,7 @@ def enter_skybands(
 
     Returns how many were told, and where to go on when there is more room.
     """
-    rows, members, used, leaves_at, block_leaves_at = pool
+    rows, members, used, _, _ = pool
     chosen, scores, tails, whole, known = scored
     for i in range(first, chosen.size):
         row = chosen[i]
@@ -317,22 +348,9 @@ def enter_skybands(
                 _prefetch(members, j)
         if not known[i] or at < rows[row].accepted_at:
             continue
-        if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
+        if told.size - count < rows[row].k or not has_room(rows, members, used, row):
             return count, i
-        departure = at + rows[row].span
-        somebody_left = False
-        if rows[row].counts:
-            rows[row].arrivals += 1
-            departure = rows[row].arrivals + rows[row].span
-            before = rows[row].count
-            _drop_left(rows, members, row, float(rows[row].arrivals))
-            somebody_left = rows[row].count < before
-        gap = _dominate(rows, members, row, scores[i], tails[i])
-        _write(members, gap, scores[i], departure, sequence, tails[i], whole[i])
-        if rows[row].count == 1 and not rows[row].counts:
-            _set_departure(leaves_at, block_leaves_at, row, departure)
-        if somebody_left or gap - rows[row].start < rows[row].k:
-            count = _tell(rows, members, row, at, sequence, told, count)
+        count = enter_skyband(pool, row, at, sequence, scores[i], tails[i], whole[i], told, count)
     return count, chosen.size
 
 
@@ -383,8 +401,23 @@ def expire(
                     following = math.inf
                 else:
                     count = _tell(rows, members, row, moment, -1, told, count)
-            _set_departure(leaves_at, block_leaves_at, row, following)
+            set_departure(leaves_at, block_leaves_at, row, following)
     return count, waiting, 0
+
+
+@njit(**_inlined)
+def slide_skyband(pool: Any, row: int, now: float, told: Any, count: int) -> int:
+    """Let the members of one skyband leave until `now`, or until there is no room to tell."""
+    rows, members, _, leaves_at, block_leaves_at = pool
+    while leaves_at[row] <= now and told.size - count >= rows[row].k:
+        moment = leaves_at[row]
+        before = rows[row].count
+        _drop_left(rows, members, row, moment)
+        if rows[row].count < before:
+            count = _tell(rows, members, row, moment, -1, told, count)
+        following = _next_departure(rows, members, row)
+        set_departure(leaves_at, block_leaves_at, row, following)
+    return count
 
 
 _worst = types.Tuple((_numbers, _numbers, _numbers))
@@ -482,13 +515,13 @@ def enter_lists(
             or not _not_worse(scores[i], tails[i], threshold, threshold_tail)
         ):
             continue
-        if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
+        if told.size - count < rows[row].k or not has_room(rows, members, used, row):
             return count, i
         departure = at + rows[row].span
         gap = _join(rows, members, row, scores[i], tails[i])
         _write(members, gap, scores[i], departure, sequence, tails[i], whole[i])
         if rows[row].count == 1:
-            _set_departure(leaves_at, block_leaves_at, row, departure)
+            set_departure(leaves_at, block_leaves_at, row, departure)
         if gap - rows[row].start < rows[row].k:
             count = _tell(rows, members, row, at, sequence, told, count)
         if _trimmed(rows, members, row, at):
@@ -528,5 +561,5 @@ def refill(
             if members[j].sequence == sequence:
                 members[j].delivered = 1
     set_threshold(worst, rows[row].place, rows[row].threshold)
-    _set_departure(leaves_at, block_leaves_at, row, _next_departure(rows, members, row))
+    set_departure(leaves_at, block_leaves_at, row, _next_departure(rows, members, row))
     return _tell(rows, members, row, rows[row].hungry_at, -1, told, count)

@@ -187,6 +187,54 @@ def score_places(
 
 
 @njit(
+    types.void(
+        _integers,
+        _i8,
+        _columns,
+        _columns,
+        _integers,
+        _integers,
+        _integers,
+        _b1,
+        _f8,
+        _numbers,
+        _numbers,
+    ),
+    **_options,
+)
+def score_pairs(
+    code: Any,
+    depth: int,
+    events: Any,
+    columns: Any,
+    numbers: Any,
+    places: Any,
+    chosen: Any,
+    whole: bool,
+    sign: float,
+    scores: Any,
+    doubts: Any,
+) -> None:
+    """The scores of `chosen` pairs: publication numbers[i] for the subscription at places[i]."""
+    scalars = events.shape[0]
+    inputs = np.empty((scalars + columns.shape[0], LANES))
+    stack = np.empty((depth, LANES))
+    doubt = np.empty(LANES)
+    for first in range(0, chosen.size, LANES):
+        lanes = min(LANES, chosen.size - first)
+        for s in range(scalars):
+            for i in range(lanes):
+                inputs[s, i] = events[s, numbers[chosen[first + i]]]
+        for c in range(columns.shape[0]):
+            for i in range(lanes):
+                inputs[scalars + c, i] = columns[c, places[chosen[first + i]]]
+        evaluate(code, inputs, stack, doubt, lanes, whole)
+        for i in range(lanes):
+            scores[chosen[first + i]] = stack[0, i] * sign
+            doubts[chosen[first + i]] = doubt[i]
+
+
+@njit(
     types.void(_integers, _i8, _columns, _numbers, _b1, _f8, _numbers, _numbers),
     **_options,
 )

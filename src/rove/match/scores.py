@@ -416,3 +416,18 @@ class Columns:
         if reading.whole:
             scores.whole[:] = 1
         return scores, settle(scores, doubts, reading.mixed)
+
+    def state(self) -> tuple[Any, ...]:
+        """Everything, as plain values and bytes."""
+        program = None if self.program is None else tuple(self.program)
+        return program, self.constants.tobytes(), self.rows.tobytes(), list(self._free), self._next
+
+    @classmethod
+    def from_state(cls, state: tuple[Any, ...]) -> Columns:
+        """What `state` was taken from."""
+        program, constants, rows, free, taken = state
+        columns = cls(None if program is None else Program(*program))
+        columns.rows = np.frombuffer(rows, np.int64).copy()
+        columns.constants = np.frombuffer(constants).reshape(-1, columns.rows.size).copy()
+        columns._free, columns._next = list(free), taken
+        return columns

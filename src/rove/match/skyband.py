@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -233,10 +233,14 @@ class Pool:
 
     def live_sequences(self) -> set[int]:
         """Of all members, which publications they are."""
+        return set(self.sequences().tolist())
+
+    def sequences(self) -> Integers:
+        """The same, as an array in order."""
         counts = self.rows["count"]
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         held = self.members["sequence"][np.repeat(self.rows["start"], counts) + within]
-        return set(np.unique(held).tolist())
+        return np.unique(held)
 
     def state(self) -> dict[str, Any]:
         """Everything, as bytes and numbers."""
@@ -249,7 +253,7 @@ class Pool:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Pool:
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
         pool = cls()
         pool.rows = np.frombuffer(state["rows"], kernels.ROW).copy()
         pool.members = np.frombuffer(state["members"], kernels.MEMBER).copy()

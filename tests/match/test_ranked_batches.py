@@ -1,0 +1,268 @@
+"""Batches of the past against the window that says it plainly, however they are cut."""
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rove.lang import RankedWindow, matches, parse
+from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE, Inputs, Skybands, column_of
+from rove.match.skyband import Records
+from rove.testing import strategies
+
+Told = tuple[float, int, int, str, bool]
+
+SCORES = (
+    "a",
+    "abs(a - 2)",
+    "2 * a + 3 * b",
+    "(a - 0.5) * (a - 0.5) + (b - 2.5) * (b - 2.5)",
+    "distance(a, b, 1, 2)",
+    "a / b",
+    "least(a, 2.5)",
+    "a * 0",
+    "a - t",
+    "abs(a - me.x)",
+    "me.x",
+    "a + 9007199254740993",
+    "7",
+    "1 / 0",
+)
+CONDITIONS = ("", "a > 1", "b <= me.x OR a = 2")
+WINDOWS = ("1 SECOND", "2.5 SECONDS", "3 PUBLICATIONS", "1 PUBLICATION")
+
+
+def told(records: Records) -> list[Told]:
+    """Scores by their spelling: 1, 1.0 and -0.0 are not the same."""
+    found = []
+    for one in records:
+        score = int(one["score"]) + int(one["tail"]) if one["whole"] else float(one["score"])
+        id, sequence = int(one["id"]), int(one["sequence"])
+        found.append((float(one["at"]), id, sequence, repr(score), bool(one["promoted"])))
+    return found
+
+
+class Model:
+    """A window for each subscription, asked one by one."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, tuple[str, float, dict[str, Any]]] = {}
+        self.windows: dict[int, RankedWindow] = {}
+        self.told: list[Told] = []
+
+    def add(self, id: int, text: str, accepted_at: float, me: dict[str, Any]) -> None:
+        self.texts[id] = text, accepted_at, me
+        self.windows[id] = RankedWindow(parse(text), accepted_at)
+
+    def matched(self, publication: dict[str, Any], at: float) -> list[int]:
+        return [
+            id
+            for id, (text, accepted_at, me) in self.texts.items()
+            if matches(parse(text), publication, at - accepted_at, me)
+        ]
+
+    def publish(self, number: int, publication: dict[str, Any], at: float) -> None:
+        for id, window in self.windows.items():
+            self._tell(id, window.publish(publication, at, self.texts[id][2], number))
+
+    def advance(self, now: float) -> None:
+        for id, window in self.windows.items():
+            self._tell(id, window.advance(now))
+
+    def _tell(self, id: int, found: list[Any]) -> None:
+        self.told += [(one.at, id, one.key, repr(one.score), one.promoted) for one in found]
+
+    def in_order(self) -> list[Told]:
+        return sorted(self.told, key=lambda one: one[:2])
+
+
+class Story:
+    """The same events for the model and for batches, which end where the story says so."""
+
+    def __init__(self) -> None:
+        self.model = Model()
+        self.skybands = Skybands()
+        self.now = 0.0
+        self.told: list[Told] = []
+        self._batch: list[tuple[dict[str, Any], float]] = []
+        self._pairs: list[tuple[int, int]] = []
+        self._first = 0
+
+    def add(self, id: int, text: str, accepted_at: float, me: dict[str, Any]) -> None:
+        self.model.add(id, text, accepted_at, me)
+        self.skybands.add(id, text, accepted_at, me)
+
+    def remove(self, id: int) -> None:
+        self.model.advance(self.now)
+        del self.model.texts[id], self.model.windows[id]
+        self.skybands.end(id, self.now, len(self._batch))
+        assert id not in self.skybands
+        assert len(self.skybands) == len(self.model.windows)
+
+    def set_state(self, id: int, me: dict[str, Any]) -> None:
+        text, accepted_at, _ = self.model.texts[id]
+        self.model.texts[id] = text, accepted_at, me
+        self.skybands.set_state(id, me, len(self._batch))
+
+    def empty(self) -> None:
+        self.model.advance(self.now)
+        for id, (text, accepted_at, _) in self.model.texts.items():
+            self.model.windows[id] = RankedWindow(parse(text), accepted_at)
+        self.skybands.empty(len(self._batch), self.now)
+
+    def publish(self, publication: dict[str, Any], after_s: float) -> None:
+        self.now += after_s
+        number = len(self._batch)
+        self._pairs += [(number, id) for id in self.model.matched(publication, self.now)]
+        self._batch.append((publication, self.now))
+        self.model.publish(self._first + number, publication, self.now)
+
+    def cut(self) -> None:
+        publications = [publication for publication, _ in self._batch]
+        at = np.array([at for _, at in self._batch], np.float64)
+        pairs = np.array(self._pairs, np.int64).reshape(-1, 2)
+        sequences = self._first + np.arange(len(publications))
+        inputs = Inputs(publications, at)
+        numbers, ids = np.ascontiguousarray(pairs.T)
+        self.told += told(self.skybands.run(inputs, sequences, numbers, ids))
+        self._first += len(publications)
+        self._batch, self._pairs = [], []
+
+    def save_and_load(self) -> None:
+        self.cut()
+        state = pickle.loads(pickle.dumps(self.skybands.state()))
+        self.skybands = Skybands.from_state(state)
+
+    def end(self) -> None:
+        self.cut()
+        self.told += told(self.skybands.advance(self.now + 10.0))
+        self.model.advance(self.now + 10.0)
+        assert sorted(self.told, key=lambda one: one[:2]) == self.model.in_order()
+
+
+@st.composite
+def ranked_texts(draw: st.DrawFn) -> str:
+    condition = draw(st.sampled_from(CONDITIONS))
+    order = draw(st.sampled_from(["", " DESC"]))
+    score, window = draw(st.sampled_from(SCORES)), draw(st.sampled_from(WINDOWS))
+    return f"{condition} ORDER BY {score}{order} LIMIT {draw(st.integers(1, 3))} WITHIN {window}"
+
+
+small = st.sampled_from([0, 1, 2, 3, 0.0, -0.0, 0.5, 1.0, 1.5, 2.0, 2.5, -1])
+odd = st.sampled_from([None, "a", True, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, 1e308, [1]])
+drawn_values = small | small | small | odd
+drawn_publications = st.fixed_dictionaries({}, optional={"a": drawn_values, "b": drawn_values})
+drawn_states = st.fixed_dictionaries({}, optional={"x": drawn_values})
+delays_s = st.sampled_from([0.0, 0.0, 0.1, 0.5, 1.0, 3.0])
+_publishing = st.tuples(st.just("publish"), drawn_publications, delays_s)
+actions = st.one_of(
+    *[_publishing] * 5,
+    st.tuples(st.just("cut"), st.none(), st.none()),
+    st.tuples(st.just("add"), ranked_texts(), st.sampled_from([-1.0, 0.0, 0.0, 1.0])),
+    st.tuples(st.just("remove"), st.integers(0, 20), st.none()),
+    st.tuples(st.just("state"), drawn_states, st.integers(0, 20)),
+    st.tuples(st.just("empty"), st.none(), st.none()),
+    st.tuples(st.just("save"), st.none(), st.none()),
+)
+
+
+def tell(story: Story, number: int, action: tuple[str, Any, Any]) -> None:
+    what, first, second = action
+    live = sorted(story.model.windows)
+    if what == "publish":
+        story.publish(first, second)
+    elif what == "cut":
+        story.cut()
+    elif what == "add":
+        story.add(100 + number, first, story.now + second, {"x": 1})
+    elif what == "save":
+        story.save_and_load()
+    elif what == "empty":
+        story.empty()
+    elif live and what == "remove":
+        story.remove(live[first % len(live)])
+    elif live:
+        story.set_state(live[second % len(live)], first)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(ranked_texts(), min_size=1, max_size=6),
+    drawn_states,
+    st.lists(actions, max_size=40),
+)
+def test_every_story_ends_alike(
+    texts: list[str], me: dict[str, Any], actions: list[tuple[str, Any, Any]]
+) -> None:
+    story = Story()
+    for id, text in enumerate(texts):
+        story.add(id, text, 0.0, me)
+    for number, action in enumerate(actions):
+        tell(story, number, action)
+    story.end()
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(SCORES),
+    st.booleans(),
+    st.lists(st.tuples(strategies.numbers, strategies.numbers), min_size=1, max_size=25),
+)
+def test_edges_of_numbers(
+    score: str, descending: bool, stream: list[tuple[int | float, int | float]]
+) -> None:
+    story = Story()
+    order = "DESC" if descending else "ASC"
+    text = f"ORDER BY {score} {order} LIMIT 2 WITHIN 4 SECONDS"
+    story.add(1, text, 0.0, {"x": 2**53 + 1})
+    story.add(2, text.replace("4 SECONDS", "4 PUBLICATIONS"), 0.5, {"x": 2.0})
+    for number, (a, b) in enumerate(stream):
+        story.publish({"a": a, "b": b}, 0.25 * (number % 3))
+    story.end()
+
+
+def test_many_members_and_many_told_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rove.match.skyband._TOLD_ROOM", 500)
+    story = Story()
+    for id in range(10):
+        story.add(id, f"a > {id % 3} ORDER BY a LIMIT 200 WITHIN 3 SECONDS", 0.0, {})
+    for number in range(400):
+        story.publish({"a": number * 7_919 % 1_000}, 0.01)
+    story.end()
+    assert len(story.told) > 3_000
+
+
+def test_a_start_anew_without_a_moment_tells_nothing_more() -> None:
+    skybands = Skybands()
+    skybands.add(1, "ORDER BY a LIMIT 1 WITHIN 1 SECOND")
+    inputs = Inputs([{"a": 1}, {"a": 2}, {"a": 3}], np.array([0.0, 0.5, 9.0]))
+    skybands.empty(2)
+    every = np.arange(3), np.ones(3, np.int64)
+    assert [one[2] for one in told(skybands.run(inputs, np.arange(3), *every))] == [0, 2]
+    assert skybands.live_sequences().tolist() == [2]
+
+
+def test_what_is_unknown_is_told() -> None:
+    skybands = Skybands()
+    with pytest.raises(KeyError):
+        skybands.end(1, 0.0)
+    skybands.add(1, "ORDER BY a LIMIT 1 WITHIN 1 SECOND")
+    with pytest.raises(ValueError, match="1 is there already"):
+        skybands.add(1, "ORDER BY b LIMIT 1 WITHIN 1 SECOND")
+    with pytest.raises(KeyError, match="2"):
+        skybands.run(Inputs([{}], np.zeros(1)), np.zeros(1, int), np.zeros(1, int), np.array([2]))
+    skybands.end(1, 0.0)
+    with pytest.raises(KeyError):
+        skybands.end(1, 0.0)
+
+
+def test_columns_tell_what_a_value_is() -> None:
+    column = column_of([1, 1.5, None, True, "1", 2**53, -(2**53) + 1])
+    kinds = [WHOLE, FLOAT, MISSING, MISSING, MISSING, HUGE, WHOLE]
+    assert column.kinds.tolist() == kinds
+    assert column.values.tolist() == [1.0, 1.5, 0.0, 0.0, 0.0, 2.0**53, -(2.0**53) + 1]
+    assert math.isfinite(column.values.sum())
