@@ -12,7 +12,7 @@ says more or less than what is there.
 than this program is refused rather than guessed at. Considered: a tool that derives migrations.
 There are two tables, and what it would write has to be read anyway.
 
-A roll-up is about 100 bytes; SQLite takes some 100,000 a second in batches. Readers go on while
+A roll-up is about 200 bytes; SQLite takes some 100,000 a second in batches. Readers go on while
 one writes (write-ahead log).
 """
 
@@ -35,8 +35,6 @@ METRIC_CHARACTERS_MAX: Final = 200
 LABELS_CHARACTERS_MAX: Final = 500
 """Together they are a key of MySQL, which may have 768 characters."""
 _BUSY_MS: Final = 30_000
-_KEY: Final = ("metric", "labels", "resolution_s", "start")
-_MARKS: Final = "progress"
 
 _metadata: Final = sa.MetaData()
 _version: Final = sa.Table("schema_version", _metadata, sa.Column("version", sa.Integer))
@@ -58,7 +56,7 @@ ROLLUPS: Final = sa.Table(
     sa.Index("rollups_by_time", "resolution_s", "start"),
 )
 PROGRESS: Final = sa.Table(
-    _MARKS,
+    "progress",
     _metadata,
     sa.Column("job", sa.String(METRIC_CHARACTERS_MAX), primary_key=True),
     sa.Column("position", sa.BigInteger, nullable=False),

@@ -1,0 +1,255 @@
+"""Raw metrics of the broker, added up by 10 seconds, minutes and hours into the metrics database.
+
+The lake has what the broker counted and held, a row every few seconds (`rove.serve.metrics_log`).
+Here Spark takes the rows apart into readings, one for each series, and adds them up; the roll-ups
+alone come to the driver, which writes them.
+
+**How much was counted.** A counter's total begins at zero with every life of the broker. What was
+counted between two rows of a life is their difference, before the first row its value; what lay
+before the first row that is still there is not known, and stays out. A series that a row does not
+have was zero. A rate is this increase by the time that lies between the rows, so neither a restart
+nor a pause makes one that never was. An increase belongs to the interval in which its row was
+written.
+
+**Again and again.** Each run reads what is new, and of the intervals that it falls into the rest:
+from the *anchor* on, the last row before the newest hour. Roll-ups are computed whole and written
+over the old ones, together with how far the log was read, so that a run that is killed or repeated
+changes nothing. Clocks that were set back only cost reading more.
+
+Measured on two cores: a run over an hour of rows in 360 files takes 2 s, and a first run over a
+day of 8,640 files 25 s, most of it opening files; `rove.serve.lake` makes them that small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql import Window
+from pyspark.sql import functions as sf
+
+from rove.pipeline.database import Database, Progress, Rollup
+from rove.pipeline.lake import Lake, LakeFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+JOB: Final = "metrics"
+KIND: Final = "metrics"
+RESOLUTIONS_S: Final = (10, 60, 3_600)
+KEPT_DAYS: Final = {10: 7, 60: 90}
+"""How long roll-ups are kept, by resolution; the others for ever."""
+FILES_MAX: Final = 2_000
+"""That one step reads; what it gives has to fit into the driver's memory."""
+_HOUR_US: Final = RESOLUTIONS_S[-1] * 1_000_000
+_ROWS: Final = "position long, at timestamp, id string, payload binary, channel string, day string"
+_FACTS: Final = "row long, values map<string, double>"
+_UPTIME: Final = "rove_uptime_seconds"
+_COUNTER: Final = "_total"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a run has done."""
+
+    rows: int = 0
+    """Of the log, that were new."""
+    unreadable: int = 0
+    """How many of them are not what the broker writes, and were left out."""
+    rollups: int = 0
+    position: int = -1
+    """How far the log is read."""
+
+
+# --- Spark ----------------------------------------------------------------------------------------
+
+
+def raw(spark: SparkSession, lake: Lake, files: Iterable[LakeFile]) -> DataFrame:
+    """The rows of these files."""
+    reader = spark.read.schema(_ROWS).option("basePath", str(lake.folder / KIND))
+    return reader.parquet(*[str(file.path) for file in files])
+
+
+def readings(rows: DataFrame) -> DataFrame:
+    """One row for each series of each row: what it was, and what was counted since the last.
+
+    Columns: channel, position, at_us, series, value, increase, step_s; the last two are null where
+    the series is no counter, or it is not known.
+    """
+    before = Window.partitionBy("channel").orderBy("position")
+    told = (
+        rows.withColumn("facts", facts_column(rows["payload"]))
+        .where("facts.values is not null")
+        .select("channel", "position", "id", sf.unix_micros("at").alias("at_us"), "facts.*")
+        .withColumn(
+            "goes_on", sf.coalesce(sf.lag("id").over(before) == sf.col("id"), sf.lit(False))
+        )
+        .withColumn("earlier", sf.lag("values").over(before))
+        .withColumn("watched_s", (sf.col("at_us") - sf.lag("at_us").over(before)) / 1e6)
+        .withColumn(
+            "step_s", sf.when(sf.col("goes_on"), sf.col("watched_s")).otherwise(_since_start())
+        )
+    )
+    each = told.select("*", sf.explode("values").alias("series", "value")).where("value < 'NaN'")
+    is_counter = sf.substring_index("series", "{", 1).endswith(_COUNTER)
+    earlier = sf.coalesce(sf.col("earlier")[sf.col("series")], sf.lit(0.0))
+    counted = sf.col("value") - sf.when(earlier <= sf.col("value"), earlier).otherwise(0.0)
+    return each.select(
+        "channel",
+        "position",
+        "at_us",
+        "series",
+        "value",
+        sf.when(is_counter & sf.col("goes_on"), counted)
+        .when(is_counter & (sf.col("row") == 1), sf.col("value"))
+        .alias("increase"),
+        sf.when(is_counter, sf.col("step_s")).alias("step_s"),
+    )
+
+
+def facts_column(payload: Column) -> Column:
+    """What a row tells, as a struct of `row` and `values`."""
+    return sf.from_json(payload.cast("string"), _FACTS)
+
+
+def _since_start() -> Column:
+    """How long a life was watched when it wrote its first row."""
+    return sf.when(sf.col("row") == 1, sf.col("values")[_UPTIME])
+
+
+def roll_up(
+    rows: DataFrame, since_us: int | None = None, resolutions_s: Sequence[int] = RESOLUTIONS_S
+) -> DataFrame:
+    """Roll-ups of raw rows, the columns as of `Rollup`.
+
+    With `since_us` only of the intervals that this moment and later ones fall into.
+    """
+    lengths = sf.array(*[sf.lit(seconds) for seconds in resolutions_s])
+    each = readings(rows).withColumn("resolution_s", sf.explode(lengths))
+    length_us = sf.col("resolution_s") * sf.lit(1_000_000).cast("long")
+    each = each.withColumn("begin_us", sf.col("at_us") - sf.pmod("at_us", length_us))
+    if since_us is not None:
+        each = each.where(sf.col("begin_us") > sf.lit(since_us) - length_us)
+    watched = sf.when(sf.col("step_s") > 0, sf.col("increase"))
+    watched_s = sf.when(sf.col("increase").isNotNull() & (sf.col("step_s") > 0), sf.col("step_s"))
+    return each.groupBy("channel", "series", "resolution_s", "begin_us").agg(
+        sf.count("value").alias("count"),
+        sf.sum("value").alias("sum"),
+        sf.max_by("value", "position").alias("last"),
+        sf.min("value").alias("min"),
+        sf.max("value").alias("max"),
+        sf.avg("value").alias("mean"),
+        sf.sum("increase").alias("increase"),
+        (sf.sum(watched) / sf.sum(watched_s)).alias("rate"),
+    ).select(
+        sf.substring_index("series", "{", 1).alias("metric"),
+        _labels().alias("labels"),
+        "resolution_s",
+        sf.expr("begin_us div 1000000").alias("start"),
+        "count", "sum", "last", "min", "max", "mean", "increase", "rate",
+    )  # fmt: skip
+
+
+def _labels() -> Column:
+    """`channel="broker",design="lees"`, as Prometheus would write it."""
+    channel = sf.coalesce(sf.col("channel"), sf.lit(""))
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n")):
+        channel = sf.replace(channel, sf.lit(plain), sf.lit(escaped))
+    own = sf.nullif(sf.regexp_extract("series", r"(?s)\{(.*)\}$", 1), sf.lit(""))
+    return sf.concat_ws(",", sf.concat(sf.lit('channel="'), channel, sf.lit('"')), own)
+
+
+# --- the job --------------------------------------------------------------------------------------
+
+
+def run_once(
+    spark: SparkSession, lake: Lake, database: Database, files_max: int = FILES_MAX
+) -> Report:
+    """Bring the database up to what the lake has now."""
+    total = Report(position=database.progress(JOB).position)
+    while (step := _step(spark, lake, database, files_max)) is not None:
+        total = Report(
+            total.rows + step.rows,
+            total.unreadable + step.unreadable,
+            total.rollups + step.rollups,
+            step.position,
+        )
+    return total
+
+
+def _step(spark: SparkSession, lake: Lake, database: Database, files_max: int) -> Report | None:
+    """Read so many files more; None if there are none."""
+    done = database.progress(JOB)
+    up_to = lake.position()
+    new = lake.files(KIND, done.position, up_to)
+    if not new or up_to <= done.position:
+        return None
+    if len(new) > files_max:
+        up_to = max(file.last for file in new[:files_max])
+    rows = _rows(spark, lake, lake.files(KIND, done.anchor - 1, up_to), up_to)
+    try:
+        hours = _hours(rows, done.position)
+        since_us = _since_us(hours)
+        if since_us is not None and since_us // 1_000_000 < done.since:
+            # The clock was set back: what else is in those hours lies before the anchor.
+            rows.unpersist()
+            day = datetime.fromtimestamp(since_us / 1e6, UTC).date() - timedelta(days=1)
+            files = lake.files(KIND, up_to=up_to, days=(day.isoformat(), "9999-12-31"))
+            rows = _rows(spark, lake, files, up_to)
+            hours = _hours(rows, done.position)
+        progress = _progress(hours, up_to)
+        rollups = 0
+        if since_us is not None:
+            rollups = database.put(_collected(roll_up(rows, since_us)), JOB, progress)
+        else:
+            database.put((), JOB, progress)
+    finally:
+        rows.unpersist()
+    for resolution_s, days in KEPT_DAYS.items():
+        database.forget(resolution_s, progress.since - days * 86_400)
+    new_rows = sum(hour["new"] for hour in hours)
+    return Report(new_rows, sum(hour["unreadable"] for hour in hours), rollups, up_to)
+
+
+def _rows(spark: SparkSession, lake: Lake, files: Sequence[LakeFile], up_to: int) -> DataFrame:
+    rows = raw(spark, lake, files)
+    return rows.where(rows["position"] <= up_to).persist()
+
+
+def _hours(rows: DataFrame, done: int) -> list[dict[str, Any]]:
+    """What there is in each channel and hour; new is what lies above `done`."""
+    at_us = sf.unix_micros("at")
+    is_new = sf.col("position") > done
+    is_unreadable = facts_column(rows["payload"])["values"].isNull()
+    by_hour = rows.groupBy("channel", (at_us - sf.pmod(at_us, sf.lit(_HOUR_US))).alias("hour_us"))
+    found = by_hour.agg(
+        sf.min("position").alias("first"),
+        sf.max("position").alias("last"),
+        sf.min(sf.when(is_new, at_us)).alias("since_us"),
+        sf.count_if(is_new).alias("new"),
+        sf.count_if(is_new & is_unreadable).alias("unreadable"),
+    )
+    return [row.asDict() for row in found.collect()]
+
+
+def _since_us(hours: Sequence[dict[str, Any]]) -> int | None:
+    """The earliest new moment."""
+    return min((hour["since_us"] for hour in hours if hour["since_us"] is not None), default=None)
+
+
+def _progress(hours: Sequence[dict[str, Any]], up_to: int) -> Progress:
+    """Where the next run begins: before the newest hour, with the last row of each channel."""
+    newest_us = max(hour["hour_us"] for hour in hours)
+    anchors = []
+    for channel in {hour["channel"] for hour in hours if hour["hour_us"] == newest_us}:
+        own = [hour for hour in hours if hour["channel"] == channel]
+        before = [hour["last"] for hour in own if hour["hour_us"] < newest_us]
+        anchors.append(max(before) if before else min(hour["first"] for hour in own))
+    return Progress(up_to, min(anchors), newest_us // 1_000_000)
+
+
+def _collected(rollups: DataFrame) -> Iterator[Rollup]:
+    for batch in rollups.toArrow().to_batches():
+        for row in batch.to_pylist():
+            yield Rollup(**row)

@@ -1,0 +1,290 @@
+"""Roll-ups of metrics, against the same in plain Python, and the job that keeps them up."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rove.broker.records import LogRow
+from rove.pipeline.database import Database, Progress, Rollup
+from rove.pipeline.lake import Lake
+from rove.pipeline.metrics import FILES_MAX, JOB, RESOLUTIONS_S, Report, roll_up, run_once
+from rove.serve.lake import Lake as LakeFolder
+
+NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
+COLUMNS = "position long, at timestamp, id string, payload binary, channel string, day string"
+
+
+class Row(NamedTuple):
+    """A row of metrics, as the broker logs it."""
+
+    position: int
+    at: float
+    life: str
+    payload: bytes
+    channel: str = "broker"
+
+
+def row(
+    position: int, at: float, life: str, number: int, channel: str = "b", **values: float
+) -> Row:
+    return Row(position, at, life, json.dumps({"row": number, "values": values}).encode(), channel)
+
+
+def drawn_rows(seed: int, count: int, begin: float = NOON - 600) -> list[Row]:
+    """Several lives of brokers with two channels; a counter that comes late, gauges, rubbish."""
+    drawn = random.Random(seed)
+    rows: list[Row] = []
+    at, life, number, started = begin, 0, 0, begin
+    totals: dict[str, float] = {"a_total": 0.0}
+    while len(rows) < count:
+        at = round(at + drawn.choice((5.0, 10.0, 10.0, 9.99, 40.0)), 6)
+        if drawn.random() < 0.05:
+            life, number, started, totals = life + 1, 0, at - 3.0, {"a_total": 0.0}
+        number += 1
+        for name in totals:
+            totals[name] += drawn.randrange(50)
+        if drawn.random() < 0.1:
+            totals['d_total{design="lees"}'] = totals.get('d_total{design="lees"}', 0.0) + 5
+        values = totals | {
+            "rove_uptime_seconds": at - started,
+            "queue": drawn.uniform(-1, 1),
+        }
+        payload = json.dumps({"row": number, "values": values}).encode()
+        if drawn.random() < 0.03:
+            payload = b"rubbish"
+        for channel in ("broker", 'o"ther'):
+            rows.append(Row(len(rows) * 3 + 7, at, f"life-{life}", payload, channel))
+    return rows
+
+
+# --- the same, slow and obvious -----------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    at: float
+    value: float
+    increase: float | None
+    step_s: float | None
+
+
+def labels_of(series: str, channel: str) -> tuple[str, str]:
+    name, _, rest = series.partition("{")
+    written = channel.replace("\\", "\\\\").replace('"', '\\"')
+    own = f'channel="{written}"'
+    return name, f"{own},{rest[:-1]}" if rest else own
+
+
+def expected(rows: Iterable[Row]) -> dict[tuple[str, str, int, int], Rollup]:
+    groups: defaultdict[tuple[str, str, int, int], list[Reading]] = defaultdict(list)
+    before: dict[str, tuple[Row, dict[str, float]]] = {}
+    for one in sorted(rows):
+        try:
+            facts = json.loads(one.payload)
+        except json.JSONDecodeError:
+            continue
+        values = facts["values"]
+        known = before.get(one.channel)
+        goes_on = known is not None and known[0].life == one.life
+        for series, value in values.items():
+            metric, labels = labels_of(series, one.channel)
+            increase = step_s = None
+            if metric.endswith("_total"):
+                if goes_on:
+                    assert known is not None
+                    increase = value - known[1].get(series, 0.0)
+                    step_s = one.at - known[0].at
+                elif facts["row"] == 1:
+                    increase, step_s = value, values["rove_uptime_seconds"]
+            for length in RESOLUTIONS_S:
+                start = math.floor(one.at / length) * length
+                reading = Reading(one.at, value, increase, step_s)
+                groups[metric, labels, length, start].append(reading)
+        before[one.channel] = (one, values)
+    return {key: added_up(key, group) for key, group in groups.items()}
+
+
+def added_up(key: tuple[str, str, int, int], group: Sequence[Reading]) -> Rollup:
+    values = [each.value for each in group]
+    known = [(each.increase, each.step_s) for each in group if each.increase is not None]
+    increase = sum(increase for increase, _ in known) if known else None
+    watched_s = sum(step_s or 0.0 for _, step_s in known)
+    return Rollup(
+        *key,
+        count=len(values),
+        sum=sum(values),
+        last=values[-1],
+        min=min(values),
+        max=max(values),
+        mean=sum(values) / len(values),
+        increase=increase,
+        rate=None if increase is None else increase / watched_s,
+    )
+
+
+def assert_equal(found: Iterable[Rollup], wanted: dict[tuple[str, str, int, int], Rollup]) -> None:
+    by_key = {(one.metric, one.labels, one.resolution_s, one.start): one for one in found}
+    assert by_key.keys() == wanted.keys()
+    for key, one in by_key.items():
+        for name in Rollup.__struct_fields__[4:]:
+            ours, theirs = getattr(one, name), getattr(wanted[key], name)
+            assert ours == (None if theirs is None else pytest.approx(theirs)), (key, name)
+
+
+# --- roll-ups -----------------------------------------------------------------------------------
+
+
+def frame(spark: Any, rows: Sequence[Row]) -> Any:
+    from datetime import UTC, datetime
+
+    lines = [
+        (r.position, datetime.fromtimestamp(r.at, UTC), r.life, bytearray(r.payload), r.channel, "")
+        for r in rows
+    ]
+    return spark.createDataFrame(lines, COLUMNS)
+
+
+def rolled_up(spark: Any, rows: Sequence[Row], since_us: int | None = None) -> list[Rollup]:
+    return [Rollup(**each.asDict()) for each in roll_up(frame(spark, rows), since_us).collect()]
+
+
+def test_roll_ups_are_those_of_plain_python(spark: Any) -> None:
+    rows = drawn_rows(seed=1, count=300)
+    assert_equal(rolled_up(spark, random.Random(2).sample(rows, len(rows))), expected(rows))
+
+
+def test_nothing_gives_nothing(spark: Any) -> None:
+    assert rolled_up(spark, []) == []
+
+
+def test_restarts_and_what_is_not_known_make_no_increase_that_never_was(spark: Any) -> None:
+    rows = [
+        row(1, NOON, "one", 7, a_total=1000),  # the rows before it are gone
+        row(2, NOON + 1, "one", 8, a_total=1004),
+        row(3, NOON + 9, "two", 1, a_total=2000, rove_uptime_seconds=4.0),  # more than ever
+        row(4, NOON + 11, "two", 2, a_total=2001),
+        row(5, NOON + 12, "two", 3, a_total=2001, late_total=6),
+        row(6, NOON + 3600, "three", 4, a_total=1),
+    ]
+    found = {(r.metric, r.resolution_s, r.start - NOON): r for r in rolled_up(spark, rows)}
+    first, second = found["a_total", 10, 0], found["a_total", 10, 10]
+    assert (first.increase, first.rate, first.last) == (2004.0, 2004.0 / 5.0, 2000.0)
+    assert (second.increase, second.rate) == (1.0, 1.0 / 3.0)
+    late = found["late_total", 60, 0]
+    assert (late.increase, late.rate, late.count) == (6.0, 6.0, 1)
+    unknown = found["a_total", 3_600, 3_600]
+    assert (unknown.increase, unknown.rate, unknown.last) == (None, None, 1.0)
+
+
+def test_since_leaves_out_intervals_that_are_over(spark: Any) -> None:
+    rows = drawn_rows(seed=3, count=100)
+    since = rows[60].at
+    wanted = {key: one for key, one in expected(rows).items() if key[3] + key[2] > since}
+    assert_equal(rolled_up(spark, rows, int(since * 1e6)), wanted)
+
+
+# --- the job ------------------------------------------------------------------------------------
+
+
+def fill(lake: Path, rows: Sequence[Row], files: int = 1) -> Lake:
+    """Write rows as the broker does, into so many files a channel."""
+    folder = LakeFolder(lake)
+    size = -(-len(rows) // files)
+    for begin in range(0, len(rows), size):
+        part = rows[begin : begin + size]
+        folder.take(
+            [
+                (r.position, LogRow("metrics", r.channel, r.at, id=r.life, payload=r.payload))
+                for r in part
+            ]
+        )
+        folder.mark(part[-1].position)
+    return Lake(lake)
+
+
+def everything(database: Database) -> list[Rollup]:
+    names = dict.fromkeys(metric for metric, _ in database.series())
+    return [one for name in names for size in RESOLUTIONS_S for one in database.rollups(name, size)]
+
+
+def test_runs_one_after_another_come_to_the_same_as_one(spark: Any, tmp_path: Path) -> None:
+    rows = drawn_rows(seed=4, count=400, begin=NOON - 1_500)
+    unreadable = sum(one.payload == b"rubbish" for one in rows)
+    reports = []
+    with Database(str(tmp_path / "metrics.db")) as database:
+        for begin, end in ((0, 90), (90, 91), (91, 330), (330, 400)):
+            lake = fill(tmp_path / "lake", rows[begin:end], files=3)
+            reports.append(run_once(spark, lake, database))
+        assert_equal(everything(database), expected(rows))
+        assert sum(one.rows for one in reports) == 400
+        assert sum(one.unreadable for one in reports) == unreadable > 0
+        assert reports[-1].position == rows[-1].position
+        assert run_once(spark, lake, database) == Report(position=rows[-1].position)
+        assert database.progress(JOB).anchor > rows[0].position  # not all is read every time
+
+
+def test_many_files_are_read_in_steps_and_nothing_beyond_the_mark(
+    spark: Any, tmp_path: Path
+) -> None:
+    rows = drawn_rows(seed=5, count=40)
+    lake = fill(tmp_path / "lake", rows, files=5)
+    (tmp_path / "lake" / "_position").write_text(f"{rows[29].position}\n")
+    with Database(str(tmp_path / "metrics.db")) as database:
+        report = run_once(spark, lake, database, files_max=4)
+        assert (report.rows, report.position) == (30, rows[29].position)
+        assert_equal(everything(database), expected(rows[:30]))
+        assert run_once(spark, lake, database).rows == 0
+
+
+def test_a_clock_that_was_set_back_spoils_nothing(spark: Any, tmp_path: Path) -> None:
+    early = drawn_rows(seed=6, count=60, begin=NOON)
+    shift = 4_000.0
+    late = [one._replace(at=one.at + shift) for one in drawn_rows(seed=7, count=40, begin=NOON)]
+    again = drawn_rows(seed=8, count=40, begin=NOON + 200)
+    rows: list[Row] = []
+    with Database(str(tmp_path / "metrics.db")) as database:
+        for number, part in enumerate((early, late, again)):
+            named = [
+                one._replace(position=number * 1_000 + one.position, life=f"{number}-{one.life}")
+                for one in part
+            ]
+            rows += named
+            run_once(spark, fill(tmp_path / "lake", named), database)
+        assert_equal(everything(database), expected(rows))
+
+
+def test_a_run_that_failed_is_done_again(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = drawn_rows(seed=9, count=30)
+    lake = fill(tmp_path / "lake", rows)
+    with Database(str(tmp_path / "metrics.db")) as database:
+        with monkeypatch.context() as patch:
+            patch.setattr("rove.pipeline.metrics._collected", lambda _: iter([None]))
+            with pytest.raises(TypeError):
+                run_once(spark, lake, database)
+        assert database.progress(JOB) == Progress()
+        assert run_once(spark, lake, database, FILES_MAX).rows == 30
+        assert_equal(everything(database), expected(rows))
+
+
+def test_what_is_old_is_forgotten_but_for_hours(spark: Any, tmp_path: Path) -> None:
+    old = row(1, NOON - 8 * 86_400, "one", 1, a_total=1, rove_uptime_seconds=1.0)
+    new = row(2, NOON, "one", 2, a_total=2)
+    with Database(str(tmp_path / "metrics.db")) as database:
+        run_once(spark, fill(tmp_path / "lake", [old, new]), database)
+        kept = {size: len(database.rollups("a_total", size)) for size in RESOLUTIONS_S}
+        assert kept == {10: 1, 60: 2, 3_600: 2}
+
+
+def test_a_lake_without_metrics_is_no_error(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    with Database(str(tmp_path / "metrics.db")) as database:
+        assert run_once(spark, Lake(tmp_path / "lake"), database) == Report()
