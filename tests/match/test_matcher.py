@@ -421,6 +421,29 @@ def test_work_is_done_until_none_is_left() -> None:
     assert len(found.ranked) == 1_500
 
 
+def test_prepared_for_a_time_long_ago_the_answers_are_the_same() -> None:
+    matcher = Matcher()
+    for id in range(700):
+        matcher.add(id, parse(f"x BETWEEN {id} - t AND {id + 2} - t"), accepted_at=id % 5)
+    matcher.match([{"x": 1}], [1e6])
+    matcher.compact()
+    publications, at = [{"x": 5.5}, {"x": 650}, {"x": 1.0}], [10.0, 40.0, 2.0]
+    wanted = matcher.match(publications, at)
+    matcher.prepare(2.0, 40.0)
+    (segment,) = matcher._index.segments
+    assert segment.begins_at <= 2.0
+    assert segment.ends_at >= 40.0
+    found = matcher.match(publications, at)
+    assert len(found) == len(wanted) > 5
+    pairs = [
+        sorted(zip(each.publications.tolist(), each.subscriptions.tolist(), strict=True))
+        for each in (found, wanted)
+    ]
+    assert pairs[0] == pairs[1]
+    matcher.prepare(5.0, 6.0)
+    assert matcher._index.segments == [segment], "that was covered already"
+
+
 # -- saving ----------------------------------------------------------------------------------
 
 

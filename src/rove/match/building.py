@@ -75,13 +75,16 @@ class _Tree(NamedTuple):
 # -- building --------------------------------------------------------------------------------
 
 
-def built(rows: Rows, now: float, *, indexed: bool) -> Buffer:
-    """The segment of `rows`, whose horizon begins `now`; without an index it is only scanned."""
+def built(rows: Rows, now: float, *, indexed: bool, until: float = -np.inf) -> Buffer:
+    """The segment of `rows`, whose horizon begins `now`, and lasts until then or longer.
+
+    Without an index it is only scanned.
+    """
     used = np.unique(np.concatenate([rows.entry_subjects, rows.bound_tests >> 3]))
     rows = _renumbered(rows, used)
     locals_ = np.full(int(used[-1]) + 1 if len(used) else 0, -1, np.int32)
     locals_[used] = np.arange(len(used))
-    times = _horizon(rows, now)
+    times = _horizon(rows, now, until)
     boxes = _boxes(rows, times)
     strings_matter = _strings_matter(len(used), rows)
     _open_ends(boxes, strings_matter)
@@ -157,7 +160,7 @@ def _shortened(accepted: Floats, taken: npt.NDArray[np.bool_]) -> Floats:
     return same[:1] if len(same) and (same == same[0]).all() else accepted
 
 
-def _horizon(rows: Rows, now: float) -> Times:
+def _horizon(rows: Rows, now: float, until: float) -> Times:
     """From `now` until boxes would have grown by a share of their extent, as the median has it."""
     if not len(rows.bound_tests):
         return Times()
@@ -176,7 +179,7 @@ def _horizon(rows: Rows, now: float) -> Times:
             length_s = _GROWTH * float(np.median(extents)) / speed
     length_s = max(_HORIZON_S_MIN, min(length_s, _HORIZON_S_MAX), 2 * _BUILDING_S * len(rows))
     begins_at = now if np.isfinite(now) else 0.0
-    return Times(begins_at, begins_at + length_s)
+    return Times(begins_at, max(begins_at + length_s, until))
 
 
 def _numbered(values: Positions) -> tuple[Positions, int]:

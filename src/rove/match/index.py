@@ -98,12 +98,20 @@ class _Kept(msgspec.Struct):
 class Merge:
     """Work that can be done elsewhere: several segments into one, for the time to come."""
 
-    def __init__(self, index: Index, segments: list[Segment]) -> None:
+    def __init__(
+        self,
+        index: Index,
+        segments: list[Segment],
+        begins_at: float | None = None,
+        until: float = -math.inf,
+    ) -> None:
+        """From now on, for as long as it suits, unless another time is named."""
         self.index = index
         self.segments = segments
         self.removed: list[int] = []
         """Subscriptions that were removed while the merge ran."""
-        self._now = index.now
+        self._now = index.now if begins_at is None else begins_at
+        self._until = until
         self.result: Segment | None = None
         """None also if nothing was left to merge."""
         self.is_done = False
@@ -119,7 +127,8 @@ class Merge:
         try:
             rows = merged([segment.rows() for segment in self.segments])
             if len(rows):
-                buffer = built(rows, self._now, indexed=kernel() is not None)
+                indexed = kernel() is not None
+                buffer = built(rows, self._now, indexed=indexed, until=self._until)
                 self.result = Segment(buffer, rows.strings)
         except BaseException:
             self.has_failed = True
@@ -312,6 +321,18 @@ class Index:
         self.settle_fresh()
         if len(self._segments) > 1 and self._merge is None:
             self._replace(Merge(self, self._segments).run())
+
+    def prepare(self, begins_at: float, ends_at: float) -> None:
+        """Make bounds that move quick to find at these times, here and now.
+
+        At times that a segment was not built for, each of its moving rows is tried.
+        """
+        self.settle_fresh()
+        busy = self._merge.segments if self._merge is not None else []
+        for segment in list(self._segments):
+            is_ready = segment.begins_at <= begins_at and ends_at <= segment.ends_at
+            if segment.has_moving and not is_ready and segment not in busy:
+                self._replace(Merge(self, [segment], begins_at, ends_at).run())
 
     def _replace(self, merge: Merge) -> None:
         gone = set(map(id, merge.segments))

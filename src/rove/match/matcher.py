@@ -351,6 +351,14 @@ class Matcher:
         for index in self._indexes():
             index.compact()
 
+    def prepare(self, begins_at: float, ends_at: float) -> None:
+        """Be quick at these times, for those who come with many publications out of a history.
+
+        Answers are the same without; a broker need not call it, since its merges follow the time.
+        """
+        for index in self._indexes():
+            index.prepare(begins_at, ends_at)
+
     # -- saving ------------------------------------------------------------------------------
 
     def save(self) -> list[bytes | memoryview]:
