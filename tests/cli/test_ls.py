@@ -45,7 +45,7 @@ def test_subscriptions_and_queues(busy: str, capsys: pytest.CaptureFixture[str])
     assert run("subscriptions", "--url", busy, "--client", "phone") == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
-    assert "air/#  NO2 > 40  –" in lines[1]
+    assert "air/#  NO2 > 40  –       broker" in lines[1]
     assert run("queues", "--url", busy) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["phone", "away", "1"]
 

@@ -102,6 +102,8 @@ def test_bad_texts_and_refusals_are_errors(
         run(broker_url, "t", "x >")
     with pytest.raises(SubscribeRefused, match="no design magic"):
         run(broker_url, "t", "x > t", "--evolve", "magic")
+    with pytest.raises(SubscribeRefused, match="needs a lake with subscriptions"):
+        run(broker_url, "t", "x > 1", "--engine", "spark")
     assert "notifications" not in capfd.readouterr().err
 
 

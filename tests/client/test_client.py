@@ -243,6 +243,24 @@ async def test_what_only_the_broker_knows_is_refused_by_it(start_broker: StartBr
             pass
 
 
+async def test_who_finds_what_meets_a_text_can_be_chosen(
+    start_broker: StartBroker, scripted: type[Scripted]
+) -> None:
+    async with scripted() as server, connect(server.url) as client:
+        async with client.subscribe("t", "x > 1", engine="spark"):
+            (asked,) = server.of(Subscribe)
+        assert asked.properties.user == (("filter", "x > 1"), ("engine", "spark"))
+    async with start_broker() as broker, connect(broker.url) as client:
+        with pytest.raises(SubscribeRefused, match="needs a lake"):
+            await client.subscribe("t", "x > 1", engine="spark")
+
+
+async def test_what_the_broker_answers_besides_yes(start_broker: StartBroker) -> None:
+    async with start_broker() as broker, connect(broker.url) as client:
+        assert (await client.publish("t", 1)).user == {}
+        assert (await client.publish("$rove/deliver", {"feed": "f"})).user == {"sequence": "0"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "complaint"),
     [
@@ -274,6 +292,8 @@ async def test_what_cannot_be_published_is_refused_here(
         ("t", {"inbox_max": 0}, "inbox_max"),
         ("t", {"retained": "sometimes"}, "retained is 'sometimes'"),
         ("t", {"evolve": "lees"}, "there is no filter"),
+        ("t", {"engine": "spark"}, "there is no filter"),
+        ("t", {"filter": "x > 1", "engine": "flink"}, "there is no engine 'flink'"),
     ],
 )
 async def test_what_cannot_be_subscribed_to_is_refused_here(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from rove.broker.limits import Limits
-from rove.serve.config import Access
+from rove.serve.config import Access, Channel, Lake
 from rove.serve.passwords import set_password
 
 if TYPE_CHECKING:
@@ -100,6 +100,20 @@ def test_what_is_shared_goes_to_one(server: Running) -> None:
     verdict = one(server, publication="x", client="s")
     assert (checks(verdict)["topic"], checks(verdict)["group"]) == (True, None)
     assert verdict["subscription"]["topic"] == "$share/g/a"
+
+
+def test_what_spark_serves_is_spark_s_to_say(start_server: Callable[..., Running]) -> None:
+    server = start_server(lake=Lake(channels=(Channel("all", ("#",)),)))
+    wanted = {"topic": "a", "filter": "x > 1", "engine": "spark"}
+    assert server.post("/sessions/s/subscriptions", wanted).json["engine"] == "spark"
+    server.post("/publish?topic=a&id=met", {"x": 2})
+    verdict = one(server, publication="met", client="s")
+    assert verdict["reaches"] is None
+    (check,) = [check for check in verdict["checks"] if check["check"] == "engine"]
+    assert check["passed"] is None
+    assert check["why"].startswith("Spark serves it")
+    server.post("/publish?topic=a&id=missed", {"x": 0})
+    assert one(server, publication="missed", client="s")["reaches"] is False
 
 
 def test_a_rank_is_known_to_its_window_only(server: Running) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rove.serve.config import Channel, Lake
 from rove.serve.inspection import clients, queues, subscriptions
 
 if TYPE_CHECKING:
@@ -44,6 +46,15 @@ def test_the_longest_queue_comes_first(server: Running) -> None:
     assert found[0].queue_bytes >= 10
     assert 10 <= found[0].oldest_s < 60
     assert len(server.look(lambda s: queues(s.shell.broker.state, 1))) == 1
+
+
+def test_who_serves_a_subscription_is_shown(start_server: Callable[..., Running]) -> None:
+    server = start_server(lake=Lake(channels=(Channel("all", ("#",)),)))
+    for engine in (None, "broker", "spark"):
+        wanted = {"topic": f"{engine}", "filter": "x > 1", "engine": engine}
+        assert server.post("/sessions/s/subscriptions", wanted).status == 201
+    found = server.get("/subscriptions").json["items"]
+    assert [one["engine"] for one in found] == ["broker", "broker", "spark"]
 
 
 def test_a_connected_client(server: Running) -> None:

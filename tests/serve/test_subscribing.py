@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import paho.mqtt.client as paho
@@ -10,6 +12,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
+from rove.serve.config import Channel, Lake
 from rove.serve.requests import Query
 from rove.serve.subscribing import SESSION_EXPIRY_S, wish_of
 
@@ -18,12 +21,28 @@ if TYPE_CHECKING:
 
 
 def test_a_wish_without_a_session_is_for_the_moment() -> None:
-    names = ("topic", "filter", "evolve", "qos", "me", "session", "session-expiry")
+    names = ("topic", "filter", "evolve", "engine", "qos", "me", "session", "session-expiry")
     plain = wish_of(Query([("topic", "a")], names))
     assert (plain.qos, plain.session, plain.properties.user) == (0, None, ())
     kept = wish_of(Query([("topic", "a"), ("session", "s"), ("filter", "x > 1")], names))
     assert (kept.qos, kept.session) == (1, "s")
     assert kept.properties.user == (("filter", "x > 1"),)
+
+
+def test_another_engine_is_another_subscription(start_server: Callable[..., Running]) -> None:
+    server = start_server(lake=Lake(channels=(Channel("all", ("#",)),)))
+    numbers = []
+    for engine in ("broker", "spark", "spark", "broker"):
+        path = f"/subscribe?session=s&topic=a&filter=x%20%3E%201&engine={engine}"
+        with server.stream(path) as stream:
+            assert stream.status == 200
+            numbers.append(server.get("/subscriptions").json["items"][0]["number"])
+        while server.get("/clients").json["items"][0]["connected"]:
+            time.sleep(0.01)
+    assert numbers[1] == numbers[2]
+    assert len(set(numbers)) == 3
+    answer = server.post("/sessions/s/subscriptions", {"topic": "a", "engine": "flink"})
+    assert (answer.status, "there is no engine 'flink'" in answer.text) == (400, True)
 
 
 def test_a_session_that_is_prepared_is_met_by_mqtt(server: Running) -> None:

@@ -97,6 +97,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("topic", lambda one: one["topic"]),
         Column("filter", lambda one: one["filter"] or "–"),
         Column("evolve", lambda one: one["evolve"] or "–"),
+        Column("engine", lambda one: one["engine"]),
         Column("QoS", lambda one: str(one["qos"]), True),
         Column("for", lambda one: _ago(one, "accepted_at"), True),
     ),

@@ -41,6 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evolve", metavar="DESIGN", help='exact (default), "pes 1s", lees or "clees 500ms"'
     )
+    parser.add_argument(
+        "--engine",
+        choices=("broker", "spark"),
+        help="who finds what meets the filter: the broker (default), or Spark, seconds later",
+    )
     parser.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=1)
     parser.add_argument("--count", metavar="N", type=int, help="end after so many")
     parser.add_argument(
@@ -75,7 +80,11 @@ async def _subscribe(arguments: argparse.Namespace, printer: _Printer) -> None:
         if me:
             await client.me.set(**me)
         subscription = await client.subscribe(
-            arguments.topic, text, evolve=arguments.evolve, qos=arguments.qos
+            arguments.topic,
+            text,
+            evolve=arguments.evolve,
+            engine=arguments.engine,
+            qos=arguments.qos,
         )
         printer.has_begun = True
         await _print_all(subscription, printer, arguments.count, arguments.seconds)

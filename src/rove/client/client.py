@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Literal, Self, TypeVar, overload
+from typing import Any, Final, Literal, Self, TypeVar, get_args, overload
 
 import msgspec
 
@@ -51,6 +51,8 @@ from rove.mqtt.packets import Filter, Properties, Publish, Reason
 from rove.mqtt.topics import filter_fault, name_fault, text_fault
 
 T = TypeVar("T")
+Engine = Literal["broker", "spark"]
+"""Who finds what meets a filter: the broker as it comes, or Spark in what the lake has of it."""
 UNPUBLISH_TOPIC: Final = "$rove/unpublish"
 PAYLOAD_BYTES_MAX: Final = 256_000_000
 """A little less than fits into a packet, so that topic and properties always fit beside it."""
@@ -67,6 +69,8 @@ class Published(msgspec.Struct, frozen=True):
     id: str
     has_subscribers: bool = True
     """False if the broker said that nobody wants it now."""
+    user: Mapping[str, str] = {}
+    """User properties of the broker's answer."""
 
 
 def connect(
@@ -286,7 +290,8 @@ class Client:
                     PublishRefused(f"{what} was refused: {in_words(reason, text)}", reason)
                 )
             else:
-                receipt.set_result(Published(id, reason != Reason.NO_MATCHING_SUBSCRIBERS))
+                wanted = reason != Reason.NO_MATCHING_SUBSCRIBERS
+                receipt.set_result(Published(id, wanted, dict(outgoing.answer.user)))
 
         outgoing = Outgoing(packet, answered)
         return outgoing, receipt
@@ -315,6 +320,7 @@ class Client:
         *,
         qos: int = ...,
         evolve: str | None = ...,
+        engine: Engine | None = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
         no_local: bool = ...,
@@ -330,6 +336,7 @@ class Client:
         into: type[T],
         qos: int = ...,
         evolve: str | None = ...,
+        engine: Engine | None = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
         no_local: bool = ...,
@@ -344,6 +351,7 @@ class Client:
         into: Any = Any,
         qos: int = 1,
         evolve: str | None = None,
+        engine: Engine | None = None,
         slow: Slow | None = None,
         inbox_max: int = 1_000,
         no_local: bool = False,
@@ -355,6 +363,7 @@ class Client:
         FilterError at once. `into` is what `notification.value` is read as: a msgspec struct or
         any type that msgspec reads, `dict`, or `bytes` for the payload as it is. `slow` says what
         happens when notifications come faster than they are taken (`rove.client.subscription`).
+        With `engine="spark"` a pipeline over the broker's lake finds what is wanted, seconds later.
         """
         self._check_usable()
         slow = self._options.on_slow if slow is None else slow
@@ -376,7 +385,7 @@ class Client:
             seen_max=SEEN_MAX,
         )
         asked = Filter(topic, qos, no_local, retain_handling=handling)
-        identity = (topic, _user_properties(filter, evolve))
+        identity = (topic, _user_properties(filter, evolve, engine))
         return Opening(partial(self._subscribe, subscription, asked, identity))
 
     async def _subscribe(
@@ -536,7 +545,9 @@ def _validity(valid_for: float | Literal["forever"]) -> str:
     return f"{seconds:.15g}"
 
 
-def _user_properties(filter: str | None, evolve: str | None) -> tuple[tuple[str, str], ...]:
+def _user_properties(
+    filter: str | None, evolve: str | None, engine: Engine | None
+) -> tuple[tuple[str, str], ...]:
     """What a subscription says besides its topic; a bad text is refused without the broker."""
     properties: list[tuple[str, str]] = []
     if filter is not None:
@@ -549,6 +560,12 @@ def _user_properties(filter: str | None, evolve: str | None) -> tuple[tuple[str,
         if filter is None:
             raise SubscribeRefused("evolve says how a filter evolves, and there is no filter")
         properties.append(("evolve", evolve))
+    if engine is not None:
+        if engine not in get_args(Engine):
+            raise SubscribeRefused(f"there is no engine {engine!r}; there is broker and spark")
+        if filter is None:
+            raise SubscribeRefused("engine says who matches a filter, and there is no filter")
+        properties.append(("engine", engine))
     return tuple(properties)
 
 

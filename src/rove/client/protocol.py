@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 
 from rove.mqtt.packets import (
+    NO_PROPERTIES,
     V5,
     Auth,
     Connack,
@@ -116,11 +117,13 @@ Event = Opened | Ended | Arrived
 class Outgoing:
     """A publication on its way to the broker."""
 
-    __slots__ = ("answered", "publish", "released", "size_bytes")
+    __slots__ = ("answer", "answered", "publish", "released", "size_bytes")
 
     def __init__(self, publish: Publish, answered: Answer) -> None:
         self.publish = publish
         self.answered = answered
+        self.answer = NO_PROPERTIES
+        """What the broker's answer said besides its reason, when there is one."""
         self.released = False
         """QoS 2: the broker has it, and PUBREL is out."""
         self.size_bytes = len(publish.payload) + len(publish.topic)
@@ -514,6 +517,7 @@ class Protocol:
         outgoing = self._inflight.pop(packet_id, None)
         if outgoing is not None:
             self._under_way = max(0, self._under_way - 1)
+            outgoing.answer = properties
             outgoing.answered(reason, _words(properties))
 
     def _received(self, packet: Pubrec) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
 
 from rove.client.addresses import DEFAULT_URL
 from rove.client.client import Client as AsyncClient
-from rove.client.client import Published
+from rove.client.client import Engine, Published
 from rove.client.client import connect as connect_async
 from rove.client.errors import ClientClosed
 from rove.client.notifications import Notification
@@ -136,6 +136,7 @@ class Client:
         timeout_s: float | None = ...,
         qos: int = ...,
         evolve: str | None = ...,
+        engine: Engine | None = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
     ) -> Subscription[Any]: ...
@@ -150,6 +151,7 @@ class Client:
         timeout_s: float | None = ...,
         qos: int = ...,
         evolve: str | None = ...,
+        engine: Engine | None = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
     ) -> Subscription[T]: ...
@@ -163,6 +165,7 @@ class Client:
         timeout_s: float | None = None,
         qos: int = 1,
         evolve: str | None = None,
+        engine: Engine | None = None,
         slow: Slow | None = None,
         inbox_max: int = 1_000,
     ) -> Subscription[Any]:
@@ -170,7 +173,14 @@ class Client:
 
         async def subscribed() -> AsyncSubscription[Any]:
             return await self._client.subscribe(
-                topic, filter, into=into, qos=qos, evolve=evolve, slow=slow, inbox_max=inbox_max
+                topic,
+                filter,
+                into=into,
+                qos=qos,
+                evolve=evolve,
+                engine=engine,
+                slow=slow,
+                inbox_max=inbox_max,
             )
 
         return Subscription(self._loop, self._loop.wait_for(subscribed()), timeout_s)

@@ -175,7 +175,7 @@ def _described(state: State, described: DescribedSubscription, identity: Identit
 
 
 def _verdict(state: State, one: Subscription, case: Case) -> Verdict:
-    checks = [*_of_topic(state, one, case), *_of_text(one, case)]
+    checks = [*_of_topic(state, one, case), *_of_text(one, case), *_of_engine(one)]
     if case.remembered is not None:
         checks += _of_publication(state, case.remembered)
         if one.number:
@@ -223,6 +223,14 @@ def _of_text(one: Subscription, case: Case) -> Iterator[Check]:
         passed = None
         why = "it may be among the best; only its window knew"
     yield Check("text", passed, why, tuple(parts))
+
+
+def _of_engine(one: Subscription) -> Iterator[Check]:
+    if one.interest is not None and not one.interest.is_live:
+        why = "Spark serves it: it is notified when the pipeline has found it in the lake"
+        yield Check(
+            "engine", None, f"{why}, seconds later; rove pipeline status says how far it is"
+        )
 
 
 def _of_publication(state: State, found: Remembered) -> Iterator[Check]:

@@ -76,6 +76,8 @@ class SubscriptionView(msgspec.Struct):
     no_local: bool
     retain_as_published: bool
     accepted_at: float
+    engine: str
+    """Who finds what meets it: `broker`, or `spark`."""
 
 
 def clients(state: State, after: int, count: int) -> Page[ClientView]:
@@ -142,9 +144,10 @@ def subscriptions(sessions: Iterable[Session], after: int, count: int) -> Page[S
 
 def subscription_view(one: Subscription) -> SubscriptionView:
     """One subscription."""
-    text, evolve = "", ""
-    if one.interest is not None:
-        text, evolve = one.interest.text, one.interest.evolve_text
+    text, evolve, engine = "", "", "broker"
+    interest = one.interest
+    if interest is not None:
+        text, evolve, engine = interest.text, interest.evolve_text, interest.engine
     topic = one.topic_filter if one.group is None else f"$share/{one.group}/{one.topic_filter}"
     return SubscriptionView(
         one.number,
@@ -158,4 +161,5 @@ def subscription_view(one: Subscription) -> SubscriptionView:
         one.no_local,
         one.retain_as_published,
         one.accepted_at,
+        engine,
     )

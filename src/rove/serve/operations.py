@@ -22,6 +22,7 @@ CLIENT = Parameter("client", "the client id", in_path=True)
 TOPIC_FILTERS = Parameter("topic", "a topic filter, `air/#`; several times for several")
 TEXT = Parameter("filter", "a text of the subscription language, `NO2 > 40`")
 EVOLVE = Parameter("evolve", "how bounds that move are kept up: exact, pes 1s, lees, clees 500ms")
+ENGINE = Parameter("engine", "who finds what meets the text: broker, or spark (seconds later)")
 
 OPERATIONS: dict[str, Operation] = {
     "front": Operation(
@@ -72,6 +73,7 @@ OPERATIONS: dict[str, Operation] = {
             TOPIC_FILTERS,
             TEXT,
             EVOLVE,
+            ENGINE,
             Parameter("qos", "0 or 1; 0 unless there is a session", "integer"),
             Parameter("me", "a JSON object: the subscriber's `me.` variables"),
             Parameter("session", "a client id: notifications queue while the stream is closed"),
@@ -93,8 +95,8 @@ OPERATIONS: dict[str, Operation] = {
         "Add a subscription to a session, which is made if there is none. What it brings queues "
         "until somebody connects as that client, by MQTT or by /subscribe?session=.",
         (CLIENT,),
-        '{"topic": …, "filter": …, "evolve": …, "qos": 1, "identifier": 0, "session_expiry_s": …}; '
-        "all but the topic may be left out",
+        '{"topic": …, "filter": …, "evolve": …, "engine": …, "qos": 1, "identifier": 0, '
+        '"session_expiry_s": …}; all but the topic may be left out',
         answers=((201, "the subscription"), *REFUSALS, (409, "connected by MQTT"), *BUSY),
     ),
     "remove_subscription": Operation(

@@ -36,6 +36,7 @@ class Wish(msgspec.Struct, frozen=True):
     topics: list[str]
     filter: str | None = None
     evolve: str | None = None
+    engine: str | None = None
     qos: int = 0
     me: str | None = None
     session: str | None = None
@@ -46,18 +47,19 @@ class Wish(msgspec.Struct, frozen=True):
     @property
     def properties(self) -> Properties:
         """As a SUBSCRIBE says it."""
-        named = (("filter", self.filter), ("evolve", self.evolve))
+        named = (("filter", self.filter), ("evolve", self.evolve), ("engine", self.engine))
         user = tuple((name, value) for name, value in named if value is not None)
         ids = (self.identifier,) if self.identifier else ()
         return Properties(user=user, subscription_ids=ids)
 
     def is_met_by(self, one: Subscription, topic: str) -> bool:
         """Whether a subscription is what is wished for on a topic."""
-        text, evolve = "", ""
-        if one.interest is not None:
-            text, evolve = one.interest.text, one.interest.evolve_text
-        found = (one.key[0], one.qos, text, evolve, one.identifier)
-        return found == (topic, self.qos, self.filter or "", self.evolve or "", self.identifier)
+        text, evolve, engine = "", "", "broker"
+        if (interest := one.interest) is not None:
+            text, evolve, engine = interest.text, interest.evolve_text, interest.engine
+        said = (self.filter or "", self.evolve or "", self.engine or "broker")
+        where = (topic, self.qos, self.identifier)
+        return (one.key[0], one.qos, one.identifier) == where and (text, evolve, engine) == said
 
 
 class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +68,7 @@ class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: str
     filter: str | None = None
     evolve: str | None = None
+    engine: str | None = None
     qos: int = 1
     identifier: int = 0
     session_expiry_s: int = 0
@@ -86,6 +89,7 @@ def wish_of(query: Query) -> Wish:
         topics,
         query.text("filter"),
         query.text("evolve"),
+        query.text("engine"),
         query.integer("qos", 1 if session else 0, 0, 1),
         me,
         session,
@@ -95,7 +99,7 @@ def wish_of(query: Query) -> Wish:
 
 def wish_in(session: str, body: SubscriptionBody) -> Wish:
     """What a body asks for."""
-    for name in ("topic", "filter", "evolve"):
+    for name in ("topic", "filter", "evolve", "engine"):
         fault = text_fault(getattr(body, name) or "")
         if fault is not None:
             raise Fault(400, f"{name} {fault}")
@@ -108,6 +112,7 @@ def wish_in(session: str, body: SubscriptionBody) -> Wish:
         [body.topic],
         body.filter,
         body.evolve,
+        body.engine,
         body.qos,
         None,
         session,
