@@ -427,7 +427,8 @@ def test_prepared_for_a_time_long_ago_the_answers_are_the_same() -> None:
         matcher.add(id, parse(f"x BETWEEN {id} - t AND {id + 2} - t"), accepted_at=id % 5)
     matcher.match([{"x": 1}], [1e6])
     matcher.compact()
-    publications, at = [{"x": 5.5}, {"x": 650}, {"x": 1.0}], [10.0, 40.0, 2.0]
+    publications = [{"x": 5.5}, {"x": 650.0}, {"x": 1.0}]
+    at = [10.0, 40.0, 2.0]
     wanted = matcher.match(publications, at)
     matcher.prepare(2.0, 40.0)
     (segment,) = matcher._index.segments
