@@ -21,6 +21,8 @@ A micro-batch costs 0.2 to 0.4 s however small it is. A start reads all events o
 builds the index, 0.1 to 0.2 ms a subscription.
 """
 
+# ruff: noqa: N802 (Spark's names)
+
 from __future__ import annotations
 
 import functools
@@ -32,12 +34,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rove.errors import RoveError
 from rove.lang.parser import parse
@@ -50,15 +53,19 @@ from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
 from rove.pipeline.session import cores
 from rove.pipeline.sink import Manifest, Part, Sink, write_bytes, write_part
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
+from rove.pipeline.status import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from rove.pipeline.jobs import Context
+
 TRIGGER_S: Final = 0.1
 BUCKETS: Final = 8
 DRAIN_S: Final = 30.0
 """How long a stop waits for the batch that runs."""
+LOOK_EVERY_S: Final = 0.5
 
 _REPORT: Final = "report binary"
 _INDEX: Final = "index"
@@ -420,3 +427,71 @@ def _fresh_folder(parent: Path) -> Path:
     """A new name each time: workers that live on keep files open by their names."""
     shutil.rmtree(parent, ignore_errors=True)
     return parent / uuid.uuid4().hex
+
+
+# --- as a job -------------------------------------------------------------------------------------
+
+
+def run_job(context: Context) -> None:
+    """Match until the lake is done, or until it is asked to stop."""
+    given = context.settings
+    settings = StreamSettings(
+        lake=given.lake,
+        out=context.folder,
+        engine=given.engine,
+        trigger_s=TRIGGER_S if given.trigger_s is None else given.trigger_s,
+        max_rows=given.max_rows or ROWS_MAX,
+        buckets=given.buckets or BUCKETS,
+        start=given.start,
+    )
+    stream = Stream(context.spark, settings, lambda report: context.report(_progress(report)))
+    query = stream.start(once=context.once)
+    listener = _Listener(context, str(query.id))
+    context.spark.streams.addListener(listener)
+    try:
+        while not query.awaitTermination(LOOK_EVERY_S):
+            if context.stopping.is_set():
+                stream.stop(query)
+                return
+            stream.sink.tidy()
+            context.look()
+    except Exception as error:
+        if stream.error is None:
+            raise
+        raise stream.error from error
+    finally:
+        query.stop()
+        context.spark.streams.removeListener(listener)
+
+
+def _progress(report: BatchReport) -> Progress:
+    return Progress(
+        position=report.last,
+        rows_in=report.rows_in,
+        rows_out=report.rows_out,
+        at=report.at,
+        batch=report.batch,
+        seconds=report.seconds,
+        notes=report.notes,
+    )
+
+
+class _Listener(StreamingQueryListener):  # type: ignore[misc]
+    """Hears from Spark how long a trigger took as a whole."""
+
+    def __init__(self, context: Context, query: str) -> None:
+        self._context = context
+        self._query = query
+
+    def onQueryStarted(self, event: Any) -> None:
+        """The job knows."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        if str(event.progress.id) == self._query:
+            self._context.look(event.progress.durationMs.get("triggerExecution", 0) / 1000)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing new; the job looks by itself."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The job knows."""

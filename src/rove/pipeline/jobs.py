@@ -1,0 +1,231 @@
+"""Jobs of the pipeline by name: run them together, each until it is done or somebody stops it.
+
+A job is a function that takes a `Context` and returns when the lake is done (`once`) or when it is
+asked to stop; it says what it did through `report`. What it has written and noted in its folder
+`<out>/<job>` must be enough to go on after any end, a kill included; exactly once is the job's own
+business, by the manifest of its sink or table. All jobs of a run share one Spark session, each in
+a thread of its own: Spark does the work outside of Python, so threads are enough.
+
+When one fails the others are stopped and the run ends with its error: whoever watches over
+processes starts it again, and each goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from rove.errors import RoveError, UsageError
+from rove.pipeline.lake import NOTHING, Lake, LakeError
+from rove.pipeline.session import SparkSettings, open_session, reason
+from rove.pipeline.status import STOP, Progress, Reporter, Status, held
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_EVERY_S: Final = 0.2
+"""How often it is looked whether somebody wants a job to stop."""
+_TASK_ERROR: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+class JobError(RoveError):
+    """A job has failed."""
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all jobs of a run are told."""
+
+    lake: Path
+    out: Path
+    """Each job has a folder of its name in there."""
+    once: bool = False
+    """Take what the lake has and end; otherwise follow it."""
+    trigger_s: float | None = None
+    """How often is looked whether there is something new; None leaves it to the job."""
+    max_rows: int | None = None
+    """Rows in one step."""
+    engine: Literal["all", "spark"] = "all"
+    buckets: int | None = None
+    start: int = NOTHING
+    """A job that has not run yet begins after this position."""
+    options: dict[str, str] = {}
+    """What only one job knows, by name."""
+
+
+class Context:
+    """What a job is given."""
+
+    def __init__(
+        self, name: str, spark: SparkSession, settings: JobSettings, reporter: Reporter
+    ) -> None:
+        self.name = name
+        self.spark = spark
+        self.settings = settings
+        self.folder = settings.out / name
+        self.stopping = threading.Event()
+        """Set when the job should end; `wait` on it instead of sleeping."""
+        self._reporter = reporter
+        self._lake = Lake(settings.lake)
+
+    @property
+    def once(self) -> bool:
+        return self.settings.once
+
+    def report(self, progress: Progress) -> None:
+        """A step is done."""
+        self._reporter.progress(progress)
+        self.look()
+
+    def look(self, trigger_s: float | None = None) -> None:
+        """Time has passed, with or without something done; call it every second or so."""
+        self._reporter.look(self._lake.position(), trigger_s)
+
+
+class Job(NamedTuple):
+    """What a name stands for."""
+
+    summary: str
+    run: Callable[[Context], None]
+
+
+def _match(context: Context) -> None:
+    from rove.pipeline.stream import run_job
+
+    run_job(context)
+
+
+JOBS: Final[dict[str, Job]] = {
+    "match": Job("subscriptions against publications, into a table of notifications", _match),
+}
+
+
+def run_jobs(
+    names: Sequence[str], settings: JobSettings, spark_settings: SparkSettings | None = None
+) -> list[Status]:
+    """Run jobs until they are done or stopped; the first error ends all of them."""
+    for name in names:
+        if name not in JOBS:
+            raise UsageError(f"there is no job {name!r}; there are {', '.join(JOBS)}")
+    _check_lake(settings)
+    with contextlib.ExitStack() as stack:
+        for name in dict.fromkeys(names):
+            stack.enter_context(held(settings.out / name, name))
+        reporters = {name: Reporter(settings.out / name, name) for name in dict.fromkeys(names)}
+        is_ours = not _session_runs()
+        try:
+            spark = open_session(spark_settings)
+        except BaseException as error:
+            for reporter in reporters.values():
+                reporter.end("failed", one_line(error))
+            raise
+        if is_ours:
+            stack.callback(spark.stop)
+        runs = [
+            _Run(Context(name, spark, settings, reporter), JOBS[name].run, reporter)
+            for name, reporter in reporters.items()
+        ]
+        with _signals_stop(runs):
+            _watch(runs)
+    if failed := next((run for run in runs if run.error is not None), None):
+        raise JobError(f"{failed.context.name}: {one_line(failed.error)}") from failed.error
+    return [run.reporter.status for run in runs]
+
+
+def _session_runs() -> bool:
+    """Whether this process had a session before: then it is not ours to stop."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
+def _check_lake(settings: JobSettings) -> None:
+    position = Lake(settings.lake).position()
+    if settings.once and position == NOTHING:
+        raise LakeError(f"the lake {settings.lake} is empty, so there is nothing to do once")
+
+
+class _Run:
+    """A job in its thread."""
+
+    def __init__(
+        self, context: Context, work: Callable[[Context], None], reporter: Reporter
+    ) -> None:
+        self.context = context
+        self.reporter = reporter
+        self.error: BaseException | None = None
+        self._work = work
+        self.thread = threading.Thread(target=self._run, name=f"job {context.name}", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.context.look()
+            self._work(self.context)
+        except BaseException as error:
+            self.error = error
+            self.reporter.end("failed", one_line(error))
+        else:
+            self.reporter.end("stopped" if self.context.stopping.is_set() else "done")
+
+
+def _watch(runs: Sequence[_Run]) -> None:
+    """Wait for all of them; hand on what somebody asks through a file."""
+    for run in runs:
+        run.thread.start()
+    while any(run.thread.is_alive() for run in runs):
+        for run in runs:
+            if (run.context.folder / STOP).exists():
+                run.context.stopping.set()
+        if any(run.error is not None for run in runs):
+            for run in runs:
+                run.context.stopping.set()
+        time.sleep(LOOK_EVERY_S)
+
+
+@contextlib.contextmanager
+def _signals_stop(runs: Sequence[_Run]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM let every job end after its step, if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: Any) -> None:
+        for run in runs:
+            run.context.stopping.set()
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def one_line(error: BaseException | None) -> str:
+    """An error as people want to read it: of what Spark wraps, the line that a task raised."""
+    if isinstance(error, RoveError):
+        return " ".join(str(error).split())
+    text = str(error)
+    if raised := _TASK_ERROR.findall(text):
+        kind, told = raised[-1]
+        return told if kind in _own_errors() else f"{kind}: {told}"
+    return reason(error) if error is not None else ""
+
+
+def _own_errors() -> set[str]:
+    """Names of our own errors, which need no name to be understood."""
+    found, waiting = set(), [RoveError]
+    while waiting:
+        kind = waiting.pop()
+        found.add(kind.__name__)
+        waiting += kind.__subclasses__()
+    return found

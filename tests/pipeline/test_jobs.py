@@ -1,0 +1,230 @@
+"""Jobs by name: run once or until stopped, together, and ended with one line when they fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rove.errors import UsageError
+from rove.lab.pipeline_feed import Feed, publish_some
+from rove.pipeline import jobs
+from rove.pipeline.jobs import JOBS, Context, Job, JobError, JobSettings, one_line, run_jobs
+from rove.pipeline.lake import LakeError
+from rove.pipeline.ranking import NOTIFICATIONS
+from rove.pipeline.session import SparkError, SparkSettings
+from rove.pipeline.sink import table
+from rove.pipeline.status import STOP, Progress, Status, StatusError, held, read_status, statuses
+
+LOCAL = SparkSettings(master="local[2]", memory="1g")
+"""As in the session of all tests."""
+
+
+def filled(folder: Path) -> Feed:
+    feed = Feed(folder / "lake")
+    feed.subscribe(1, "NO2 > 50", 0.0)
+    publish_some(feed, 40, 1.0)
+    feed.write()
+    return feed
+
+
+def settings_of(folder: Path, **changes: Any) -> JobSettings:
+    return JobSettings(**{"lake": folder / "lake", "out": folder / "out", **changes})
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For jobs that do not use it: what is tested is who runs when, not Spark."""
+
+    class Nothing:
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr(jobs, "open_session", lambda _settings: Nothing())
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_jobs_run_side_by_side_until_they_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+    meeting = threading.Barrier(2, timeout=30)
+
+    def work(context: Context) -> None:
+        meeting.wait()
+        assert context.once
+        assert context.folder == tmp_path / "out" / context.name
+        context.report(Progress(position=40, rows_in=40, rows_out=2))
+
+    for name in ("a", "b"):
+        monkeypatch.setitem(JOBS, name, Job("", work))
+    ended = run_jobs(["a", "b"], settings_of(tmp_path, once=True))
+    assert [(one.job, one.state, one.rows_in) for one in ended] == [
+        ("a", "done", 40), ("b", "done", 40),
+    ]  # fmt: skip
+    assert [one.state for one in statuses(tmp_path / "out")] == ["done", "done"]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+
+    def fails(_context: Context) -> None:
+        raise LakeError("it is\nbroken")
+
+    def waits(context: Context) -> None:
+        assert context.stopping.wait(30)
+
+    monkeypatch.setitem(JOBS, "fails", Job("", fails))
+    monkeypatch.setitem(JOBS, "waits", Job("", waits))
+    with pytest.raises(JobError, match=r"^fails: it is broken$"):
+        run_jobs(["waits", "fails"], settings_of(tmp_path))
+    found = {one.job: one for one in statuses(tmp_path / "out")}
+    assert found["fails"].state == "failed"
+    assert found["fails"].last_error == "it is broken"
+    assert found["waits"].state == "stopped"
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_one_job_is_stopped_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+
+    def waits(context: Context) -> None:
+        (context.folder / STOP).touch()
+        assert context.stopping.wait(30)
+
+    monkeypatch.setitem(JOBS, "waits", Job("", waits))
+    (ended,) = run_jobs(["waits"], settings_of(tmp_path))
+    assert ended.state == "stopped"
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_signal_stops_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+
+    def waits(context: Context) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert context.stopping.wait(30)
+
+    monkeypatch.setitem(JOBS, "waits", Job("", waits))
+    before = signal.getsignal(signal.SIGTERM)
+    (ended,) = run_jobs(["waits"], settings_of(tmp_path))
+    assert ended.state == "stopped"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_cannot_be_run_is_told_before_spark_starts(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, once=True)
+    with pytest.raises(UsageError, match="there is no job 'mach'; there are match"):
+        run_jobs(["mach"], settings)
+    with pytest.raises(LakeError, match="there is no lake at"):
+        run_jobs(["match"], settings)
+    (tmp_path / "lake").mkdir()
+    with pytest.raises(LakeError, match="is empty, so there is nothing to do once"):
+        run_jobs(["match"], settings)
+    filled(tmp_path)
+    with held(tmp_path / "out" / "match", "match"), pytest.raises(StatusError, match="holds"):
+        run_jobs(["match"], settings)
+
+
+def test_a_spark_that_does_not_start_is_in_the_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+
+    def refuse(_settings: object) -> None:
+        raise SparkError("no Java")
+
+    monkeypatch.setattr(jobs, "open_session", refuse)
+    with pytest.raises(SparkError):
+        run_jobs(["match"], settings_of(tmp_path))
+    (status,) = statuses(tmp_path / "out")
+    assert (status.state, status.last_error) == ("failed", "no Java")
+
+
+def test_errors_from_tasks_become_one_line() -> None:
+    told = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "source.py", line 250, in read_slice
+    raise SourceError(f"cannot")
+{kind}: cannot read /lake/x of the lake: it is no Parquet file
+
+JVM stacktrace: ...
+"""
+    own = RuntimeError(told.format(kind="rove.pipeline.lake.LakeError"))
+    assert one_line(own) == "cannot read /lake/x of the lake: it is no Parquet file"
+    other = RuntimeError(told.format(kind="ZeroDivisionError"))
+    assert one_line(other).startswith("ZeroDivisionError: cannot read")
+    assert one_line(RuntimeError("plain\nand more")) == "plain"
+
+
+def test_the_match_job_in_spark(spark: Any, tmp_path: Path) -> None:
+    feed = filled(tmp_path)
+    (ended,) = run_jobs(["match"], settings_of(tmp_path, once=True), LOCAL)
+    assert (ended.state, ended.rows_in, ended.lag_rows) == ("done", 40, 0)
+    assert ended.position == feed.position
+    found = table(tmp_path / "out" / "match", NOTIFICATIONS)
+    assert found.num_rows == ended.rows_out > 5
+    (again,) = run_jobs(["match"], settings_of(tmp_path, once=True), LOCAL)
+    assert (again.state, again.rows_out) == ("done", 0)
+    assert spark.range(1).count() == 1, "a session that was there before goes on"
+
+
+def test_a_lake_that_cannot_be_read_ends_the_job(spark: Any, tmp_path: Path) -> None:
+    filled(tmp_path)
+    broken = next((tmp_path / "lake" / "publications").glob("*/*/*.parquet"))
+    broken.write_bytes(b"not at all")
+    with pytest.raises(JobError, match=rf"^match: cannot read {broken} of the lake: Parquet"):
+        run_jobs(["match"], settings_of(tmp_path, once=True), LOCAL)
+    status = read_status(tmp_path / "out" / "match")
+    assert status is not None
+    assert status.state == "failed"
+    assert spark.range(1).count() == 1
+
+
+FOLLOW = """
+import sys
+from pathlib import Path
+from rove.pipeline.jobs import JobSettings, run_jobs
+from rove.pipeline.session import SparkSettings
+folder = Path(sys.argv[1])
+settings = JobSettings(lake=folder / "lake", out=folder / "out", trigger_s=0.05)
+run_jobs(["match"], settings, SparkSettings(master="local[1]", memory="1g"))
+"""
+
+
+def test_a_run_follows_and_ends_on_a_signal(tmp_path: Path) -> None:
+    feed = filled(tmp_path)
+    process = subprocess.Popen([sys.executable, "-c", FOLLOW, str(tmp_path)])
+    try:
+        wait_for(tmp_path, lambda one: one.position == feed.position)
+        feed.publish("air/1", {"NO2": 99}, 100.0)
+        feed.write()
+        wait_for(tmp_path, lambda one: one.position == feed.position)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    assert process.returncode == 0
+    (status,) = statuses(tmp_path / "out")
+    assert status.state == "stopped"
+    assert status.batches == 2
+    assert status.trigger_s is not None
+    found = table(tmp_path / "out" / "match", NOTIFICATIONS)["position"].to_pylist()
+    assert found[-1] == feed.position
+
+
+def wait_for(folder: Path, is_there: Any) -> Status:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        status = read_status(folder / "out" / "match")
+        if status is not None and is_there(status):
+            return status
+        time.sleep(0.1)
+    raise AssertionError(f"in vain: {read_status(folder / 'out' / 'match')}")

@@ -1,0 +1,163 @@
+"""Status files: what a job says, who runs it, and how it is asked to end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rove.pipeline import status as module
+from rove.pipeline.status import (
+    LOCK,
+    STATUS,
+    STOP,
+    Progress,
+    Reporter,
+    StatusError,
+    ask_to_stop,
+    held,
+    is_held,
+    read_status,
+    statuses,
+)
+
+
+def folder_of(out: Path, job: str = "match") -> Path:
+    (out / job).mkdir(parents=True)
+    return out / job
+
+
+def test_steps_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WRITE_EVERY_S", 0.0)
+    folder = folder_of(tmp_path)
+    reporter = Reporter(folder, "match")
+    started = read_status(folder)
+    assert started is not None
+    assert (started.state, started.batches, started.lag_rows) == ("starting", 0, 0)
+    reporter.look(lake_position=30)
+    at = time.time() - 5
+    reporter.progress(Progress(position=9, rows_in=10, rows_out=3, at=at, batch=0, seconds=0.25))
+    reporter.progress(Progress(position=19, rows_in=10, rows_out=4, at=at, batch=1, notes=("n",)))
+    reporter.look(trigger_s=0.4)
+    told = read_status(folder)
+    assert told is not None
+    assert (told.state, told.batch, told.batches) == ("running", 1, 2)
+    assert (told.rows_in, told.rows_out, told.position, told.lag_rows) == (20, 7, 19, 11)
+    assert 5 <= told.lag_s < 60
+    assert told.rows_in_per_s > told.rows_out_per_s > 0
+    assert told.trigger_s == 0.4
+    assert told.notes == ["n"]
+    reporter.progress(Progress(position=30, batch=2))
+    reporter.end("failed", "the disk is full")
+    told = read_status(folder)
+    assert told is not None
+    assert (told.lag_rows, told.lag_s) == (0, 0.0)
+    assert (told.state, told.last_error) == ("failed", "the disk is full")
+
+
+def test_rates_forget_what_is_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RATE_S", 0.0)
+    reporter = Reporter(folder_of(tmp_path), "match")
+    reporter.progress(Progress(position=1, rows_in=100))
+    reporter.progress(Progress(position=2))
+    reporter.look()
+    assert reporter.status.rows_in == 100
+    assert reporter.status.rows_in_per_s == 0.0
+
+
+def test_it_is_written_twice_a_second_at_most(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    reporter = Reporter(folder, "match")
+    reporter.progress(Progress(position=5))
+    seen = read_status(folder)
+    assert seen is not None
+    assert seen.position == -1
+    reporter.end("done")
+    seen = read_status(folder)
+    assert seen is not None
+    assert seen.position == 5
+
+
+def test_a_folder_is_held_by_one(tmp_path: Path) -> None:
+    folder = tmp_path / "match"
+    assert not is_held(folder)
+    with held(folder, "match"):
+        Reporter(folder, "match")
+        assert is_held(folder)
+        with pytest.raises(StatusError, match=r"another run \(process \d+ on .*\) holds .*match"):
+            held(folder, "match").__enter__()
+    assert not is_held(folder)
+    (folder / STOP).touch()
+    with held(folder, "match"):
+        assert not (folder / STOP).exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StatusError, match="cannot use the folder"):
+        held(tmp_path / "file" / "match", "match").__enter__()
+
+
+def test_a_killed_process_is_seen(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from rove.pipeline.status import *\n"
+        "folder = Path(sys.argv[1])\n"
+        "with held(folder, 'match'):\n"
+        "    Reporter(folder, 'match').progress(Progress(position=1)); print('here', flush=True)\n"
+        "    time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "match")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    assert [each.state for each in statuses(tmp_path)] == ["starting"]
+    process.kill()
+    process.communicate()
+    assert [each.state for each in statuses(tmp_path)] == ["killed"]
+
+
+def test_what_there_is_not_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StatusError, match="no job has run in"):
+        statuses(tmp_path)
+    folder = folder_of(tmp_path)
+    Reporter(folder, "match").end("done")
+    with pytest.raises(StatusError, match="no job ingest has run in"):
+        statuses(tmp_path, ["match", "ingest"])
+    with pytest.raises(StatusError, match="no job is running in"):
+        ask_to_stop(tmp_path, [], 1.0)
+    (folder / STATUS).write_text("{}")
+    with pytest.raises(StatusError, match="cannot read"):
+        statuses(tmp_path)
+
+
+def test_a_job_is_asked_and_waited_for(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    ready = threading.Event()
+
+    def job() -> None:
+        with held(folder, "match"):
+            reporter = Reporter(folder, "match")
+            ready.set()
+            while not (folder / STOP).exists():
+                time.sleep(0.01)
+            reporter.end("stopped")
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    ready.wait()
+    assert [each.state for each in ask_to_stop(tmp_path, [], 30.0)] == ["stopped"]
+    thread.join()
+
+
+def test_a_job_that_does_not_end_is_told(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    with held(folder, "match"):
+        Reporter(folder, "match")
+        with pytest.raises(StatusError, match=r"has not ended within 0.1 s"):
+            ask_to_stop(tmp_path, ["match"], 0.1)
+    assert (folder / LOCK).exists()
