@@ -92,6 +92,6 @@ def test_stop_waits_for_the_end(tmp_path: Path) -> None:
     with held(tmp_path / "match", "match"):
         Reporter(tmp_path / "match", "match")
         arguments = parsed("stop", ["--out", str(tmp_path), "--wait", "0.1"])
-        with pytest.raises(StatusError, match="match .* has not ended"):
+        with pytest.raises(StatusError, match=r"match .* has not ended"):
             pipeline_jobs.stop(arguments)
         assert (tmp_path / "match" / "_stop").exists()
