@@ -19,7 +19,7 @@ from rove.pipeline.metrics import FILES_MAX, JOB, RESOLUTIONS_S, Report, roll_up
 from rove.serve.lake import Lake as LakeFolder
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
-COLUMNS = "position long, at timestamp, id string, payload binary, channel string, day string"
+COLUMNS = "position long, at timestamp, id string, payload binary, channel string"
 
 
 class Row(NamedTuple):
@@ -145,7 +145,7 @@ def frame(spark: Any, rows: Sequence[Row]) -> Any:
     from datetime import UTC, datetime
 
     lines = [
-        (r.position, datetime.fromtimestamp(r.at, UTC), r.life, bytearray(r.payload), r.channel, "")
+        (r.position, datetime.fromtimestamp(r.at, UTC), r.life, bytearray(r.payload), r.channel)
         for r in rows
     ]
     return spark.createDataFrame(lines, COLUMNS)
