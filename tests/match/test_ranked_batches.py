@@ -2,6 +2,8 @@
 
 import math
 import pickle
+from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,14 @@ SCORES = (
     "1 / 0",
 )
 CONDITIONS = ("", "a > 1", "b <= me.x OR a = 2")
-WINDOWS = ("1 SECOND", "2.5 SECONDS", "3 PUBLICATIONS", "1 PUBLICATION")
+WINDOWS = ("1 SECOND", "2.5 SECONDS", "9 SECONDS", "3 PUBLICATIONS", "9 PUBLICATIONS")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _windows_are_soon_full() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rove.match.ranked_batches._ROOM", 1)
+        yield
 
 
 def told(records: Records) -> list[Told]:
@@ -223,6 +232,25 @@ def test_edges_of_numbers(
     for number, (a, b) in enumerate(stream):
         story.publish({"a": a, "b": b}, 0.25 * (number % 3))
     story.end()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_stories(seed: int) -> None:
+    random, story = Random(seed), Story()
+    for id in range(30):
+        score = random.choice(("a", "b DESC", "a + b", "abs(a - me.x)", "a * 0.5 - t DESC"))
+        window = random.choice(("0.4 SECONDS", "2 SECONDS", "5 PUBLICATIONS", "30 PUBLICATIONS"))
+        k = random.randrange(1, 5)
+        story.add(id, f"a > 1 ORDER BY {score} LIMIT {k} WITHIN {window}", 0.0, {"x": 5})
+    for _ in range(300):
+        said = {"a": random.randrange(12), "b": random.choice((random.random(), 3, 0))}
+        story.publish(said, random.choice((0.0, 0.01, 0.05)))
+        if random.random() < 0.1:
+            story.set_state(random.randrange(30), {"x": random.randrange(10)})
+        if random.random() < 0.02:
+            story.cut()
+    story.end()
+    assert len(story.told) > 2_000
 
 
 def test_many_members_and_many_told_have_room(monkeypatch: pytest.MonkeyPatch) -> None:

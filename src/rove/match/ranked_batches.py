@@ -23,8 +23,9 @@ import numpy as np
 from rove.lang import parse
 from rove.lang.oracle import score_of
 from rove.lang.tree import Subscription
-from rove.lang.values import Path, is_number, look_up
-from rove.match import ranked_batch_kernels, score_kernels
+from rove.lang.values import Path, comparable, is_number, look_up
+from rove.match import ranked_batch_kernels as kernels
+from rove.match import score_kernels
 from rove.match.ranks import Publication, rank_of
 from rove.match.scores import (
     Columns,
@@ -37,14 +38,16 @@ from rove.match.scores import (
     compiled,
     empty_scores,
     result_is_whole,
-    settle,
 )
 from rove.match.skyband import Pool, Records
 
 MISSING, WHOLE, FLOAT, HUGE = range(4)
 """What an attribute of a publication is to a score; HUGE is an integer that no float holds."""
-_ROOM: Final = 4
+_UNKNOWN, _ASK, _FLOATS, _MIXED = range(4)
+"""A score is UNKNOWN, is the oracle's to tell, or is computed, without integers or with some."""
+_ROOM: Final = 8
 _TEXTS_MAX: Final = 20_000
+_DENSE_MAX: Final = 2**24
 _NOWHERE: Final = -1
 
 
@@ -73,7 +76,8 @@ class Inputs:
         self.publications = publications
         self.at = at
         self._columns = dict(columns or {})
-        self._patterns: dict[tuple[Path, ...], Integers] = {}
+        self._events: dict[Program, Floats] = {}
+        self._ways: dict[Program, tuple[Marks, Marks]] = {}
 
     def __len__(self) -> int:
         return len(self.at)
@@ -82,32 +86,56 @@ class Inputs:
         """The numbers at a path; where there is none, it is MISSING."""
         found = self._columns.get(path)
         if found is None:
-            found = self._columns[path] = column_of([look_up(p, path) for p in self.publications])
+            if len(path) == 1:
+                (name,) = path
+                values = [comparable(one.get(name)) for one in self.publications]
+            else:
+                values = [look_up(one, path) for one in self.publications]
+            found = self._columns[path] = column_of(values)
         return found
 
     def events(self, program: Program) -> Floats:
         """The inputs of a program that come with a publication, a line each."""
-        lines = [self.column(path).values for path in program.attributes]
-        lines += [self.at] if program.timed else []
-        return np.array(lines).reshape(len(lines), len(self))
-
-    def patterns(self, program: Program) -> Integers:
-        """By publication, which kinds its attributes have, as the digits of a number."""
-        found = self._patterns.get(program.attributes)
+        found = self._events.get(program)
         if found is None:
-            found = np.zeros(len(self), np.int64)
-            for path in program.attributes:
-                found = 4 * found + self.column(path).kinds
-            self._patterns[program.attributes] = found
+            lines = [self.column(path).values for path in program.attributes]
+            lines += [self.at] if program.timed else []
+            found = self._events[program] = np.array(lines).reshape(len(lines), len(self))
         return found
+
+    def ways(self, program: Program) -> tuple[Marks, Marks]:
+        """By publication, how its score is computed, and whether that is an integer."""
+        found = self._ways.get(program)
+        if found is None:
+            patterns = np.zeros(len(self), np.int64)
+            for path in program.attributes:
+                patterns = 4 * patterns + self.column(path).kinds
+            distinct, which = np.unique(patterns, return_inverse=True)
+            told = [_way(program, pattern) for pattern in distinct.tolist()]
+            ways, whole = np.array(told, np.uint8).reshape(-1, 2).T
+            found = self._ways[program] = ways[which], whole[which]
+        return found
+
+
+def _way(program: Program, pattern: int) -> tuple[int, bool]:
+    """How a score is computed whose attributes have kinds, the digits of a number to base 4."""
+    kinds = [pattern >> 2 * i & 3 for i in reversed(range(len(program.attributes)))]
+    whole = result_is_whole(program, tuple(kind != FLOAT for kind in kinds))
+    if MISSING in kinds:
+        return _UNKNOWN, False
+    if whole is None or HUGE in kinds:
+        return _ASK, False
+    is_mixed = any(program.whole) or any(kind != FLOAT for kind in kinds)
+    return (_MIXED if is_mixed else _FLOATS), whole
 
 
 def column_of(found: Sequence[object]) -> Column:
     """Values of one attribute as a column."""
-    kinds = np.array([_kind(value) for value in found], np.uint8)
-    present = zip(found, kinds.tolist(), strict=True)
-    numbers = [cast(float, value) if kind else 0.0 for value, kind in present]
-    return Column(np.array(numbers, np.float64), kinds)
+    if set(map(type, found)) == {float}:
+        return Column(np.array(found, np.float64), np.full(len(found), FLOAT, np.uint8))
+    kinds = [_kind(value) for value in found]
+    numbers = [value if kind else 0.0 for value, kind in zip(found, kinds, strict=True)]
+    return Column(np.array(numbers, np.float64), np.array(kinds, np.uint8))
 
 
 def _kind(value: object) -> int:
@@ -122,24 +150,31 @@ class _Steps(NamedTuple):
     """What happens to rows, in order of time; as the kernel takes it."""
 
     rows: Integers
-    is_end: Marks
-    at: Floats
-    sequences: Integers
+    numbers: Integers
     scores: Floats
     tails: Integers
     whole: Marks
+    known: Marks
 
 
 class _Pool(Pool):
     """Rows and members, with batches to run."""
 
-    def run(self, steps: _Steps) -> None:
-        """Take every row through what happens to it."""
-        order = ranked_batch_kernels.order_by_row(steps.rows, self.rows.size)
+    def run(self, steps: _Steps, at: Floats, sequences: Integers, publications: int) -> None:
+        """Take every row through what happens to it; behind the publications there are ends."""
+        order = kernels.order_by_row(steps.rows, self.rows.size)
         first = 0
         while first < order.size:
-            self._told_count, first = ranked_batch_kernels.run_skybands(
-                self.arrays, tuple(steps), order, first, self._told, self._told_count
+            self._told_count, first = kernels.run_windows(
+                self.arrays,
+                tuple(steps),
+                at,
+                sequences,
+                publications,
+                order,
+                first,
+                self._told,
+                self._told_count,
             )
             if first < order.size:
                 self._make_told_room()
@@ -209,8 +244,8 @@ class Skybands:
         """Rows that have changes."""
         self._ends: list[_End] = []
         self._ended: set[int] = set()
-        self._sorted: tuple[Integers, Integers] | None = None
-        """All ids in order, and their rows."""
+        self._table: Integers | None = None
+        """Rows by id, where ids are small enough for that."""
 
     def __len__(self) -> int:
         return len(self._kept) - len(self._ended)
@@ -231,12 +266,13 @@ class Skybands:
         if id in self._kept:
             raise ValueError(f"subscription {id} is there already; end it and run the batch first")
         row = self._pool.add(id, rank_of(parsed(text)), accepted_at, _ROOM)
+        self._pool.rows["limit"][row] = 1  # which tells that only its k best are in order
         missing = self._pool.rows.size - self._shapes.size
         if missing:
             self._shapes = np.concatenate([self._shapes, np.full(missing, _NOWHERE, np.int64)])
         self._kept[id] = _Kept(text, accepted_at, dict(me or {}))
         self._row_of[id] = row
-        self._sorted = None
+        self._table = None
         self._put(row, self._find_spot(id))
 
     def set_state(self, id: int, me: Publication, number: int = 0) -> None:
@@ -294,18 +330,13 @@ class Skybands:
         """
         pairs = self._placed(numbers, self._rows_of(ids))
         scores = self._scored(inputs, pairs)
-        known = np.flatnonzero(scores.known)
-        numbers = numbers[known]
-        steps = _Steps(
-            pairs.rows[known],
-            np.zeros(known.size, np.uint8),
-            inputs.at[numbers],
-            sequences[numbers],
-            scores.scores[known],
-            scores.tails[known],
-            scores.whole[known],
-        )
-        self._pool.run(self._with_ends(steps, numbers))
+        steps = _Steps(pairs.rows, numbers, *scores)
+        if self._ends:
+            steps = self._with_ends(steps, len(inputs))
+        at = np.concatenate([inputs.at, [one.at for one in self._ends]])
+        final = np.array([-1 if one.is_final else 0 for one in self._ends], np.int64)
+        sequences = np.concatenate([sequences, final])
+        self._pool.run(steps, at, sequences, len(inputs))
         self._settle()
         return self._pool.told()
 
@@ -320,17 +351,20 @@ class Skybands:
         return self._pool.told()
 
     def _rows_of(self, ids: Integers) -> Integers:
-        if self._sorted is None:
-            known = np.array(list(self._row_of), np.int64)
-            order = np.argsort(known)
-            self._sorted = known[order], np.array(list(self._row_of.values()), np.int64)[order]
-        known, rows = self._sorted
-        places = np.searchsorted(known, ids)
-        strange = places == known.size
-        strange[~strange] = known[places[~strange]] != ids[~strange]
-        if strange.any():
-            raise KeyError(int(ids[strange][0]))
-        return rows[places]
+        """The rows of subscriptions; KeyError for one that is none."""
+        highest = max(self._row_of, default=-1)
+        if highest < _DENSE_MAX:
+            if self._table is None:
+                self._table = np.full(highest + 2, _NOWHERE, np.int64)
+                self._table[list(self._row_of)] = list(self._row_of.values())
+            # What is out of range finds the last place, where nobody is.
+            found: Integers = self._table[ids.clip(-1, highest + 1)]
+        else:
+            rows = [self._row_of.get(id, _NOWHERE) for id in ids.tolist()]
+            found = np.array(rows, np.int64)
+        if (found < 0).any():
+            raise KeyError(int(ids[found < 0][0]))
+        return found
 
     def _placed(self, numbers: Integers, rows: Integers) -> _Pairs:
         """By pair, where the constants stand that count at that publication."""
@@ -347,8 +381,8 @@ class Skybands:
 
     def _scored(self, inputs: Inputs, pairs: _Pairs) -> Scores:
         scores = empty_scores(pairs.rows.size)
-        order = np.argsort(pairs.shapes, kind="stable")
-        starts = np.searchsorted(pairs.shapes[order], np.arange(len(self._columns) + 1))
+        order = kernels.order_by_row(pairs.shapes + 1, len(self._columns) + 1)
+        starts = np.cumsum(np.bincount(pairs.shapes + 1, minlength=len(self._columns) + 1))
         for shape, columns in enumerate(self._columns):
             chosen = order[starts[shape] : starts[shape + 1]]
             if chosen.size:
@@ -369,23 +403,14 @@ class Skybands:
                 score = score_of(parsed(text), inputs.publications[number], t, me)
                 scores.put(i, score, float(record["sign"]))
 
-    def _with_ends(self, steps: _Steps, numbers: Integers) -> _Steps:
+    def _with_ends(self, steps: _Steps, publications: int) -> _Steps:
         """The steps with the ends among them, each before the publication that it precedes."""
-        if not self._ends:
-            return steps
-        ends = self._ends
-        final = np.array([one.is_final for one in ends])
-        zeros = np.zeros(len(ends))
-        more = _Steps(
-            np.array([one.row for one in ends], np.int64),
-            np.ones(len(ends), np.uint8),
-            np.array([one.at for one in ends]),
-            np.where(final, -1, 0),
-            zeros,
-            zeros.astype(np.int64),
-            zeros.astype(np.uint8),
-        )
-        moments = np.concatenate([[2 * one.number for one in ends], 2 * numbers + 1])
+        count = len(self._ends)
+        nothing = empty_scores(count)
+        nothing.known[:] = 1
+        rows = np.array([one.row for one in self._ends], np.int64)
+        more = _Steps(rows, publications + np.arange(count), *nothing)
+        moments = np.concatenate([[2 * one.number for one in self._ends], 2 * steps.numbers + 1])
         order = np.argsort(moments, kind="stable")
         columns: Any = zip(more, steps, strict=True)
         return _Steps(*(np.concatenate(pair)[order] for pair in columns))
@@ -404,7 +429,7 @@ class Skybands:
                 self._columns[spot.shape].remove(spot.place)
             self._pool.remove(row)
         if self._ended:
-            self._sorted = None
+            self._table = None
         self._changes, self._changed, self._ends, self._ended = [], set(), [], set()
 
     # -- keeping -----------------------------------------------------------------------------
@@ -450,39 +475,26 @@ def score_pairs(
     program = columns.program
     if program is None:
         return chosen
-    patterns = inputs.patterns(program)[numbers[chosen]]
-    events = inputs.events(program)
-    asked: list[Integers] = []
-    groups: dict[bool, list[Integers]] = {False: [], True: []}
-    for pattern in np.unique(patterns).tolist():
-        kinds = [pattern >> 2 * i & 3 for i in reversed(range(len(program.attributes)))]
-        if MISSING in kinds:
-            continue
-        pairs = chosen[patterns == pattern]
-        whole = result_is_whole(program, tuple(kind != FLOAT for kind in kinds))
-        if whole is None or HUGE in kinds:
-            asked.append(pairs)
-            continue
-        scores.whole[pairs] = whole
-        groups[any(program.whole) or any(kind != FLOAT for kind in kinds)].append(pairs)
-    doubts = np.empty(numbers.size)
-    for mixed, parts in groups.items():
-        if parts:
-            pairs = np.concatenate(parts)
-            score_kernels.score_pairs(
-                columns.code,
-                program.depth,
-                events,
-                columns.constants,
-                numbers,
-                places,
-                pairs,
-                mixed,
-                program.sign,
-                scores.scores,
-                doubts,
-            )
-            found = Scores(*(part[pairs] for part in scores))
-            asked.append(pairs[settle(found, doubts[pairs], mixed)])
-            scores.known[pairs] = found.known
-    return np.concatenate(asked) if asked else np.empty(0, np.int64)
+    ways, whole = inputs.ways(program)
+    of_pairs = ways[numbers[chosen]]
+    scores.whole[chosen] = whole[numbers[chosen]]
+    asked = [chosen[of_pairs == _ASK]]
+    for way in (_FLOATS, _MIXED):
+        pairs = chosen[of_pairs == way]
+        unsure = np.empty(pairs.size + 1, np.int64)
+        count = score_kernels.score_pairs(
+            columns.code,
+            program.depth,
+            inputs.events(program),
+            columns.constants,
+            numbers,
+            places,
+            pairs,
+            way == _MIXED,
+            program.sign,
+            scores.scores,
+            scores.known,
+            unsure,
+        )
+        asked.append(unsure[:count])
+    return np.concatenate(asked)

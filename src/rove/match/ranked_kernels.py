@@ -124,7 +124,9 @@ def _is_behind(member: Any, score: float, tail: int, sequence: int) -> bool:
 
 
 @njit(**_inlined)
-def _tell(rows: Any, members: Any, row: int, at: float, newest: int, told: Any, count: int) -> int:
+def tell_best(
+    rows: Any, members: Any, row: int, at: float, newest: int, told: Any, count: int
+) -> int:
     """Tell those of the k best that were not told before, the best first."""
     start, sign = rows[row].start, rows[row].sign
     for j in range(start, start + min(rows[row].k, rows[row].count)):
@@ -143,7 +145,7 @@ def _tell(rows: Any, members: Any, row: int, at: float, newest: int, told: Any, 
 
 
 @njit(**_inlined)
-def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
+def drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
     """Take out the members that have left at `moment`; how many of the k best are left."""
     kept = start = rows[row].start
     end = start + rows[row].count
@@ -160,7 +162,7 @@ def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
 
 
 @njit(**_inlined)
-def _next_departure(rows: Any, members: Any, row: int) -> float:
+def next_departure(rows: Any, members: Any, row: int) -> float:
     """When the next of the k best leaves; of the others nobody has to know."""
     earliest = math.inf
     start = rows[row].start
@@ -182,7 +184,7 @@ def _swap(members: Any, a: int, b: int) -> None:
 
 
 @njit(**_inlined)
-def _sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None:
+def sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None:
     """Bring the best of the unsorted rest to their places from `first` on, up to `end`."""
     start, count = rows[row].start, rows[row].count
     for place in range(start + first, start + min(end, count)):
@@ -220,7 +222,7 @@ def _dominate(rows: Any, members: Any, row: int, score: float, tail: int) -> int
 
 
 @njit(**_inlined)
-def _join(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
+def join_list(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
     """Open a gap for a new member; its index. Behind the k best nothing is in order."""
     start, k = rows[row].start, rows[row].k
     end = start + rows[row].count
@@ -238,7 +240,7 @@ def _join(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
 
 
 @njit(**_inlined)
-def _write(
+def write_member(
     members: Any, at: int, score: float, leaves_at: float, sequence: int, tail: int, whole: int
 ) -> None:
     members[at].score = score
@@ -251,7 +253,7 @@ def _write(
 
 
 @njit(**_inlined)
-def has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
+def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
     """Room for one more member, if need be at the end of the pool; False if that is full."""
     if rows[row].count < rows[row].capacity:
         return True
@@ -298,37 +300,6 @@ _pool = types.Tuple((_rows, _members, _integers, _numbers, _numbers))
 """(rows, members, used, leaves_at, block_leaves_at)"""
 
 
-@njit(**_inlined)
-def enter_skyband(
-    pool: Any,
-    row: int,
-    at: float,
-    sequence: int,
-    score: float,
-    tail: int,
-    whole: int,
-    told: Any,
-    count: int,
-) -> int:
-    """A publication enters one skyband that has room for it."""
-    rows, members, _, leaves_at, block_leaves_at = pool
-    departure = at + rows[row].span
-    somebody_left = False
-    if rows[row].counts:
-        rows[row].arrivals += 1
-        departure = rows[row].arrivals + rows[row].span
-        before = rows[row].count
-        _drop_left(rows, members, row, float(rows[row].arrivals))
-        somebody_left = rows[row].count < before
-    gap = _dominate(rows, members, row, score, tail)
-    _write(members, gap, score, departure, sequence, tail, whole)
-    if rows[row].count == 1 and not rows[row].counts:
-        set_departure(leaves_at, block_leaves_at, row, departure)
-    if somebody_left or gap - rows[row].start < rows[row].k:
-        count = _tell(rows, members, row, at, sequence, told, count)
-    return count
-
-
 @njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _told, _i8), **_options)
 def enter_skybands(
     pool: Any, scored: Any, first: int, at: float, sequence: int, told: Any, count: int
@@ -337,7 +308,7 @@ def enter_skybands(
 
     Returns how many were told, and where to go on when there is more room.
     """
-    rows, members, used, _, _ = pool
+    rows, members, used, leaves_at, block_leaves_at = pool
     chosen, scores, tails, whole, known = scored
     for i in range(first, chosen.size):
         row = chosen[i]
@@ -348,9 +319,22 @@ def enter_skybands(
                 _prefetch(members, j)
         if not known[i] or at < rows[row].accepted_at:
             continue
-        if told.size - count < rows[row].k or not has_room(rows, members, used, row):
+        if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
             return count, i
-        count = enter_skyband(pool, row, at, sequence, scores[i], tails[i], whole[i], told, count)
+        departure = at + rows[row].span
+        somebody_left = False
+        if rows[row].counts:
+            rows[row].arrivals += 1
+            departure = rows[row].arrivals + rows[row].span
+            before = rows[row].count
+            drop_left(rows, members, row, float(rows[row].arrivals))
+            somebody_left = rows[row].count < before
+        gap = _dominate(rows, members, row, scores[i], tails[i])
+        write_member(members, gap, scores[i], departure, sequence, tails[i], whole[i])
+        if rows[row].count == 1 and not rows[row].counts:
+            set_departure(leaves_at, block_leaves_at, row, departure)
+        if somebody_left or gap - rows[row].start < rows[row].k:
+            count = tell_best(rows, members, row, at, sequence, told, count)
     return count, chosen.size
 
 
@@ -389,10 +373,10 @@ def expire(
                 return count, waiting, 1
             moment = leaves_at[row]
             before = rows[row].count
-            best_kept = _drop_left(rows, members, row, moment)
+            best_kept = drop_left(rows, members, row, moment)
             if rows[row].limit:
-                _sort_until(rows, members, row, best_kept, rows[row].k)
-            following = _next_departure(rows, members, row)
+                sort_until(rows, members, row, best_kept, rows[row].k)
+            following = next_departure(rows, members, row)
             if rows[row].count < before:
                 if rows[row].count < rows[row].k and rows[row].threshold < math.inf:
                     rows[row].hungry_at = moment
@@ -400,24 +384,9 @@ def expire(
                     waiting += 1
                     following = math.inf
                 else:
-                    count = _tell(rows, members, row, moment, -1, told, count)
+                    count = tell_best(rows, members, row, moment, -1, told, count)
             set_departure(leaves_at, block_leaves_at, row, following)
     return count, waiting, 0
-
-
-@njit(**_inlined)
-def slide_skyband(pool: Any, row: int, now: float, told: Any, count: int) -> int:
-    """Let the members of one skyband leave until `now`, or until there is no room to tell."""
-    rows, members, _, leaves_at, block_leaves_at = pool
-    while leaves_at[row] <= now and told.size - count >= rows[row].k:
-        moment = leaves_at[row]
-        before = rows[row].count
-        _drop_left(rows, members, row, moment)
-        if rows[row].count < before:
-            count = _tell(rows, members, row, moment, -1, told, count)
-        following = _next_departure(rows, members, row)
-        set_departure(leaves_at, block_leaves_at, row, following)
-    return count
 
 
 _worst = types.Tuple((_numbers, _numbers, _numbers))
@@ -473,7 +442,7 @@ def _trimmed(rows: Any, members: Any, row: int, at: float) -> bool:
     """Shorten a list that has become too long; from then on only better ones enter it."""
     if rows[row].count < rows[row].limit:
         return False
-    _drop_left(rows, members, row, at)
+    drop_left(rows, members, row, at)
     start, count, target = rows[row].start, rows[row].count, rows[row].target
     if count <= target:
         return False
@@ -515,15 +484,15 @@ def enter_lists(
             or not _not_worse(scores[i], tails[i], threshold, threshold_tail)
         ):
             continue
-        if told.size - count < rows[row].k or not has_room(rows, members, used, row):
+        if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
             return count, i
         departure = at + rows[row].span
-        gap = _join(rows, members, row, scores[i], tails[i])
-        _write(members, gap, scores[i], departure, sequence, tails[i], whole[i])
+        gap = join_list(rows, members, row, scores[i], tails[i])
+        write_member(members, gap, scores[i], departure, sequence, tails[i], whole[i])
         if rows[row].count == 1:
             set_departure(leaves_at, block_leaves_at, row, departure)
         if gap - rows[row].start < rows[row].k:
-            count = _tell(rows, members, row, at, sequence, told, count)
+            count = tell_best(rows, members, row, at, sequence, told, count)
         if _trimmed(rows, members, row, at):
             set_threshold(worst, rows[row].place, rows[row].threshold)
             # Good ones come in plenty: a list that had to grow may be shorter again.
@@ -553,13 +522,13 @@ def refill(
     for i in range(sequences.size):
         threshold, threshold_tail = rows[row].threshold, rows[row].threshold_tail
         if known[i] and _not_worse(scores[i], tails[i], threshold, threshold_tail):
-            gap = _join(rows, members, row, scores[i], tails[i])
-            _write(members, gap, scores[i], departures[i], sequences[i], tails[i], whole[i])
+            gap = join_list(rows, members, row, scores[i], tails[i])
+            write_member(members, gap, scores[i], departures[i], sequences[i], tails[i], whole[i])
             _trimmed(rows, members, row, rows[row].hungry_at)
     for j in range(start, start + rows[row].count):
         for sequence in delivered:
             if members[j].sequence == sequence:
                 members[j].delivered = 1
     set_threshold(worst, rows[row].place, rows[row].threshold)
-    set_departure(leaves_at, block_leaves_at, row, _next_departure(rows, members, row))
-    return _tell(rows, members, row, rows[row].hungry_at, -1, told, count)
+    set_departure(leaves_at, block_leaves_at, row, next_departure(rows, members, row))
+    return tell_best(rows, members, row, rows[row].hungry_at, -1, told, count)

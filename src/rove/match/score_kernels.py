@@ -41,6 +41,7 @@ _DISTANCE_MARGIN_M = 1e-6
 _i8, _f8, _b1 = types.int64, types.float64, types.boolean
 _numbers, _integers = types.Array(_f8, 1, "C"), types.Array(_i8, 1, "C")
 _columns = types.Array(_f8, 2, "C")
+_marks = types.Array(types.uint8, 1, "C")
 _options = {"cache": True, "nogil": True, "error_model": "numpy"}
 # Arrays that are handed on are counted, which costs more than most of the helpers do.
 _inlined = {**_options, "inline": "always"}
@@ -187,7 +188,7 @@ def score_places(
 
 
 @njit(
-    types.void(
+    _i8(
         _integers,
         _i8,
         _columns,
@@ -198,7 +199,8 @@ def score_places(
         _b1,
         _f8,
         _numbers,
-        _numbers,
+        _marks,
+        _integers,
     ),
     **_options,
 )
@@ -213,13 +215,18 @@ def score_pairs(
     whole: bool,
     sign: float,
     scores: Any,
-    doubts: Any,
-) -> None:
-    """The scores of `chosen` pairs: publication numbers[i] for the subscription at places[i]."""
+    known: Any,
+    asked: Any,
+) -> int:
+    """The scores of `chosen` pairs: publication numbers[i] for the subscription at places[i].
+
+    Which are known is marked; those that only the oracle can tell are `asked`, so many.
+    """
     scalars = events.shape[0]
     inputs = np.empty((scalars + columns.shape[0], LANES))
     stack = np.empty((depth, LANES))
     doubt = np.empty(LANES)
+    count = 0
     for first in range(0, chosen.size, LANES):
         lanes = min(LANES, chosen.size - first)
         for s in range(scalars):
@@ -230,8 +237,16 @@ def score_pairs(
                 inputs[scalars + c, i] = columns[c, places[chosen[first + i]]]
         evaluate(code, inputs, stack, doubt, lanes, whole)
         for i in range(lanes):
-            scores[chosen[first + i]] = stack[0, i] * sign
-            doubts[chosen[first + i]] = doubt[i]
+            pair = chosen[first + i]
+            scores[pair] = stack[0, i] * sign
+            if whole:
+                # Beyond 2^53 floats are no integers, and which zero it is they do not know.
+                known[pair] = doubt[i] < EXACT_MAX and stack[0, i] != 0
+                asked[count] = pair
+                count += not known[pair]
+            else:
+                known[pair] = doubt[i] == 0
+    return count
 
 
 @njit(
