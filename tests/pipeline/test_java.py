@@ -34,7 +34,7 @@ def runtime(home: Path, version: str) -> Path:
 
 
 def start(java: Java, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [java.home / "bin" / "java", *options]
+    command = [str(java.home / "bin" / "java"), *options]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
 
 

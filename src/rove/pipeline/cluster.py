@@ -55,7 +55,8 @@ class LocalCluster:
         self.master = ""
         """spark://…"""
         self._counts = workers, cores, memory
-        self._folder = Path(tempfile.mkdtemp(prefix="rove-cluster-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="rove-cluster-"))
+        """Logs and what executors write; gone with the cluster."""
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -103,13 +104,13 @@ class LocalCluster:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.wait(END_S_MAX)
             _kill_session(daemon)  # what it has started and left
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _launch_worker(self) -> None:
         _, cores, memory = self._counts
         name = f"worker-{len(self.workers)}"
         sizes = ("--cores", str(cores), "--memory", memory)
-        where = ("--work-dir", str(self._folder / name))
+        where = ("--work-dir", str(self.folder / name))
         self.workers.append(self._start(name, _WORKER_CLASS, *sizes, *where, self.master))
 
     def _start(self, name: str, java_class: str, *words: str) -> subprocess.Popen[bytes]:
@@ -118,11 +119,11 @@ class LocalCluster:
         with self._log(name).open("wb") as log:
             daemon = subprocess.Popen(
                 [home / "bin" / "spark-class", java_class, *ports, *words],
-                env=_environment(home, self._folder),
+                env=_environment(home, self.folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self._folder,
+                cwd=self.folder,
                 start_new_session=True,
                 preexec_fn=_dies_with(os.getpid()),  # noqa: PLW1509 (it makes one system call)
             )
@@ -130,7 +131,7 @@ class LocalCluster:
         return daemon
 
     def _log(self, name: str) -> Path:
-        return self._folder / f"{name}.log"
+        return self.folder / f"{name}.log"
 
     def _wait_for(self, line: re.Pattern[str], name: str, daemon: subprocess.Popen[bytes]) -> str:
         """What a daemon's log says when it is ready."""

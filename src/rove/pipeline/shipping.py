@@ -17,6 +17,7 @@ fill it where it is empty, before several workers do so at once.
 from __future__ import annotations
 
 import atexit
+import importlib
 import importlib.util
 import os
 import platform
@@ -89,21 +90,22 @@ def ship(session: SparkSession, settings: SparkSettings) -> None:
 
 
 def warm_up() -> None:
-    """Have the kernels in this process, and with that in Numba's cache."""
+    """Have all kernels in this process, and with that in Numba's cache."""
     from rove.match import warm_up as load_kernels
 
     load_kernels()
+    for source in _kernel_sources():  # also what only the pipeline uses
+        importlib.import_module(f"rove.match.{source.stem}")
 
 
 def is_cold() -> bool:
     """Whether kernels may have to be compiled; found out without loading Numba."""
-    folder = Path(rove.__file__).parent / "match"
     if os.environ.get("NUMBA_CACHE_DIR"):
         return True
     return any(
-        max(map(_changed_s, (folder / "__pycache__").glob(f"{source.stem}.*.nbi")), default=0.0)
+        max(map(_changed_s, source.parent.glob(f"__pycache__/{source.stem}.*.nbi")), default=0.0)
         < _changed_s(source)
-        for source in folder.glob("*kernels.py")
+        for source in _kernel_sources()
     )
 
 
@@ -199,6 +201,10 @@ def _kernels() -> Iterator[Any]:
             for value in vars(module).values():
                 if isinstance(value, Dispatcher) and value.py_func.__module__ == name:
                     yield value
+
+
+def _kernel_sources() -> Iterator[Path]:
+    return (Path(rove.__file__).parent / "match").glob("*kernels.py")
 
 
 def _last_error(error: BaseException) -> str:

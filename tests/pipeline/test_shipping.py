@@ -1,0 +1,161 @@
+"""Executors run the driver's Rove and compile nothing that the driver has compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rove
+from rove.pipeline import shipping
+
+LOOK = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from rove.pipeline import shipping
+import msgspec
+print(json.dumps(msgspec.to_builtins(shipping._look_around(None))))
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As an executor has it: the package in a folder of its own, which Python looks at first."""
+    folder = tmp_path_factory.mktemp("executor")
+    shipping.write_package(folder / "rove.zip")
+    with zipfile.ZipFile(folder / "rove.zip") as archive:
+        archive.extractall(folder / "rove")
+    return folder
+
+
+def look(folder: Path) -> dict[str, Any]:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, folder],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+        timeout=200,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_same_package_is_the_same_bytes(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.zip", tmp_path / "other.zip"
+    shipping.write_package(one)
+    shipping.write_package(other)
+    assert one.read_bytes() == other.read_bytes()
+    names = zipfile.ZipFile(one).namelist()
+    assert {"__init__.py", "match/kernels.py", "pipeline/shipping.py"} <= set(names)
+    assert not [name for name in names if name.endswith(".pyc")]
+
+
+def test_of_what_numba_has_only_this_version_is_taken() -> None:
+    files = list(shipping.kernel_files())
+    assert len(files) == len(set(files))
+    indexes = [path for path in files if path.suffix == ".nbi"]
+    names = {path.name.rsplit("-", 1)[0] for path in indexes}
+    assert len(names) == len(indexes), "of every kernel one"
+    assert {"kernels.find", "text_kernels.walk"} <= names
+
+
+def test_an_executor_loads_what_the_driver_has_compiled(unpacked: Path) -> None:
+    found = look(unpacked)
+    assert found["place"] == str(unpacked / "rove")
+    assert found["rove"] == rove.__version__
+    assert found["missing"] == []
+    assert found["compiled"] == 0
+
+
+def test_what_differs_is_compiled_and_counted(unpacked: Path) -> None:
+    source = unpacked / "rove" / "match" / "text_kernels.py"
+    text = source.read_text()
+    source.write_text(text + "# another version\n")
+    assert look(unpacked)["compiled"] > 0
+
+
+def test_it_is_known_without_numba_whether_kernels_must_be_compiled(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(rove, "__file__", str(unpacked / "rove" / "__init__.py"))
+    match = unpacked / "rove" / "match"
+    for file in match.rglob("*"):
+        os.utime(file, (1000, 1000))
+    assert not shipping.is_cold()
+    os.utime(match / "kernels.py", (2000, 2000))
+    assert shipping.is_cold()
+    for index in (match / "__pycache__").glob("kernels.*.nbi"):
+        index.unlink()
+    os.utime(match / "kernels.py", (1000, 1000))
+    assert shipping.is_cold()
+
+
+def test_an_executor_is_asked_by_one_task(spark: Any) -> None:
+    found = shipping.ask_executor(spark)
+    assert (found.rove, found.missing) == (rove.__version__, ())
+    assert found.took_s > 0
+
+
+def test_a_task_that_cannot_run_is_told_in_one_line(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        import a_package_that_nobody_has  # type: ignore[import-not-found]  # noqa: F401
+
+    monkeypatch.setattr(shipping, "_look_around", fail)
+    with pytest.raises(shipping.ShippingError, match="No module named") as caught:
+        shipping.ask_executor(spark)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_executor_in_time(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(_: object) -> None:
+        import time
+
+        time.sleep(60)
+
+    monkeypatch.setattr(shipping, "_look_around", sleep)
+    with pytest.raises(shipping.ShippingError, match=r"gave no executor within 1 s; are there"):
+        shipping.ask_executor(spark, seconds_max=1.0)
+    monkeypatch.undo()
+    assert shipping.ask_executor(spark).rove == rove.__version__, "and the session is still good"
+
+
+CLUSTER = """
+import json
+from rove.pipeline.cluster import LocalCluster
+from rove.pipeline.session import SparkSettings, open_session
+from rove.pipeline import shipping
+
+with LocalCluster(workers=2) as cluster:
+    conf = {"spark.executor.memory": "512m"}
+    settings = SparkSettings(master=cluster.master, memory="1g", brief=True, conf=conf)
+    session = open_session(settings)
+    context = session.sparkContext
+    found = {}
+    while len(found) < 2:  # the second executor may come later
+        for each in context.parallelize(range(4), 4).map(shipping._look_around).collect():
+            found[each.place] = each.compiled
+    session.stop()
+    print(json.dumps(found))
+"""
+
+
+def test_no_executor_of_a_cluster_compiles_anything() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLUSTER], capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) == 2
+    assert not any(place.startswith(str(Path(rove.__file__).parent)) for place in found)
+    assert set(found.values()) == {0}
