@@ -94,7 +94,7 @@ def main(words: Sequence[str]) -> None:
         feed.subscribe(begun + 1, f"NO2 > {begun % 97}", now)
         if step % 3 == 0 and step:
             feed.unsubscribe(begun + 1, now)
-        publish_some(feed, rows_per_step // 2, now, seed=begun + 1)
+        publish_some(feed, rows_per_step // 2, now + rows_per_step / 1e6, seed=begun + 1)
         feed.write()
         time.sleep(STEP_S)
 

@@ -1,0 +1,301 @@
+"""The streaming match: publications a second at an end-to-end delay of a second, and its source.
+
+**Delay.** A process of its own appends air-quality readings (W1) to a lake at a given rate, a file
+every 0.2 s, as a broker with `seconds_per_file = 0.2` would. The stream runs beside it. Delay is
+from a publication's `at` to the commit of the manifest that has it, for every publication, and
+includes waiting for the file. The rate is raised until the 95th percentile is above a second.
+The first seconds of each rate are not counted, and the first batch of all (it builds the index)
+neither.
+
+**Source.** The same lake, all of it at once: as rows through the JVM, as slices that tasks read
+themselves, and by Spark's own Parquet source (which is not exact over a lake that grows).
+
+Before anything is measured, what the stream finds must equal what one process finds that matches
+the lake as a whole. Takes some two minutes, of which building an index of 100,000 is one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rove.errors import RoveError
+from rove.lab.measure import Measure
+from rove.lab.pipeline_feed import Feed
+from rove.pipeline import sink, source
+from rove.pipeline.judging import opened
+from rove.pipeline.lake import Lake
+from rove.pipeline.live_index import LiveIndex
+from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
+from rove.pipeline.source import COLUMNS, READ_ROWS, Slice, read_slice
+from rove.pipeline.stream import Stream, StreamSettings
+from rove.testing.workloads import AirQuality
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELAY_S_MAX: Final = 1.0
+FILE_EVERY_S: Final = 0.2
+READINGS: Final = 20_000
+CHECKED: Final = 5_000
+CATCH_UP_S: Final = 60.0
+RATES: Final = (2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 60_000, 80_000)
+_WARM_UP: Final = 0.3
+"""Share of a run that is not counted."""
+
+
+class StreamBenchError(RoveError):
+    """What was to be measured is wrong, or does not keep up at all."""
+
+
+def run(
+    spark: SparkSession,
+    subscriptions: int = 100_000,
+    rates: Sequence[int] = RATES,
+    seconds: float = 10.0,
+    source_rows: int = 500_000,
+) -> Iterator[Measure]:
+    """Both measurements, in folders that are removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="rove-stream-") as folder:
+        yield from delays(spark, Path(folder) / "delay", subscriptions, rates, seconds)
+        yield from sources(spark, Path(folder) / "source", source_rows)
+
+
+# --- delay ----------------------------------------------------------------------------------------
+
+
+def delays(
+    spark: SparkSession, folder: Path, subscriptions: int, rates: Sequence[int], seconds: float
+) -> Iterator[Measure]:
+    """The delay at each rate, until one is too much."""
+    settings = StreamSettings(lake=folder / "lake", out=folder / "out", trigger_s=0.05)
+    _subscribe(settings.lake, subscriptions)
+    append(settings.lake, CHECKED, 1.0)
+    stream = Stream(spark, settings)
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+        check(settings.lake, settings.out, folder / "work")
+        best = 0.0
+        for rate in rates:
+            begun = Lake(settings.lake).position()
+            append(settings.lake, rate, seconds)
+            _wait(query, settings)
+            p50, p95 = np.percentile(measured_delays(settings, begun), (50, 95))
+            is_fast = bool(p95 <= DELAY_S_MAX)
+            goal = f"p95 ≤ {DELAY_S_MAX:g} s"
+            yield Measure(f"delay p50 at {rate:,}/s", round(float(p50), 3), "s")
+            yield Measure(
+                f"delay p95 at {rate:,}/s", round(float(p95), 3), "s", goal=goal, reached=is_fast
+            )
+            if not is_fast:
+                break
+            best = rate
+        yield Measure(f"sustained, {subscriptions:,} subscriptions", best, "publications/s")
+    finally:
+        stream.stop(query)
+
+
+def measured_delays(settings: StreamSettings, after: int) -> Any:
+    """Of each publication above a position, from `at` to its commit, without the first."""
+    files = Lake(settings.lake).files("publications", after=after)
+    table = pa.concat_tables(
+        pq.ParquetFile(file.path).read(columns=["position", "at"]) for file in files
+    ).sort_by("position")
+    positions = table["position"].to_numpy()
+    at_s = table["at"].cast(pa.int64()).to_numpy() / 1e6
+    done = sink.manifests(settings.out)
+    ends = np.array([each.last for each in done])
+    committed_s = np.array([each.at for each in done])
+    found = committed_s[np.searchsorted(ends, positions)] - at_s
+    counted = at_s > at_s[0] + _WARM_UP * (at_s[-1] - at_s[0])
+    return found[counted]
+
+
+def _wait(query: Any, settings: StreamSettings) -> None:
+    deadline = time.monotonic() + CATCH_UP_S
+    lake = Lake(settings.lake)
+    while time.monotonic() < deadline:
+        done = sink.manifests(settings.out)
+        if done and done[-1].last >= lake.position():
+            return
+        if not query.isActive:
+            raise StreamBenchError(f"the query has ended: {query.exception()}")
+        time.sleep(0.1)
+    raise StreamBenchError(f"the stream did not catch up within {CATCH_UP_S:g} s")
+
+
+def _subscribe(lake: Path, count: int) -> None:
+    feed = Feed(lake)
+    for number, text in enumerate(AirQuality().texts(count)):
+        feed.subscribe(number, text, 0.0)
+    feed.write()
+
+
+# --- the source -----------------------------------------------------------------------------------
+
+
+def sources(spark: SparkSession, folder: Path, rows: int) -> Iterator[Measure]:
+    """How fast a stream reads a lake: rows, slices, and Spark's own way."""
+    lake = folder / "lake"
+    append(lake, rows, 1.0, file_every_s=0.25)
+    source.register(spark)
+    seconds = {}
+    for content in ("rows", "slices"):
+        frame = (
+            spark.readStream.format(source.NAME)
+            .options(lake=str(lake), content=content, max_rows=str(10 * rows))
+            .load()
+            .mapInArrow(count_rows if content == "rows" else count_slices, "rows long")
+        )
+        seconds[content] = _timed_query(frame, folder / content, rows)
+    native = spark.readStream.schema(_native_schema(lake, spark)).parquet(
+        str(lake / "publications")
+    )
+    frame = native.drop("channel", "day").mapInArrow(count_rows, "rows long")
+    seconds["native"] = _timed_query(frame, folder / "native", rows)
+    names = {"rows": "rove-lake, rows", "slices": "rove-lake, slices", "native": "Spark's Parquet"}
+    for content, name in names.items():
+        ratio = None if content == "rows" else seconds["rows"] / seconds[content]
+        against = None if content == "rows" else "rows"
+        rate = round(rows / seconds[content])
+        yield Measure(f"source: {name}", rate, "rows/s", ratio=ratio, against=against)
+
+
+def count_rows(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task that only counts what it is given."""
+    yield _one(sum(batch.num_rows for batch in given))
+
+
+def count_slices(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task that reads what it is told to, and counts."""
+    encoded = [one for batch in given for one in batch["slice"].to_pylist()]
+    decoded = [msgspec.msgpack.decode(one, type=Slice) for one in encoded]
+    yield _one(sum(read_slice(one)[0].num_rows for one in decoded))
+
+
+def _one(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"rows": pa.array([rows], pa.int64())})
+
+
+def _timed_query(frame: Any, checkpoint: Path, rows: int) -> float:
+    """Seconds of the one batch of a query, which must have all rows."""
+    found: list[tuple[int, float]] = []
+
+    def take(batch: Any, _number: int) -> None:
+        begun = time.perf_counter()
+        counted = sum(row["rows"] for row in batch.collect())
+        found.append((counted, time.perf_counter() - begun))
+
+    for attempt in range(2):  # the first pays for starting the workers
+        found.clear()
+        writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
+        writer.option("checkpointLocation", f"{checkpoint}-{attempt}").start().awaitTermination()
+    if sum(counted for counted, _ in found) != rows:
+        raise StreamBenchError(f"{sum(counted for counted, _ in found)} rows of {rows} were read")
+    return sum(took for _, took in found)
+
+
+def _native_schema(lake: Path, spark: SparkSession) -> Any:
+    return spark.read.parquet(str(lake / "publications")).schema
+
+
+# --- what it has to equal -------------------------------------------------------------------------
+
+
+def plain(lake_folder: Path, work: Path) -> pa.Table:
+    """What one process finds that matches the whole lake at once, ranked subscriptions included."""
+    lake = Lake(lake_folder)
+    up_to = lake.position()
+    index = LiveIndex(work)
+    index.take(lake.events(up_to=up_to))
+    versions = opened(index.spec())
+    files = lake.files("publications", up_to=up_to)
+    rows, _ = read_slice(Slice(-1, up_to, tuple(str(file.path) for file in files)))
+    pieces = rows.combine_chunks().to_batches(READ_ROWS)
+    found = pa.Table.from_batches([versions.match_lake(piece) for piece in pieces])
+    found = found.append_column("score", pa.nulls(len(found), pa.float64()))
+    found = found.append_column("promoted", pa.repeat(pa.scalar(False), len(found)))
+    ranked = pa.Table.from_batches([versions.ranked_rows(piece, 1) for piece in pieces])
+    until = rows["at"].cast(pa.int64())[-1].as_py() / 1e6
+    told, _ = run_bucket(0, 1, None, list(lake.events(up_to=up_to)), ranked, until)
+    return in_order(pa.concat_tables([found.cast(NOTIFICATIONS), told.cast(NOTIFICATIONS)]))
+
+
+def in_order(notifications: pa.Table) -> pa.Table:
+    """Sorted, to be compared."""
+    columns = ("position", "subscription", "promoted", "at")
+    return notifications.sort_by([(name, "ascending") for name in columns]).combine_chunks()
+
+
+def check(lake: Path, out: Path, work: Path) -> int:
+    """StreamBenchError unless the sink has what plain matching gives; how many."""
+    found, expected = in_order(sink.table(out, NOTIFICATIONS)), plain(lake, work)
+    if not found.equals(expected):
+        raise StreamBenchError(
+            f"the stream found {len(found)} notifications, plain matching {len(expected)}, "
+            "and they are not the same"
+        )
+    return len(found)
+
+
+# --- the writer -----------------------------------------------------------------------------------
+
+
+def append(lake: Path, rate: int, seconds: float, file_every_s: float = FILE_EVERY_S) -> None:
+    """Let another process publish at a rate for a while; returns when it has."""
+    words = [str(lake), str(rate), str(seconds), str(file_every_s)]
+    subprocess.run([sys.executable, "-m", __name__, *words], check=True)
+
+
+def write(lake: Path, rate: int, seconds: float, file_every_s: float) -> None:
+    """Publish: at each file's time all that would have come since the last one."""
+    folder = lake / "publications" / "channel=air" / "day=2026-01-01"
+    folder.mkdir(parents=True, exist_ok=True)
+    payloads = pa.array(map(msgspec.json.encode, AirQuality(2).publications(READINGS)), pa.binary())
+    position, begun = Lake(lake).position() + 1, time.time()
+    done, count = 0, round(rate * seconds)
+    while done < count:
+        time.sleep(max(0.0, begun + done / rate + file_every_s - time.time()))
+        due = min(count, int((time.time() - begun) * rate))
+        at_us = ((begun + np.arange(done, due) / rate) * 1e6).astype(np.int64)
+        _write_file(folder, position, at_us, payloads)
+        position += due - done
+        mark = lake / "._position.tmp"
+        mark.write_text(f"{position - 1}\n")
+        mark.rename(lake / "_position")
+        done = due
+
+
+def _write_file(folder: Path, position: int, at_us: Any, payloads: pa.Array) -> None:
+    positions = np.arange(position, position + len(at_us))
+    topic = pa.repeat(pa.scalar("air/reading"), len(at_us))
+    columns = [
+        pa.array(positions),
+        pa.array(at_us).cast(pa.timestamp("us", tz="UTC")),
+        topic,
+        pc.binary_join_element_wise("p", pa.array(positions).cast(pa.string()), ""),
+        pa.repeat(pa.scalar("bench"), len(at_us)),
+        payloads.take(pa.array(positions % len(payloads))),
+        pa.array([[]] * len(at_us), COLUMNS.field("user").type),
+        pa.repeat(pa.scalar(0, pa.int8()), len(at_us)),
+    ]
+    table = pa.Table.from_arrays(columns, schema=COLUMNS)
+    path = folder / f"{position:016d}-{positions[-1]:016d}.parquet"
+    pq.write_table(table, folder / f".{path.name}.tmp", compression="zstd")
+    (folder / f".{path.name}.tmp").rename(path)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))

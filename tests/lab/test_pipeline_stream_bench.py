@@ -1,0 +1,92 @@
+"""The benchmark of the streaming match, without the waiting: what it writes and how it judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lab.pipeline_stream_bench import (
+    StreamBenchError,
+    append,
+    check,
+    count_slices,
+    in_order,
+    measured_delays,
+    plain,
+    write,
+)
+from rove.pipeline.lake import Lake
+from rove.pipeline.ranking import NOTIFICATIONS
+from rove.pipeline.sink import Manifest, Sink, write_part
+from rove.pipeline.source import COLUMNS, Slice, read_slice
+from rove.pipeline.stream import StreamSettings
+
+
+def rows_of(lake: Path) -> pa.Table:
+    files = Lake(lake).files("publications")
+    return read_slice(Slice(-1, 2**62, tuple(str(file.path) for file in files)))[0]
+
+
+def test_the_writer_keeps_its_rate_and_its_order(tmp_path: Path) -> None:
+    append(tmp_path, 400, 0.5)
+    write(tmp_path, 100, 0.3, 0.1)
+    rows = rows_of(tmp_path)
+    assert rows.schema == COLUMNS
+    assert rows["position"].to_pylist() == list(range(230))
+    assert Lake(tmp_path).position() == 229
+    at_us = rows["at"].cast(pa.int64()).to_numpy()
+    assert np.all(np.diff(at_us) > 0)
+    assert at_us[199] - at_us[0] == pytest.approx(199 / 400 * 1e6, abs=2)
+    assert rows["id"][7].as_py() == "p7"
+
+
+def filled(folder: Path) -> Path:
+    feed = Feed(folder / "lake")
+    feed.subscribe(1, "NO2 > 50", 0.0)
+    feed.subscribe(2, "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 1 SECONDS", 0.0)
+    for second in range(1, 5):
+        publish_some(feed, 10, float(second), seed=second)
+    feed.write()
+    return folder / "lake"
+
+
+def test_a_sink_that_differs_is_refused(tmp_path: Path) -> None:
+    lake, sink = filled(tmp_path), Sink(tmp_path / "out")
+    expected = plain(lake, tmp_path / "index")
+    assert set(expected["subscription"].to_pylist()) == {1, 2}
+    assert expected.schema == NOTIFICATIONS
+    assert in_order(expected.take(list(range(len(expected)))[::-1])) == expected
+    part = write_part(sink.folder, 0, expected.slice(1))
+    sink.commit(Manifest(batch=0, first_batch=0, after=-1, last=41, parts=(part,)))
+    with pytest.raises(StreamBenchError, match="are not the same"):
+        check(lake, sink.folder, tmp_path / "work1")
+    rest = write_part(sink.folder, 1, expected.slice(0, 1))
+    sink.commit(Manifest(batch=1, first_batch=1, after=41, last=42, parts=(rest,)))
+    assert check(lake, sink.folder, tmp_path / "work2") == len(expected)
+
+
+def test_delays_are_from_the_publication_to_its_commit(tmp_path: Path) -> None:
+    settings = StreamSettings(lake=tmp_path / "lake", out=tmp_path / "out")
+    feed = Feed(settings.lake)
+    for second in range(11):
+        feed.publish("air/1", {}, float(second))
+    feed.write()
+    sink = Sink(settings.out)
+    for batch, (after, last, at) in enumerate([(-1, 4, 6.0), (4, 10, 12.0)]):
+        sink.commit(Manifest(batch=batch, first_batch=batch, after=after, last=last, at=at))
+    # Positions 4 to 10; those before are the warm-up.
+    assert measured_delays(settings, -1).tolist() == [2, 7, 6, 5, 4, 3, 2]
+
+
+def test_slices_are_counted_by_reading_them(tmp_path: Path) -> None:
+    from rove.pipeline.source import LakeStreamReader, Options
+
+    lake = filled(tmp_path)
+    reader = LakeStreamReader(Options(lake=str(lake), content="slices"))
+    parts = reader.partitions({"position": -1}, {"position": 41})
+    (counted,) = count_slices(batch for part in parts for batch in reader.read(part))
+    assert counted["rows"].to_pylist() == [40]
