@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+import msgspec
 from rich.console import Console
 
 from rove.lab.demo import ROWS, SUBSCRIBERS, WIDTH, as_svg, drawn, scenes, summary
@@ -60,3 +61,20 @@ def test_a_picture_loads_nothing_from_elsewhere() -> None:
         picture = as_svg(last, dark=dark)
         assert "@font-face" not in picture
         assert "url(http" not in picture
+
+
+def test_spark_finds_the_same_beside_it() -> None:
+    *_, last = scenes(3, with_spark=True)
+    assert last.trouble == ""
+    assert last.found == last.received
+    assert sum(last.received.values()) > 5
+    assert "Spark has found the same" in text_of(summary(last))
+    assert "by Spark" in text_of(drawn(last))
+
+
+def test_without_spark_it_says_why() -> None:
+    *_, last = scenes(1)
+    broken = msgspec.structs.replace(last, trouble="there is no Java")
+    assert "Spark did not run beside it: there is no Java" in text_of(summary(broken))
+    behind = msgspec.structs.replace(last, found=dict.fromkeys(last.received, 0))
+    assert "not the same ones" in text_of(summary(behind))

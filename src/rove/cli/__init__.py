@@ -57,6 +57,7 @@ COMMANDS: dict[str, Command] = {
     "config": Command("rove.cli.config", "show every setting of a broker, and what it means"),
     "doctor": Command("rove.cli.doctor", "find out what keeps a broker from running well"),
     "demo": Command("rove.cli.demo", "watch the language at work on a small city"),
+    "pipeline": Command("rove.cli.pipeline", "run jobs on Spark over the broker's lake"),
     "bench": Command("rove.cli.bench", "measure this machine"),
     "version": Command("rove.cli.version", "print the versions of rove, Python and the system"),
 }

@@ -28,6 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--svg", metavar="FILE", help="write one scene as a picture instead (light colours)"
     )
+    parser.add_argument(
+        "--no-spark", action="store_true", help="do not run the pipeline beside the broker"
+    )
     parser.add_argument("--dark", action="store_true", help="with --svg: dark colours")
 
 
@@ -43,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.svg is not None:
         _write_picture(Path(arguments.svg), dark=arguments.dark)
     elif is_terminal() and _is_wide_enough():
-        _play(arguments.seconds)
+        _play(arguments.seconds, with_spark=not arguments.no_spark)
     else:
-        _tell(arguments.seconds)
+        _tell(arguments.seconds, with_spark=not arguments.no_spark)
     return 0
 
 
@@ -63,7 +66,7 @@ def _write_picture(file: Path, *, dark: bool) -> None:
     file.write_text(as_svg(scene, dark=dark), encoding="utf-8")
 
 
-def _play(seconds: int) -> None:
+def _play(seconds: int, *, with_spark: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
@@ -71,19 +74,24 @@ def _play(seconds: int) -> None:
 
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
-        for scene in scenes(seconds):
+        for scene in scenes(seconds, with_spark=with_spark):
             live.update(drawn(scene), refresh=True)
             time.sleep(1 / _SCENES_PER_S)
     console.print(summary(scene))
     console.print(f'\nTry: [bold]rove check "{_EXAMPLE}"[/]', highlight=False)
 
 
-def _tell(seconds: int) -> None:
+def _tell(seconds: int, *, with_spark: bool) -> None:
     from rich.console import Console
 
     from rove.lab.demo import scenes, summary
 
-    for scene in scenes(seconds):
+    found = 0
+    for scene in scenes(seconds, with_spark=with_spark):
+        if scene.found is not None and sum(scene.found.values()) != found:
+            found = sum(scene.found.values())
+            sys.stdout.write(f"{'':8}  Spark has found {found} notifications in the lake\n")
+            sys.stdout.flush()
         for one in scene.delivered:
             moved_up = "  (moved up)" if one.promoted else ""
             line = f"{one.at:6.2f} s  {one.subscription:5}  {dict(one.attributes)}{moved_up}\n"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from rove.cli import pipeline_jobs
 from rove.cli.output import emit_json
 
 if TYPE_CHECKING:
@@ -118,7 +119,18 @@ def _print_for_people(finding: Finding) -> None:
         print(f"{'':<8} {'':<10} → {finding.advice}", flush=True)
 
 
+def _run_jobs(arguments: argparse.Namespace) -> int:
+    return pipeline_jobs.run(arguments, spark_settings(arguments))
+
+
 PARTS: dict[str, Part] = {
+    "run": Part(
+        "run jobs over a broker's lake until they are stopped",
+        pipeline_jobs.configure_run,
+        _run_jobs,
+    ),
+    "status": Part("tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status),
+    "stop": Part("end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop),
     "doctor": Part(
         "find out whether Spark runs here, and what keeps it from it",
         _configure_doctor,

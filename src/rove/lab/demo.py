@@ -7,7 +7,8 @@ three nearest readings to home within ten seconds (ranked). Everything is seeded
 virtual time, so it is the same on every machine, and as fast as one wants to watch it.
 
 All of it goes through a broker: `scenes` has it played on a `Stage`; `drawn` turns one scene into
-what a terminal shows. The pictures in the README are made by the same two functions.
+what a terminal shows. The pictures in the README are made by the same two functions. When asked,
+the pipeline runs beside it, and the scenes tell what Spark has found in the lake so far.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rich.table import Table
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 from rich.text import Text
 
+from rove.lab.demo_spark import SparkBeside
 from rove.lab.stage import Stage
 from rove.lang.replay import Notification
 from rove.testing.workloads import City, Reading
@@ -101,35 +103,59 @@ class Scene(msgspec.Struct, frozen=True):
     """All notifications since the scene before, the oldest first."""
     recent: tuple[Notification, ...]
     """The latest notifications, the newest first."""
+    found: dict[str, int] | None = None
+    """Notifications that Spark has found in the lake, by subscriber; None if it does not run."""
+    trouble: str = ""
+    """Why it does not."""
 
 
-def scenes(seconds: int) -> Iterator[Scene]:
-    """One scene a second, with everything delivered until then."""
+def scenes(seconds: int, *, with_spark: bool = False) -> Iterator[Scene]:
+    """One scene a second, with everything delivered until then.
+
+    With Spark, more scenes follow in which nothing happens but that Spark catches up.
+    """
+    texts = {subscriber.name: subscriber.text for subscriber in SUBSCRIBERS}
+    with Stage(texts, _state(0.0)) as stage:
+        played = _played(stage, seconds)
+        if not with_spark:
+            yield from played
+            return
+        with SparkBeside(stage.lake, texts) as spark:
+            for scene in played:
+                yield _with_found(scene, spark.counts(), spark.trouble)
+            still = msgspec.structs.replace(scene, delivered=())
+            for found in spark.catch_up(stage.position):
+                yield _with_found(still, found, spark.trouble)
+
+
+def _with_found(scene: Scene, found: dict[str, int], trouble: str) -> Scene:
+    return msgspec.structs.replace(scene, found=None if trouble else found, trouble=trouble)
+
+
+def _played(stage: Stage, seconds: int) -> Iterator[Scene]:
     sensors: dict[str, tuple[float, float, float]] = {}
     received = dict.fromkeys((subscriber.name for subscriber in SUBSCRIBERS), 0)
     recent: list[Notification] = []
     published = 0
-    texts = {subscriber.name: subscriber.text for subscriber in SUBSCRIBERS}
-    with Stage(texts, _state(0.0)) as stage:
-        for readings in City().seconds(seconds):
-            delivered = stage.play(readings, {"walk": _state})
-            for notification in delivered:
-                received[notification.subscription] += 1
-            for reading in readings:
-                sensors[reading.attributes["sensor"]] = _seen(reading)
-            published += len(readings)
-            recent = [*reversed(delivered), *recent][:_RECENT_MAX]
-            at = readings[-1].at
-            yield Scene(
-                at,
-                dict(sensors),
-                _boxes(at),
-                _walker(at),
-                published,
-                dict(received),
-                tuple(delivered),
-                tuple(recent),
-            )
+    for readings in City().seconds(seconds):
+        delivered = stage.play(readings, {"walk": _state})
+        for notification in delivered:
+            received[notification.subscription] += 1
+        for reading in readings:
+            sensors[reading.attributes["sensor"]] = _seen(reading)
+        published += len(readings)
+        recent = [*reversed(delivered), *recent][:_RECENT_MAX]
+        at = readings[-1].at
+        yield Scene(
+            at,
+            dict(sensors),
+            _boxes(at),
+            _walker(at),
+            published,
+            dict(received),
+            tuple(delivered),
+            tuple(recent),
+        )
 
 
 def _seen(reading: Reading) -> tuple[float, float, float]:
@@ -217,11 +243,22 @@ def _listeners(scene: Scene) -> RenderableType:
     table.add_column("subscriber", no_wrap=True)
     table.add_column("kind", no_wrap=True)
     table.add_column("received", justify="right", no_wrap=True)
+    if scene.found is not None:
+        table.add_column("by Spark", justify="right", no_wrap=True)
     for one in SUBSCRIBERS:
         count = f"{scene.received[one.name]:,}"
-        table.add_row(Text(one.name, style=f"bold {one.colour}"), one.kind, count)
+        row = [Text(one.name, style=f"bold {one.colour}"), Text(one.kind), Text(count)]
+        table.add_row(*row, *_by_spark(scene, one.name))
     table.add_row(Text("everyone, by topic alone", style="dim"), "", f"{scene.published:,}")
     return Panel(table, title="who gets what", width=WIDTH - COLUMNS - 6)
+
+
+def _by_spark(scene: Scene, name: str) -> list[Text]:
+    """What Spark has found, dim as long as it is behind."""
+    if scene.found is None:
+        return []
+    is_even = scene.found[name] == scene.received[name]
+    return [Text(f"{scene.found[name]:,}", style="" if is_even else "dim")]
 
 
 def _arrivals(scene: Scene) -> RenderableType:
@@ -244,14 +281,28 @@ def _arrival(notification: Notification) -> Text:
 def summary(scene: Scene) -> RenderableType:
     """What the demonstration showed, for the end of it."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("subscriber", "kind", "received", "share", "subscription"):
-        numeric = heading in ("received", "share")
+    by_spark = [] if scene.found is None else ["by Spark"]
+    for heading in ("subscriber", "kind", "received", *by_spark, "share", "subscription"):
+        numeric = heading in ("received", "by Spark", "share")
         table.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
     for one in SUBSCRIBERS:
         count = scene.received[one.name]
-        table.add_row(one.name, one.kind, f"{count:,}", f"{count / scene.published:.0%}", one.text)
+        row = [Text(one.name), Text(one.kind), Text(f"{count:,}"), *_by_spark(scene, one.name)]
+        table.add_row(*row, f"{count / scene.published:.0%}", one.text)
     title = Text(f"{scene.published:,} publications in {scene.at:.0f} s of the city's time\n")
-    return Group(title, table)
+    return Group(title, table, Text(_verdict(scene)))
+
+
+def _verdict(scene: Scene) -> str:
+    """Whether Spark has found the same."""
+    if scene.trouble:
+        return f"\nSpark did not run beside it: {scene.trouble}"
+    if scene.found is None:
+        return ""
+    total = sum(scene.found.values())
+    if scene.found == scene.received:
+        return f"\nSpark has found the same {total:,} notifications in the broker's lake."
+    return f"\nSpark has found {total:,} notifications in the broker's lake, not the same ones."
 
 
 def as_svg(scene: Scene, *, dark: bool) -> str:

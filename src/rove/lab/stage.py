@@ -12,6 +12,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import rove
@@ -20,13 +21,15 @@ from rove.client.notifications import Notification as Arrival
 from rove.lang.oracle import score_of
 from rove.lang.parser import parse
 from rove.lang.replay import Notification
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Channel, Config, Data, Lake, Listen
 from rove.serve.server import Server
 from rove.testing.workloads import Reading
 
 TOPIC = "air/zagreb"
 CURTAIN = "stage/curtain"
 """What everybody waits for at the end of a scene: all that was sent before it has then come."""
+FILE_S = 0.2
+"""Real seconds between two files of the lake."""
 SILENCE_S = 3600
 """Keep-alive, in the play's time."""
 
@@ -49,6 +52,8 @@ class Stage:
         self._delivered: list[Notification] = []
         self._readings: dict[str, Reading] = {}
         """What was published, by id."""
+        self.lake = Path(self._folder.name) / "lake"
+        """What is played is kept there, for the pipeline."""
 
     def __enter__(self) -> Self:
         self._runner.run(self._open())
@@ -72,11 +77,18 @@ class Stage:
         delivered, self._delivered = self._delivered, []
         return delivered
 
+    @property
+    def position(self) -> int:
+        """The last position of the broker's log: the lake gets there by itself, a little later."""
+        return self._server.shell.broker.state.position
+
     # -- behind the scenes ---------------------------------------------------------------------
 
     async def _open(self) -> None:
         listen = Listen(mqtt_port=0, http_port="off")
-        config = Config(listen=listen, data=Data(self._folder.name, "none"))
+        channel = Channel("city", (TOPIC,))
+        lake = Lake(channels=(channel,), seconds_per_file=FILE_S)
+        config = Config(listen=listen, data=Data(self._folder.name, "none"), lake=lake)
         self._server = Server(config, now=lambda: self._now)
         await self._server.start()
         for name, text in self._texts.items():

@@ -155,6 +155,7 @@ def _found(
     if not shown:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     at = publications.at[rows]
+    side.matcher.prepare(float(at.min()), float(at.max()))
     pairs = side.matcher.match(shown, at.tolist())
     ids = pairs.subscriptions
     here = rows[pairs.publications]

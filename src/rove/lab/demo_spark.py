@@ -1,0 +1,109 @@
+"""The pipeline beside the demonstration: Spark finds the same notifications in the lake.
+
+`rove pipeline run match` is started as a process of its own on the lake of the broker on stage. Its
+table of notifications fills, batch by batch; what is in it is counted by subscriber. Spark needs
+some seconds to start, so it runs behind at first.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from rove.pipeline.lake import Lake
+from rove.pipeline.ranking import NOTIFICATIONS
+from rove.pipeline.sink import manifests, table
+
+START_S_MAX: Final = 120.0
+"""Spark is given up if it has not done anything by then; a loaded machine takes its time."""
+_LOOK_EVERY_S: Final = 0.1
+_STOP_S: Final = 20.0
+
+
+class SparkBeside:
+    """Runs the pipeline over a lake until it is closed."""
+
+    def __init__(self, lake: Path, texts: Mapping[str, str]) -> None:
+        """`texts` are what the subscribers that are counted have asked for, by name."""
+        self._lake = lake
+        self._names = {text: name for name, text in texts.items()}
+        self._folder = tempfile.TemporaryDirectory(prefix="rove-demo-")
+        self._out = Path(self._folder.name)
+        self._log = (self._out / "log").open("wb")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.trouble = ""
+        """Why Spark does not work here; empty as long as it does."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+    def counts(self) -> dict[str, int]:
+        """How many notifications Spark has found so far, by subscriber."""
+        self._keep_running()
+        found = dict.fromkeys(self._names.values(), 0)
+        if self.trouble or not (self._out / "match").is_dir():
+            return found
+        numbers = table(self._out / "match", NOTIFICATIONS)["subscription"]
+        named = self._numbers()
+        for number, count in Counter(numbers.to_pylist()).items():
+            if number in named:
+                found[named[number]] += count
+        return found
+
+    def catch_up(self, position: int) -> Iterator[dict[str, int]]:
+        """The counts again and again, until Spark has seen the lake up to a position."""
+        end = time.monotonic() + START_S_MAX
+        while not self.trouble and not self._has_seen(position):
+            yield self.counts()
+            if time.monotonic() > end:
+                self.trouble = f"it did not catch up within {START_S_MAX:g} s"
+            time.sleep(_LOOK_EVERY_S)
+        yield self.counts()
+
+    def _keep_running(self) -> None:
+        """Start when there is something to read; notice an end."""
+        if self._process is None:
+            if Lake(self._lake).position() >= 0:
+                self._process = self._start()
+        elif self._process.poll() is not None and not self.trouble:
+            said = (self._out / "log").read_text(errors="replace").strip().splitlines()
+            self.trouble = said[-1] if said else f"it ended with {self._process.returncode}"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "rove", "pipeline", "run", "match"]
+        command += ["--lake", str(self._lake), "--out", str(self._out), "--memory", "1g"]
+        # Behind what the viewer looks at.
+        return subprocess.Popen(
+            ["nice", "-n", "5", *command] if os.name == "posix" else command,
+            stdout=self._log,
+            stderr=self._log,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def _has_seen(self, position: int) -> bool:
+        if not (self._out / "match").is_dir():
+            return False
+        done = manifests(self._out / "match")
+        return bool(done) and done[-1].last >= position
+
+    def _numbers(self) -> dict[int, str]:
+        events = Lake(self._lake).events()
+        return {one.number: self._names[one.text] for one in events if one.text in self._names}
