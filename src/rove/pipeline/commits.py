@@ -73,7 +73,9 @@ class Skipped(msgspec.Struct, frozen=True):
     first: int
     last: int
     after: int
-    """Rows up to here are in the table already."""
+    """Its rows above this position …"""
+    up_to: int
+    """… and up to this one are not in the table."""
     why: str
 
 
@@ -91,7 +93,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came from outside, by name; the value tells whether it is still the same."""
     counts: dict[str, int] = {}
     """Rows since the beginning: `in`, `out` and, by reason, rejected."""
-    schema: msgspec.Raw = msgspec.Raw(b"null")
+    schema: dict[str, Any] | None = None
+    """Of the table, as plain values; here nobody looks into it."""
 
 
 class Change(msgspec.Struct, omit_defaults=True):
@@ -103,7 +106,7 @@ class Change(msgspec.Struct, omit_defaults=True):
     skipped: tuple[Skipped, ...] | None = None
     sources: dict[str, str] = {}
     counts: dict[str, int] = {}
-    schema: msgspec.Raw | None = None
+    schema: dict[str, Any] | None = None
     newest_at_us: int | None = None
     at: float = 0.0
     """When it was made."""
@@ -236,8 +239,3 @@ def told(what: str, error_type: type[RoveError] = ManifestError) -> Iterator[Non
         yield
     except OSError as error:
         raise error_type(f"{what}: {error.strerror or error}") from error
-
-
-def as_raw(value: Any) -> msgspec.Raw:
-    """A value as it stands inside of a commit."""
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -33,6 +34,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from rove.errors import RoveError
 from rove.pipeline.cells import KM_DEFAULT
@@ -72,7 +74,8 @@ TYPES: Final[Mapping[str, Any]] = {
     "json": _TEXT,
     "int": pa.bool_(),
 }
-_PLAIN_KINDS: Final[tuple[Kind, ...]] = ("double", "long", "string", "boolean")
+_KINDS: Final[tuple[Kind, ...]] = ("double", "long", "string", "boolean", "json", "int")
+_PLAIN_KINDS: Final = _KINDS[:4]
 _RESERVED: Final = (*BASE.names, "day", "cell", "reason", REST)
 _ESCAPED: Final = re.compile(r"[%.`\x00-\x1f\x7f]")
 _FOLDER_ESCAPED: Final = re.compile(r"[^\w.-]", re.ASCII)
@@ -138,6 +141,16 @@ class TableSchema(msgspec.Struct, frozen=True):
             fields.append((REST, _TEXT))
         return pa.schema([*BASE, *(pa.field(name, type_) for name, type_ in fields)])
 
+    def number_sql(self, path: NamePath) -> str:
+        """An attribute as one number in Spark's SQL, whichever columns it is in."""
+        attribute = self.by_path().get(path)
+        parts = [
+            f"cast({_quoted(column)} as double)"
+            for kind, column in (attribute.columns.items() if attribute else ())
+            if kind in ("double", "long")
+        ]
+        return f"coalesce({', '.join([*parts, 'cast(null as double)'])})"
+
     def may_take(self, path: NamePath) -> bool:
         """Whether an attribute can have columns; what cannot is kept in `::rest`."""
         return len(path) <= DEPTH_MAX and len(_plain_name(path).encode()) <= NAME_BYTES_MAX
@@ -179,7 +192,7 @@ class _Names:
         is_first = not any(kind in known.columns for kind in _PLAIN_KINDS)
         found: dict[Kind, str] = {}
         plain = _plain_name(known.path)
-        for kind in sorted(rows, key=lambda kind: -rows[kind]):
+        for kind in sorted(rows, key=lambda kind: (-rows[kind], _KINDS.index(kind))):
             if is_first and kind in _PLAIN_KINDS:
                 found[kind] = self._free(plain)
                 is_first = False
@@ -322,6 +335,15 @@ class Table:
         """Of a state, or of the newest."""
         return schema_of(state or self.state(), self.folder)
 
+    def write_schema_copy(self, schema: TableSchema) -> None:
+        """Put the schema where people and other programs look for it; the commits have it too."""
+        content = msgspec.json.format(msgspec.json.encode(schema), indent=1)
+        path = self.folder / "_schema.json"
+        if not path.exists() or path.read_bytes() != content:
+            unfinished = path.with_name(f".schema-{uuid.uuid4().hex}.tmp")
+            unfinished.write_bytes(content)
+            unfinished.rename(path)
+
     def files(
         self,
         kind: FileKind = "data",
@@ -340,6 +362,36 @@ class Table:
             and (wanted is None or entry.cell in wanted)
         ]
         return sorted(found, key=lambda entry: (entry.day, entry.cell, entry.at_min_us, entry.path))
+
+    def read(
+        self,
+        kind: FileKind = "data",
+        *,
+        days: tuple[str, str] | None = None,
+        cells: Iterable[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """The rows as an Arrow table, with every column of the schema or with these."""
+        state = self.state()
+        entries = self.files(kind, days=days, cells=cells, state=state)
+        found = [self._read_file(entry, columns) for entry in entries]
+        if kind == "data":
+            schema = self.schema(state).arrow()
+            fields = [schema.field(name) for name in columns or schema.names]
+            found.insert(0, pa.schema(fields).empty_table())
+        if not found:
+            raise TablesError(f"nothing in {self.folder} is {kind}")
+        return pa.concat_tables(found, promote_options="default")
+
+    def _read_file(self, entry: FileEntry, columns: Sequence[str] | None) -> Any:
+        path = self.folder / entry.path
+        try:
+            # Not read_table: that would make columns of the folders' names.
+            file = pq.ParquetFile(path)
+            there = set(file.schema_arrow.names)
+            return file.read(None if columns is None else [n for n in columns if n in there])
+        except (OSError, pa.ArrowException) as error:
+            raise TablesError(f"cannot read {path}: {error}") from error
 
     def dataframe(
         self,
@@ -376,7 +428,7 @@ def _quoted(name: str) -> str:
 def schema_of(state: State, folder: Path) -> TableSchema:
     """The schema that a commit holds; TablesError if it cannot be read."""
     try:
-        return msgspec.json.decode(state.schema, type=TableSchema)
+        return msgspec.convert(state.schema, TableSchema)
     except msgspec.MsgspecError as error:
         raise TablesError(f"the schema of {folder} cannot be read: {error}") from error
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Rows = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
 
 _DECODE: Final = msgspec.json.Decoder(dict[str, object]).decode
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -88,6 +89,27 @@ class Typer:
                 there = pc.is_valid(column).to_numpy(zero_copy_only=False)
                 values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
                 found[there] = values[there]
+        return found
+
+    def has_kind(self, typed: Typed, path: NamePath, kinds: Iterable[Kind]) -> Mask:
+        """Where an attribute is of one of these kinds."""
+        found = np.zeros(typed.rows, bool)
+        attribute = self._known.get(path)
+        for kind, name in attribute.columns.items() if attribute else ():
+            if kind in kinds and name in typed.columns:
+                found |= pc.is_valid(typed.columns[name]).to_numpy(zero_copy_only=False)
+        return found
+
+    def is_there(self, typed: Typed, path: NamePath) -> Mask:
+        """Where an attribute is anything but null: a value, an array or an object."""
+        found = np.zeros(typed.rows, bool)
+        for attribute in self.schema.attributes:
+            if attribute.path[: len(path)] == path:
+                found |= self.has_kind(typed, attribute.path, attribute.columns)
+        json = self._known[path].columns.get("json") if path in self._known else None
+        if json in typed.columns:
+            is_null = pc.fill_null(pc.equal(typed.columns[json], "null"), False)
+            found &= ~is_null.to_numpy(zero_copy_only=False)
         return found
 
     def _columns(self, rows: int, pieces: _Pieces) -> Typed:
