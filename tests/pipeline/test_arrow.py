@@ -237,6 +237,7 @@ def test_times_in_other_forms() -> None:
     assert times_of(pa.array([5], pa.int64()).cast(pa.timestamp("ms")), "at").tolist() == [0.005]
     assert times_of(pa.array([3], pa.int32()), "at").tolist() == [3.0]
     assert times_of(pa.array([3.25], pa.float32()), "at").tolist() == [3.25]
+    assert times_of(pa.array([Decimal("0.1")]), "at").tolist() == [0.1]
 
 
 def test_times_that_are_none_are_refused() -> None:

@@ -243,6 +243,8 @@ def times_of(array: pa.Array, name: str) -> Floats:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         seconds: Floats = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         return seconds
+    if pa.types.is_decimal(kind):  # what 0.5 is in SQL
+        return np.array([float(value) for value in array.to_pylist()], np.float64)
     raise TimesError(
         f"column {name} has the type {kind}; when a row appeared is a timestamp, or seconds"
     )

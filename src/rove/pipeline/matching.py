@@ -1,0 +1,349 @@
+"""Subscriptions over any DataFrame: who would get which row.
+
+    match(df, ["NO2 > 40", "x BETWEEN 3 + t AND 5 + t"], at="at")  # a row for each match
+    df.where(matches("NO2 > 40"))  # a condition like any other
+    register(spark)  # and in SQL: rove_matches('NO2 > 40', struct(*))
+
+The matching is the broker's own (`rove.match`), inside Spark's Python workers, on whole Arrow
+batches; Spark moves the data. The index is built once, in the driver, and mapped by the workers
+(`rove.pipeline.matcher_files`). What a column means to a subscription is told in
+`rove.pipeline.arrow`.
+
+Considered: a join with BETWEEN, which tries every pair; a join over a grid of cells, which has to
+cut moving areas into cells anew for every batch and serves two attributes at best; UDFs over rows
+or pandas, which cost more than the search. `rove bench pipeline` measures most of these.
+
+Of many subscriptions a row may meet thousands, and then to bring the pairs back into the JVM costs
+more than to find them. `grouped` gives one row with an array instead, at a fifth of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rove.lang.printer import name_text
+from rove.lang.tree import Attribute, Time, walk
+from rove.match.matcher import Matcher
+from rove.mqtt.topics import fits
+from rove.pipeline.arrow import columns_of, path_of, times_of
+from rove.pipeline.matcher_files import (
+    Asked,
+    MatchingError,
+    OpenMatcher,
+    Shipped,
+    Subscriptions,
+    asked_in,
+    open_matcher,
+    plain_subscription,
+    ship,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rove.match.pairs import Pairs
+    from rove.match.rows import Floats
+
+__all__ = ["MatchingError", "match", "matches", "register"]
+
+SUBSCRIPTION: Final = "subscription"
+SUBSCRIPTIONS: Final = "subscriptions"
+SQL_NAME: Final = "rove_matches"
+PIECE_PAIRS: Final = 1 << 20
+"""About as many pairs are found at a time, so that memory does not depend on how many there are."""
+_PIECE_ROWS_MIN: Final = 256
+_PIECE_ROWS_FIRST: Final = 4_096
+_PREPARED_ROWS_MIN: Final = 1_000
+"""Rows from which on it is quicker to build moving bounds anew than to try each of them."""
+_TEXTS_MAX: Final = 1_024
+"""Texts that a worker keeps compiled."""
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def match(
+    df: DataFrame,
+    subscriptions: Subscriptions,
+    *,
+    at: str | None = None,
+    topic: str | None = None,
+    keep: Sequence[str] | None = None,
+    attributes: Sequence[str] | None = None,
+    grouped: bool = False,
+) -> DataFrame:
+    """Who gets which row: the columns `keep` (all, if none are named) and `subscription`.
+
+    A subscription is called by its id or, without one, by its number in the list or file. `at`
+    names the column that says when a row appeared (a timestamp, or seconds); without it nothing
+    may evolve, and when subscriptions were accepted is not looked at. `topic` names the column of
+    the topic, for those that have topic filters. Subscriptions see the columns `attributes`, all
+    if none are named. With `grouped` a row that is wanted comes once, with all `subscriptions`.
+    """
+    asked = asked_in(subscriptions, timed=at is not None)
+    kept = list(df.columns if keep is None else keep)
+    _check(asked, df, kept, at, topic, grouped)
+    needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
+    hidden = [] if attributes is None else [name for name in needed if name not in attributes]
+    job = _Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, grouped)
+    found = df.select(*(_quoted(name) for name in needed))
+    return found.mapInArrow(partial(_matched, job), _schema(df, kept, asked, grouped))
+
+
+def _named(*names: str | None) -> list[str]:
+    return [name for name in names if name is not None]
+
+
+def _check(
+    asked: Asked,
+    df: DataFrame,
+    kept: Sequence[str],
+    at: str | None,
+    topic: str | None,
+    grouped: bool,
+) -> None:
+    for name in (*kept, *_named(at, topic)):
+        if name not in df.columns:
+            raise MatchingError(f"there is no column {name}; there are {', '.join(df.columns)}")
+    added = SUBSCRIPTIONS if grouped else SUBSCRIPTION
+    if added.lower() in {name.lower() for name in kept}:
+        raise MatchingError(f"there is a column {added} already; rename it, or keep others")
+    if asked.evolving and at is None:
+        raise MatchingError(
+            f"subscription {asked.evolving} changes with time; "
+            "say which column tells when a row appeared: at='…'"
+        )
+    if asked.filtered and topic is None:
+        raise MatchingError(
+            f"subscription {asked.filtered} has a topic filter; "
+            "say which column holds the topic: topic='…'"
+        )
+
+
+def _needed(
+    asked: Asked, columns: Sequence[str], others: set[str], attributes: Sequence[str] | None
+) -> list[str]:
+    """The columns that have to go to Python."""
+    seen = columns if attributes is None else attributes
+    looked_at = asked.attributes
+    return [
+        name
+        for name in columns
+        if name in others or (name in seen and (looked_at is None or path_of(name)[0] in looked_at))
+    ]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _schema(df: DataFrame, kept: Sequence[str], asked: Asked, grouped: bool) -> Any:
+    from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+    id_type = StringType() if asked.has_names else LongType()
+    fields = [df.schema[name] for name in kept]
+    if grouped:
+        fields.append(StructField(SUBSCRIPTIONS, ArrayType(id_type, False), False))
+    else:
+        fields.append(StructField(SUBSCRIPTION, id_type, False))
+    return StructType(fields)
+
+
+# -- in a worker -----------------------------------------------------------------------------------
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """What a worker is told."""
+
+    file: Shipped
+    kept: list[str]
+    at: str | None
+    topic: str | None
+    hidden: list[str]
+    grouped: bool
+
+
+def _matched(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    opened = open_matcher(job.file.local_path())
+    rows = _PIECE_ROWS_FIRST
+    for batch in batches:
+        times = _times(batch, job.at)
+        if job.at is not None and batch.num_rows >= _PREPARED_ROWS_MIN:
+            _prepare(opened.matcher, times)
+        first = 0
+        while first < batch.num_rows:
+            piece = batch.slice(first, rows)
+            found = _found(opened, job, piece, times[first : first + rows])
+            first += piece.num_rows
+            rows = _next_rows(piece.num_rows, len(found.subscriptions))
+            if len(found.subscriptions):
+                yield _output(job, opened, piece, found)
+
+
+def _times(batch: pa.RecordBatch, at: str | None) -> Floats:
+    return np.zeros(batch.num_rows) if at is None else times_of(batch.column(at), at)
+
+
+def _prepare(matcher: Matcher, times: Floats) -> None:
+    """Make the index ready for a batch, with as much room before and behind it: others come."""
+    first, last = float(times.min()), float(times.max())
+    room_s = last - first
+    matcher.prepare(first - room_s, last + room_s)
+
+
+def _next_rows(rows: int, pairs: int) -> int:
+    """How many rows to take next, after so many had so many pairs."""
+    return max(_PIECE_ROWS_MIN, min(4 * rows, PIECE_PAIRS * rows // max(pairs, 1)))
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Pairs: which row, which subscription."""
+
+    counts: npt.NDArray[np.int64]
+    """By row."""
+    subscriptions: npt.NDArray[np.int64]
+
+
+def _found(opened: OpenMatcher, job: _Job, piece: pa.RecordBatch, times: Floats) -> _Found:
+    columns = columns_of(piece, job.topic, job.hidden)
+    pairs = opened.matcher.match_table(columns, times)
+    counts = np.diff(pairs.starts(piece.num_rows))
+    if not opened.filters:
+        return _Found(counts, pairs.subscriptions)
+    assert job.topic is not None, "it was asked for"
+    fitting = _fitting(opened.filters, pairs, piece.column(job.topic))
+    rows = pairs.publications[fitting]
+    return _Found(np.bincount(rows, minlength=piece.num_rows), pairs.subscriptions[fitting])
+
+
+def _fitting(filters: Sequence[str], pairs: Pairs, topics: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which pairs have a topic that the subscription's filter lets through."""
+    encoded = topics.dictionary_encode()
+    names = [*encoded.dictionary.to_pylist(), None]
+    codes = encoded.indices.fill_null(len(names) - 1).to_numpy(zero_copy_only=False)
+    numbers: dict[str, int] = {}
+    of_subscription = np.array([numbers.setdefault(each, len(numbers)) for each in filters])
+    wanted = of_subscription[pairs.subscriptions] * len(names) + codes[pairs.publications]
+    distinct, which = np.unique(wanted, return_inverse=True)
+    known = list(numbers)
+    holds = [_lets(known[key // len(names)], names[key % len(names)]) for key in distinct.tolist()]
+    found: npt.NDArray[np.bool_] = np.array(holds, np.bool_)[which]
+    return found
+
+
+def _lets(topic_filter: str, topic: str | None) -> bool:
+    return not topic_filter or (topic is not None and fits(topic_filter, topic))
+
+
+def _output(job: _Job, opened: OpenMatcher, piece: pa.RecordBatch, found: _Found) -> pa.RecordBatch:
+    ids = pa.array(found.subscriptions)
+    if opened.ids is not None:
+        ids = opened.ids.take(ids)
+    kept = piece.select(job.kept)
+    if job.grouped:
+        there = found.counts > 0
+        kept = kept if there.all() else kept.filter(pa.array(there))
+        ends = np.cumsum(found.counts[there])
+        starts = pa.array(np.concatenate([[0], ends]).astype(np.int32))
+        added = pa.ListArray.from_arrays(starts, ids)
+    else:
+        rows = np.repeat(np.arange(piece.num_rows), found.counts)
+        kept = kept.take(pa.array(rows))
+        added = ids
+    name = SUBSCRIPTIONS if job.grouped else SUBSCRIPTION
+    return pa.RecordBatch.from_arrays([*kept.columns, added], [*job.kept, name])
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def matches(
+    text: str,
+    *,
+    at: str | Column | None = None,
+    accepted_at: float = 0.0,
+    me: Mapping[str, object] | None = None,
+) -> Column:
+    """Whether a row matches a text: TRUE or FALSE, for any select or where.
+
+    The attributes of the text are columns (or structs, where they have dots). `at` is when a row
+    appeared, for a text that evolves since `accepted_at`; `me` are the subscriber's variables.
+    """
+    from pyspark.sql import functions
+
+    subscription = plain_subscription(text)
+    nodes = list(walk(subscription.condition))
+    if at is None and any(type(node) is Time for node in nodes):
+        raise MatchingError(f"{text!r} changes with time; say when a row appeared: at='…'")
+    names = sorted({node.path[0] for node in nodes if type(node) is Attribute})
+    # The first is there for texts without any attribute: a batch has as many rows as its columns.
+    written = ["", *(name_text((name,)) for name in names)]
+    state, is_timed = _frozen(me or {}), at is not None
+
+    def holds(*arrays: pa.Array) -> pa.Array:
+        batch = pa.RecordBatch.from_arrays(list(arrays[: len(written)]), written)
+        when = times_of(arrays[-1], "at") if is_timed else np.zeros(batch.num_rows)
+        return pa.array(_holding(_compiled(text, accepted_at, state), batch, when))
+
+    given = [functions.lit(True), *(functions.col(_quoted(name)) for name in names)]
+    if at is not None:
+        given.append(functions.col(at) if isinstance(at, str) else at)
+    return functions.arrow_udf(holds, "boolean")(*given)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `rove_matches(text, struct(*))` known to SQL.
+
+    A third argument is when a row appeared, a fourth when the subscription was accepted (seconds).
+    """
+    from pyspark.sql import functions
+
+    spark.udf.register(SQL_NAME, functions.arrow_udf(_rove_matches, "boolean"))
+
+
+def _rove_matches(texts: pa.Array, row: pa.Array, *times: pa.Array) -> pa.Array:
+    if not pa.types.is_struct(row.type):
+        raise MatchingError(
+            f"the second argument of {SQL_NAME} is a {row.type}; give the columns as struct(*)"
+        )
+    names = [member.name for member in row.type]
+    batch = pa.RecordBatch.from_arrays(row.flatten(), names)
+    at = times_of(times[0], "at") if times else np.zeros(len(texts))
+    accepted = times_of(times[1], "accepted_at") if len(times) > 1 else np.zeros(len(texts))
+    encoded = texts.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    holds = np.zeros(len(texts), np.bool_)
+    for code, text in enumerate(encoded.dictionary.to_pylist()):
+        for accepted_at in np.unique(accepted[codes == code]).tolist():
+            rows = np.flatnonzero((codes == code) & (accepted == accepted_at))
+            part = batch if len(rows) == len(texts) else batch.take(pa.array(rows))
+            holds[rows] = _holding(_compiled(text, accepted_at, _frozen({})), part, at[rows])
+    return pa.array(holds, mask=codes < 0)
+
+
+def _holding(matcher: Matcher, batch: pa.RecordBatch, at: Floats) -> npt.NDArray[np.bool_]:
+    found = matcher.match_table(columns_of(batch), at)
+    holds = np.zeros(batch.num_rows, np.bool_)
+    holds[found.publications] = True
+    return holds
+
+
+@lru_cache(maxsize=_TEXTS_MAX)
+def _compiled(text: str, accepted_at: float, me: bytes) -> Matcher:
+    """A matcher for one text, made once in a worker."""
+    matcher = Matcher()
+    state: dict[str, object] = msgspec.json.decode(me)
+    matcher.add(0, plain_subscription(text), accepted_at, state)
+    matcher.compact()
+    return matcher
+
+
+def _frozen(state: Mapping[str, object]) -> bytes:
+    return msgspec.json.encode(state)
