@@ -231,13 +231,13 @@ def test_a_file_that_retention_took_is_counted(
 ) -> None:
     fill(tmp_path / "lake", numbered(1, 9))
     gone = min((tmp_path / "lake").rglob("*.parquet"))
-    run_tasks = ingest_module.run_tasks
+    run_task = ingest_module.run_task
 
-    def overtaken(spark: Any, works: Any) -> Any:
+    def overtaken(work: Any) -> Any:
         gone.unlink()
-        return run_tasks(spark, works)
+        return run_task(work)
 
-    monkeypatch.setattr(ingest_module, "run_tasks", overtaken)
+    monkeypatch.setattr(ingest_module, "run_task", overtaken)
     report = ingest(None, tmp_path / "lake", tmp_path / "tables")
     assert (report.files_gone, report.files_read, report.unreadable) == (1, 2, [])
     assert positions(tmp_path / "tables") == list(range(4, 10))
@@ -289,14 +289,14 @@ def test_of_two_that_ingest_the_same_one_is_refused(
 ) -> None:
     lake, tables = tmp_path / "lake", tmp_path / "tables"
     fill(lake, numbered(1, 9))
-    run_tasks = ingest_module.run_tasks
+    run_task = ingest_module.run_task
 
-    def overtaken(spark: Any, works: Any) -> Any:
-        monkeypatch.setattr(ingest_module, "run_tasks", run_tasks)
+    def overtaken(work: Any) -> Any:
+        monkeypatch.setattr(ingest_module, "run_task", run_task)
         ingest(None, lake, tables)
-        return run_tasks(spark, works)
+        return run_task(work)
 
-    monkeypatch.setattr(ingest_module, "run_tasks", overtaken)
+    monkeypatch.setattr(ingest_module, "run_task", overtaken)
     with pytest.raises(ManifestError, match="somebody else"):
         ingest(None, lake, tables)
     assert positions(tables) == list(range(1, 10))

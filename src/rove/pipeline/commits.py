@@ -112,7 +112,7 @@ class Change(msgspec.Struct, omit_defaults=True):
     """When it was made."""
 
 
-class _Written(msgspec.Struct, omit_defaults=True):
+class Written(msgspec.Struct, omit_defaults=True):
     """The content of one file: the change, and every so often the state after it."""
 
     change: Change
@@ -187,7 +187,7 @@ class Log:
         changes: list[tuple[int, Change]] = []
         state = State()
         for version in reversed(versions):
-            written = self._read(version)
+            written = self.read(version)
             if written.state is not None:
                 state = written.state
                 break
@@ -198,10 +198,11 @@ class Log:
             state = changed(state, change, version)
         return state
 
-    def _read(self, version: int) -> _Written:
+    def read(self, version: int) -> Written:
+        """One commit."""
         path = self.path_of(version)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_Written)
+            return msgspec.json.decode(path.read_bytes(), type=Written)
         except msgspec.DecodeError as error:
             raise ManifestError(f"cannot read the manifest {path}: {error}") from error
 
@@ -212,7 +213,7 @@ class Log:
         unfinished = path.with_name(f".{uuid.uuid4().hex}.tmp")
         with told(f"cannot write the manifest {path}"):
             try:
-                unfinished.write_bytes(msgspec.json.encode(_Written(change, whole)))
+                unfinished.write_bytes(msgspec.json.encode(Written(change, whole)))
                 sync(unfinished)
                 path.hardlink_to(unfinished)
             except FileExistsError:

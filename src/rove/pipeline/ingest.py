@@ -39,7 +39,8 @@ from rove.pipeline.lake import Lake, LakeError, LakeFile, read_file
 from rove.pipeline.quality import RuleBook, Rules
 from rove.pipeline.tables import NamePath, Sort, Table, TableSchema, TablesError, schema_of
 from rove.pipeline.typed import Typer
-from rove.pipeline.writing import Outcome, TableWriter, write_file
+from rove.pipeline.workers import parallelism, run_each
+from rove.pipeline.writing import Outcome, TableWriter, new_name, write_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -210,7 +211,7 @@ class _Run:
             target = self._targets[channel]
             target.prepare(its_pieces)
             duplicates = self._duplicates(target, its_pieces)
-            groups = tasks(its_pieces, self._parallelism())
+            groups = tasks(its_pieces, parallelism(self._spark))
             works += [(channel, target.work(group, duplicates)) for group in groups]
         done = self._done(works)
         for channel, its_pieces in by_channel.items():
@@ -241,17 +242,12 @@ class _Run:
         ]
         return duplicate_positions(self._spark, paths, before, horizon_s, after, up_to)
 
-    def _parallelism(self) -> int:
-        if self._spark is None:
-            return 1
-        return max(1, int(self._spark.conf.get("spark.sql.shuffle.partitions")))
-
     def _done(self, works: Sequence[tuple[str, Work]]) -> dict[str, list[Done]]:
         """The tasks' work, done again by those that found values without a column."""
         found: dict[str, list[Done]] = {}
         waiting = list(works)
         while waiting:
-            results = run_tasks(self._spark, [work for _, work in waiting])
+            results = run_each(self._spark, run_task, [work for _, work in waiting], Done)
             again: list[tuple[str, Work]] = []
             for (channel, work), done in zip(waiting, results, strict=True):
                 if done.outcome.is_complete:
@@ -386,11 +382,11 @@ def rounds(pieces: Iterable[Piece]) -> Iterator[tuple[int, list[Piece]]]:
         ]
 
 
-def tasks(pieces: Sequence[Piece], parallelism: int) -> Iterator[list[Piece]]:
+def tasks(pieces: Sequence[Piece], at_once: int) -> Iterator[list[Piece]]:
     """Pieces of one channel in order, in groups that are worth a task."""
     total_bytes = sum(piece.size_bytes for piece in pieces)
     least, most = TASK_BYTES
-    wanted_bytes = min(max(total_bytes // parallelism + 1, least), most)
+    wanted_bytes = min(max(total_bytes // at_once + 1, least), most)
     group: list[Piece] = []
     size_bytes = 0
     for piece in sorted(pieces, key=lambda piece: (piece.file.day, piece.file.first)):
@@ -421,24 +417,6 @@ def _sized(piece: Piece) -> Piece:
 # --- what runs on the workers -----------------------------------------------------------------
 
 
-def run_tasks(spark: SparkSession | None, works: Sequence[Work]) -> list[Done]:
-    """Each task's work, by Spark or here, in their order."""
-    if spark is None:
-        return [run_task(work) for work in works]
-    encoded = [msgspec.msgpack.encode(work, enc_hook=_encoded) for work in works]
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                result = msgspec.msgpack.encode(run_task(decode_work(encoded[number])))
-                yield pa.RecordBatch.from_pydict({"number": [number], "result": [result]})
-
-    count = len(works)
-    rows = spark.range(0, count, 1, count).mapInArrow(run, "number long, result binary").collect()
-    results = {row["number"]: bytes(row["result"]) for row in rows}
-    return [msgspec.msgpack.decode(results[number], type=Done) for number in range(count)]
-
-
 def run_task(work: Work) -> Done:
     """Read, type, judge and write; what cannot be read is told and not fatal."""
     writer = TableWriter(
@@ -466,22 +444,6 @@ def run_task(work: Work) -> Done:
     return Done(writer.finish(), skipped, gone)
 
 
-def decode_work(encoded: bytes) -> Work:
-    return msgspec.msgpack.decode(encoded, type=Work, dec_hook=_decoded)
-
-
-def _encoded(value: object) -> object:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"cannot send a {type(value).__name__} to a worker")
-
-
-def _decoded(type_: type, value: Any) -> object:
-    if issubclass(type_, Path):
-        return Path(value)
-    raise NotImplementedError(f"cannot receive a {type_.__name__}")
-
-
 def quality_entries(
     folder: Path, counts: dict[str, int], up_to: int, source: str = ""
 ) -> Iterator[FileEntry]:
@@ -499,5 +461,4 @@ def quality_entries(
             "rows": pa.array(list(reasons.values()), pa.int64()),
         }
     )
-    name = f"part-{now:%Y%m%dT%H%M%S}-{time.time_ns()}.parquet"
-    yield write_file(folder, Path("quality", name), table, "quality")
+    yield write_file(folder, Path("quality", new_name(table)), table, "quality")

@@ -125,7 +125,7 @@ class TableWriter:
         self._flush()
         if self._rejected:
             table = pa.concat_tables(self._rejected)
-            path = Path("rejected", _new_name(table))
+            path = Path("rejected", new_name(table))
             self._entries.append(write_file(self._folder, path, table, "rejected"))
         for folder in {Path(entry.path).parent for entry in self._entries}:
             for level in (folder, *folder.parents):
@@ -188,7 +188,7 @@ class TableWriter:
         box = box_of(_whole(table, _LAT).to_numpy(), _whole(table, _LONG).to_numpy())
         table = table.drop_columns([_LAT, _LONG])
         day = datetime.fromtimestamp(day_number * DAY_US // 1_000_000, UTC).date().isoformat()
-        path = Path("data", f"day={day}", f"cell={cell}", _new_name(table))
+        path = Path("data", f"day={day}", f"cell={cell}", new_name(table))
         entry = write_file(self._folder, path, table, "data")
         self._entries.append(msgspec.structs.replace(entry, day=day, cell=cell, box=box))
 
@@ -235,9 +235,9 @@ def box_of(
     return float(lat.min()), float(lat.max()), float(long.min()), float(long.max())
 
 
-def _new_name(table: Any) -> str:
+def new_name(table: Any) -> str:
     """A name that nobody else uses; the first position in front is for people."""
-    first, _ = _ends(table.column("position"))
+    first = _ends(table.column("position"))[0] if "position" in table.column_names else None
     return f"part-{NOTHING if first is None else first:016d}-{uuid.uuid4().hex}.parquet"
 
 
