@@ -1,0 +1,173 @@
+"""A real cluster, and everything in it killed at some time: each notification is there once.
+
+A standalone master and two workers, a process that writes the lake, and a driver that matches it.
+With -9 and at random moments die workers (with their executors and Pythons, as if a machine lost
+power), single executors, and the driver (with its Java). A dead driver is started again, and where
+many workers die they are replaced, as whoever watches over a cluster would do it; executors are
+Spark's own business. In the end the sink must have what matching the whole lake in one process
+gives, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rove.lab.pipeline_feed import Feed
+from rove.lab.pipeline_stream_bench import check
+from rove.pipeline.cluster import LocalCluster
+from rove.pipeline.lake import Lake
+from rove.pipeline.status import Status, read_status
+
+PATIENCE_S = 240.0
+RANKED = "ORDER BY NO2 DESC LIMIT 3 WITHIN 1 SECONDS"
+DRIVER = """
+import sys
+from pathlib import Path
+from rove.pipeline.jobs import JobSettings, run_jobs
+from rove.pipeline.session import SparkSettings
+folder = Path(sys.argv[1])
+settings = JobSettings(
+    lake=folder / "lake", out=folder / "out", trigger_s=0.1, buckets=2, max_rows=2000
+)
+conf = {"spark.executor.memory": "512m"}
+run_jobs(
+    ["match"], settings, SparkSettings(master=sys.argv[2], memory="512m", brief=True, conf=conf)
+)
+"""
+
+
+class Trial:
+    """The cluster, the writer of the lake and the driver."""
+
+    def __init__(self, folder: Path, cluster: LocalCluster) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self._log = (folder / "driver.log").open("ab")
+        self._lives = [0, 1]
+        """Workers that live."""
+        words = [str(folder / "lake"), "400", "3600"]
+        self._writer = subprocess.Popen([sys.executable, "-m", "rove.lab.pipeline_feed", *words])
+        self.driver = self._start_driver()
+
+    def _start_driver(self) -> subprocess.Popen[bytes]:
+        words = [str(self.folder), self.cluster.master]
+        # A session of its own, so that its Java can be killed with it.
+        return subprocess.Popen(
+            [sys.executable, "-c", DRIVER, *words],
+            start_new_session=True,
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def status(self) -> Status | None:
+        return read_status(self.folder / "out" / "match")
+
+    def wait_for(self, is_there: Callable[[Status], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            status = self.status()
+            if status is not None and status.pid == self.driver.pid and is_there(status):
+                return
+            assert self.driver.poll() is None, f"the driver ended: {self.said()}"
+            time.sleep(0.1)
+        raise AssertionError(f"no progress: {self.status()}; {self.said()}")
+
+    def said(self) -> str:
+        return (self.folder / "driver.log").read_text(errors="replace")[-3000:]
+
+    def wait_for_progress(self) -> None:
+        """Until something that is written after this moment is done."""
+        now = Lake(self.folder / "lake").position()
+        self.wait_for(lambda status: status.position > now)
+
+    def kill_worker(self) -> None:
+        self.cluster.kill_worker(self._lives.pop(0))
+
+    def replace_worker(self) -> None:
+        self.kill_worker()
+        self._lives.append(self.cluster.start_worker())
+
+    def kill_executor(self) -> None:
+        pid = next(pid for pid in self.cluster.processes() if is_executor(pid))
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_driver(self) -> None:
+        os.killpg(self.driver.pid, signal.SIGKILL)
+        self.driver.wait()
+        self.driver = self._start_driver()
+
+    def finish(self) -> None:
+        """No more publications; the driver gets to the end of the lake, and is asked to stop."""
+        self._writer.kill()
+        self._writer.wait()
+        # The writer may have died between its files and saying so.
+        feed = Feed(self.folder / "lake")
+        feed.publish("air/last", {"NO2": 100}, time.time())
+        last = feed.write()
+        self.wait_for(lambda status: status.position == last)
+        self.driver.send_signal(signal.SIGTERM)
+        assert self.driver.wait(PATIENCE_S) == 0, self.said()
+
+    def close(self) -> None:
+        self._writer.kill()
+        self._writer.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.driver.pid, signal.SIGKILL)
+        self.driver.wait()
+        self._log.close()
+
+
+def is_executor(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+@contextlib.contextmanager
+def trial(folder: Path) -> Iterator[Trial]:
+    feed = Feed(folder / "lake")
+    for number in range(10):
+        feed.subscribe(10**9 + number, f"NO2 > {90 + number}", time.time())
+        feed.subscribe(10**9 + 100 + number, f"NO2 > {number} {RANKED}", time.time())
+    feed.write()
+    with LocalCluster(workers=2, cores=1, memory="600m") as cluster:
+        begun = Trial(folder, cluster)
+        try:
+            yield begun
+        finally:
+            begun.close()
+
+
+def kill_and_compare(folder: Path, kinds: Iterable[str], seed: int) -> None:
+    chance = random.Random(seed)
+    with trial(folder) as running:
+        for kind in kinds:
+            running.wait_for_progress()
+            time.sleep(chance.random())
+            getattr(running, kind)()
+        running.wait_for_progress()
+        running.finish()
+        assert check(folder / "lake", folder / "out" / "match", folder / "work") > 100
+
+
+@pytest.mark.timeout(600)
+def test_three_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    kill_and_compare(tmp_path, ["kill_executor", "kill_worker", "kill_driver"], seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_twenty_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    kinds = itertools.cycle(["kill_executor", "replace_worker", "kill_driver"])
+    kill_and_compare(tmp_path, itertools.islice(kinds, 20), seed=2)
