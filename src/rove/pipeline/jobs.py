@@ -102,8 +102,15 @@ def _match(context: Context) -> None:
     run_job(context)
 
 
+def _deliver(context: Context) -> None:
+    from rove.pipeline.delivering import run_job
+
+    run_job(context)
+
+
 JOBS: Final[dict[str, Job]] = {
     "match": Job("subscriptions against publications, into a table of notifications", _match),
+    "deliver": Job("notifications of match to subscribers with engine = spark", _deliver),
 }
 
 

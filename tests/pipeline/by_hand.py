@@ -1,0 +1,111 @@
+"""The job `match` without Spark: what a lake has, judged by the evaluator of the language.
+
+Slow and obvious, for tests that need a sink that grows beside a lake: each step takes what is new
+and commits it as one batch. Only plain texts; ranked rows are for the test to say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rove.lang.attributes import attributes_of
+from rove.lang.oracle import matches
+from rove.lang.parser import parse
+from rove.mqtt.topics import fits
+from rove.pipeline.lake import NOTHING, Event, Lake, read_file
+from rove.pipeline.ranking import NOTIFICATIONS
+from rove.pipeline.sink import Manifest, Sink, write_part
+
+Pair = tuple[int, int]
+"""A subscription and the position of a publication that meets it."""
+
+
+def notifications(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a sink, of which only `subscription` and `position` have to be said."""
+    nothing = {"id": "", "at": 0, "score": None, "promoted": False}
+    return pa.Table.from_pylist([{**nothing, **row} for row in rows], NOTIFICATIONS)
+
+
+class Batches:
+    """Commits batches to a sink, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sink = Sink(folder)
+
+    def commit(self, last: int, *parts: list[dict[str, Any]]) -> None:
+        """What was found up to a position, as so many parts."""
+        before = self.sink.last
+        batch = 0 if before is None else before.batch + 1
+        written = [write_part(self.sink.folder, batch, notifications(part)) for part in parts]
+        self.sink.commit(
+            Manifest(
+                batch=batch,
+                first_batch=batch,
+                after=NOTHING if before is None else before.last,
+                last=last,
+                parts=tuple(written),
+            )
+        )
+
+
+class HandMatch:
+    """Matches what a lake gets."""
+
+    def __init__(self, lake: Path, out: Path) -> None:
+        self.pairs: set[Pair] = set()
+        """All that was found, of all subscriptions."""
+        self.ids: dict[int, str] = {}
+        """Ids of publications by position."""
+        self._lake = Lake(lake)
+        self._batches = Batches(out)
+        last = self._batches.sink.last
+        self._done = NOTHING if last is None else last.last
+        self._live: dict[int, Event] = {}
+
+    def step(self) -> bool:
+        """Take what is new; whether there was anything."""
+        up_to = self._lake.position()
+        if up_to <= self._done:
+            return False
+        found = [
+            {"subscription": number, "position": position}
+            for position, number in sorted(self._judged(up_to))
+        ]
+        self.pairs |= {(row["subscription"], row["position"]) for row in found}
+        self._batches.commit(up_to, found)
+        self._done = up_to
+        return True
+
+    def _judged(self, up_to: int) -> list[Pair]:
+        happened: list[tuple[int, Event | dict[str, Any]]] = [
+            (event.position, event) for event in self._lake.events(self._done, up_to)
+        ]
+        for file in self._lake.files("publications", self._done, up_to):
+            rows = read_file(file, None, self._done, up_to).to_pylist()
+            happened += [(row["position"], row) for row in rows]
+        found = []
+        for position, each in sorted(happened, key=lambda one: one[0]):
+            if isinstance(each, Event):
+                self._change(each)
+            else:
+                self.ids[position] = each["id"]
+                met = [event for event in self._live.values() if _meets(event, each)]
+                found += [(position, event.number) for event in met]
+        return found
+
+    def _change(self, event: Event) -> None:
+        if event.event == "made" and event.text:
+            self._live[event.number] = event
+        elif event.event == "ended":
+            self._live.pop(event.number, None)
+        elif event.event == "started":
+            self._live = {number: one for number, one in self._live.items() if one.durable}
+
+
+def _meets(event: Event, row: dict[str, Any]) -> bool:
+    user = [(each["name"], each["value"]) for each in row["user"] or ()]
+    attributes = attributes_of(row["topic"], row["payload"], user)
+    return fits(event.filter, row["topic"]) and matches(parse(event.text), attributes)
