@@ -22,7 +22,7 @@ def spark() -> Iterator[Any]:
     with warnings.catch_warnings():
         # Spark and pandas warn of things that are theirs to mend.
         warnings.simplefilter("ignore")
-        class_archive.make(find_java())
+        class_archive.make(find_java(), seconds_max=120)
         session = open_session(SparkSettings(master="local[2]", memory="1g", brief=True))
         yield session
         session.stop()

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import rove
 from rove.pipeline import shipping
+from rove.pipeline.session import SparkSettings
 
 LOOK = """
 import json, sys
@@ -99,6 +101,15 @@ def test_it_is_known_without_numba_whether_kernels_must_be_compiled(
     assert shipping.is_cold()
 
 
+def test_what_an_executor_lacks_is_told() -> None:
+    good = shipping.Executor("h", "3.11", rove.__version__, "/x", missing=(), compiled=0, took_s=1)
+    assert shipping.problem_of(good) is None
+    bare = structs.replace(good, missing=("numba", "pyarrow"))
+    assert "the executor on h lacks numba and pyarrow; install" in str(shipping.problem_of(bare))
+    other = structs.replace(good, rove="0.0.1")
+    assert "has Rove 0.0.1 of its own in /x" in str(shipping.problem_of(other))
+
+
 def test_an_executor_is_asked_by_one_task(spark: Any) -> None:
     found = shipping.ask_executor(spark)
     assert (found.rove, found.missing) == (rove.__version__, ())
@@ -159,3 +170,15 @@ def test_no_executor_of_a_cluster_compiles_anything() -> None:
     assert len(found) == 2
     assert not any(place.startswith(str(Path(rove.__file__).parent)) for place in found)
     assert set(found.values()) == {0}
+
+
+def test_kernels_that_cannot_be_compiled_are_told_and_keep_no_session_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, spark: Any
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("this processor is not known")
+
+    monkeypatch.setattr(shipping, "is_cold", lambda: True)
+    monkeypatch.setattr(shipping, "warm_up", fail)
+    shipping.ship(spark, SparkSettings(master="local[2]"))
+    assert caplog.messages == ["kernels cannot be compiled: this processor is not known"]

@@ -5,7 +5,7 @@ what it loaded and map that file the next time: application class data sharing, 
 on the ahead-of-time cache. Measured on two cores with `rove pipeline doctor`: 7.6 s until a
 session is there without, 3.9 s with.
 
-An archive has 160 MB, takes half a minute to make, and lies in the user's cache. It belongs to one
+An archive has 190 MB, takes half a minute to make, and lies in the user's cache. It belongs to one
 Java and one installation of Spark; Java checks that by itself and does without where it does not
 fit. So nothing here is ever fatal: without an archive all is as it was, only slower. It is made by
 `rove pipeline doctor` and by the tests, never behind the back of a command that has other work.
@@ -64,7 +64,7 @@ def path_of(java: Java) -> Path | None:
     return cache_folder() / "classes" / f"{name}.archive"
 
 
-def make(java: Java) -> Path | None:
+def make(java: Java, seconds_max: float = SECONDS_MAX) -> Path | None:
     """The archive, made now if there is none; None where it cannot be, or another makes it now."""
     archive = path_of(java)
     if archive is None or archive.exists():
@@ -75,12 +75,12 @@ def make(java: Java) -> Path | None:
             if not is_ours or archive.exists():
                 return archive if archive.exists() else None
             _remove_unused(archive.parent)
-            return _made(java, archive)
+            return _made(java, archive, seconds_max)
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _made(java: Java, archive: Path) -> Path | None:
+def _made(java: Java, archive: Path, seconds_max: float) -> Path | None:
     unfinished = archive.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     name = "AOTCacheOutput" if java.version >= AHEAD_OF_TIME_MIN else "ArchiveClassesAtExit"
@@ -91,7 +91,8 @@ def _made(java: Java, archive: Path) -> Path | None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=SECONDS_MAX,
+        env={**os.environ, "JAVA_HOME": str(java.home)},
+        timeout=seconds_max,
         check=False,
     )
     if done.returncode or not unfinished.exists():

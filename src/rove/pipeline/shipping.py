@@ -19,6 +19,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import importlib.util
+import logging
 import os
 import platform
 import shutil
@@ -48,7 +49,12 @@ CONFIGURATION: Final[Mapping[str, str]] = {"spark.executorEnv.NUMBA_CACHE_DIR": 
 """A cache elsewhere would hide the one that is shipped."""
 EXECUTOR_S_MAX: Final = 120.0
 """How long a cluster may take to give us one executor."""
+_ADVICE: Final = (
+    "install there what `pip install 'rove[spark]'` brings, or name an interpreter that has it in "
+    "PYSPARK_PYTHON"
+)
 _MOMENT: Final = (2000, 1, 1, 0, 0, 0)
+_log: Final = logging.getLogger(__name__)
 
 
 class ShippingError(RoveError):
@@ -61,7 +67,7 @@ class Executor(msgspec.Struct, frozen=True):
     host: str
     python: str
     rove: str
-    """The version, or empty where it cannot be imported."""
+    """The version."""
     place: str
     """Where it was imported from."""
     missing: tuple[str, ...]
@@ -76,17 +82,24 @@ def ship(session: SparkSession, settings: SparkSettings) -> None:
     """Bring Rove to the executors, and make sure that no two of them compile the same."""
     if settings.is_local:
         if is_cold():
-            warm_up()
+            _try_to_warm_up()
         return
     archive = package_archive()
     session.sparkContext.addArchive(f"{archive.as_uri()}#rove")
-    found = ask_executor(session)
-    if found.missing or found.rove != rove.__version__:
-        lacks = " and ".join(found.missing) or f"Rove {rove.__version__} (it has {found.rove!r})"
-        raise ShippingError(
-            f"the executor on {found.host} lacks {lacks}; install there what `pip install "
-            "'rove[spark]'` brings, or name an interpreter that has it in PYSPARK_PYTHON"
+    if problem := problem_of(ask_executor(session)):
+        raise ShippingError(problem)
+
+
+def problem_of(found: Executor) -> str | None:
+    """What keeps Rove from running on an executor."""
+    if found.missing:
+        return f"the executor on {found.host} lacks {' and '.join(found.missing)}; {_ADVICE}"
+    if found.rove != rove.__version__:
+        return (
+            f"the executor on {found.host} has Rove {found.rove} of its own in {found.place}, which"
+            f" hides the {rove.__version__} that was shipped; remove it from its PYTHONPATH"
         )
+    return None
 
 
 def warm_up() -> None:
@@ -96,6 +109,13 @@ def warm_up() -> None:
     load_kernels()
     for source in _kernel_sources():  # also what only the pipeline uses
         importlib.import_module(f"rove.match.{source.stem}")
+
+
+def _try_to_warm_up() -> None:
+    try:
+        warm_up()
+    except Exception as error:  # whatever Numba may raise; not every job needs the kernels
+        _log.warning("kernels cannot be compiled: %s", _last_error(error))
 
 
 def is_cold() -> bool:
@@ -165,7 +185,8 @@ def ask_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> 
                 f"{context.master} gave no executor within {seconds_max:.0f} s; are there workers "
                 "with cores and memory to spare (spark.executor.memory, spark.cores.max)?"
             ) from error
-        raise ShippingError(f"an executor cannot run Rove: {_last_error(error)}") from error
+        told = _last_error(error)
+        raise ShippingError(f"an executor cannot run Rove: {told}; {_ADVICE}") from error
     finally:
         timer.cancel()
         context.setLocalProperty("spark.jobGroup.id", None)
