@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rove.cli import pipeline_jobs
+from rove.cli import pipeline_ingest, pipeline_jobs
 from rove.cli.output import emit_json
 
 if TYPE_CHECKING:
@@ -123,7 +123,16 @@ def _run_jobs(arguments: argparse.Namespace) -> int:
     return pipeline_jobs.run(arguments, spark_settings(arguments))
 
 
+def _run_ingest(arguments: argparse.Namespace) -> int:
+    return pipeline_ingest.run(arguments, spark_settings(arguments))
+
+
 PARTS: dict[str, Part] = {
+    "ingest": Part(
+        "bring typed tables up to the lake, or files into them",
+        pipeline_ingest.configure,
+        _run_ingest,
+    ),
     "run": Part(
         "run jobs over a broker's lake until they are stopped",
         pipeline_jobs.configure_run,

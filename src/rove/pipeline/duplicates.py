@@ -39,7 +39,7 @@ def duplicate_positions(
     """Positions above `after` and up to `up_to` in new files of rows that came before."""
     from pyspark.sql import functions as f
 
-    fresh = _keys(spark, new).where((f.col("position") > after) & (f.col("position") <= up_to))
+    fresh = file_keys(spark, new).where((f.col("position") > after) & (f.col("position") <= up_to))
     parts = [fresh.withColumn("is_new", f.lit(True))]
     if before:
         earliest = fresh.agg(f.min("at")).first()
@@ -47,7 +47,7 @@ def duplicate_positions(
             return np.empty(0, np.int64)
         since = f.lit(earliest[0]) - f.make_dt_interval(secs=f.lit(horizon_s))
         parts.append(
-            _keys(spark, before).where(f.col("at") >= since).withColumn("is_new", f.lit(False))
+            file_keys(spark, before).where(f.col("at") >= since).withColumn("is_new", f.lit(False))
         )
     flagged = with_duplicates(reduce(lambda left, right: left.unionByName(right), parts), horizon_s)
     found = flagged.where("is_new AND is_duplicate").select("position").toArrow()
@@ -68,8 +68,11 @@ def with_duplicates(rows: DataFrame, horizon_s: float) -> DataFrame:
     return rows.withColumn("is_duplicate", f.coalesce(is_again, f.lit(False)))
 
 
-def _keys(spark: SparkSession, paths: Sequence[Path]) -> Any:
-    """Files that are broken or gone are left out: who reads all of them says so."""
+def file_keys(spark: SparkSession, paths: Sequence[Path]) -> Any:
+    """The columns by which duplicates are found.
+
+    Files that are broken or gone are left out: who reads all of them says so.
+    """
     return (
         spark.read.schema(_KEY)
         .option("ignoreCorruptFiles", "true")

@@ -155,7 +155,7 @@ class _Run:
         self._lake = lake
         self._tables = tables
         self._rules = rules
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, Target] = {}
 
     def run(self, channels: Collection[str] | None, up_to: int | None, tell: Tell) -> IngestReport:
         limit = self._limit(up_to)
@@ -194,7 +194,7 @@ class _Run:
     def _pieces(self, channels: Sequence[str], limit: int | None) -> Iterator[Piece]:
         """What no table has yet, with what could not be read before."""
         for channel in channels:
-            target = self._targets[channel] = _Target(self._tables, channel, self._rules)
+            target = self._targets[channel] = Target(self._tables, channel, self._rules)
             position = target.state.position
             for file in self._lake.files("publications", position, limit, [channel]):
                 last = file.last if limit is None else min(limit, file.last)
@@ -222,7 +222,7 @@ class _Run:
                 each.gone + len(each.skipped) for each in done[channel]
             )
 
-    def _duplicates(self, target: _Target, pieces: Sequence[Piece]) -> Any:
+    def _duplicates(self, target: Target, pieces: Sequence[Piece]) -> Any:
         horizon_s = target.rules.duplicates_s
         if horizon_s is None:
             return np.empty(0, np.int64)
@@ -261,7 +261,7 @@ class _Run:
         return found
 
 
-class _Target:
+class Target:
     """A table that is being written, and what is known of it."""
 
     def __init__(self, tables: Path, channel: str, rules: RuleBook) -> None:
@@ -285,12 +285,16 @@ class _Target:
             return
         for piece in dict.fromkeys((pieces[0], pieces[-1])):
             try:
-                rows = read_file(piece.file).slice(0, SAMPLE_ROWS).combine_chunks()
+                rows = read_file(piece.file).slice(0, SAMPLE_ROWS)
             except LakeError:  # the task that meets it says so
                 continue
-            columns = (rows.column(name).combine_chunks() for name in ("payload", "user"))
-            typed = Typer(self.schema).typed(*columns)
-            self.schema = self.schema.extended(typed.unmet, needs_rest=typed.needs_rest)
+            self.guess(rows)
+
+    def guess(self, rows: Any) -> None:
+        """Extend the schema by what these rows have."""
+        columns = (rows.column(name).combine_chunks() for name in ("payload", "user"))
+        typed = Typer(self.schema).typed(*columns)
+        self.schema = self.schema.extended(typed.unmet, needs_rest=typed.needs_rest)
 
     def work(self, pieces: list[Piece], duplicates: Any) -> Work:
         return Work(
@@ -337,7 +341,7 @@ class _Target:
         return Outcome(entries, dict(counts), newest_at_us=newest_at_us)
 
 
-def commit_rows(target: _Target, change: Change) -> None:
+def commit_rows(target: Target, change: Change) -> None:
     """Commit rows unless somebody else has read the same or changed the schema meanwhile."""
     before = target.state
 

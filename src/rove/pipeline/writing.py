@@ -42,9 +42,21 @@ ROW_GROUP_ROWS: Final = 131_072
 DAY_US: Final = 86_400 * 1_000_000
 
 _USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
-REJECTED: Final = pa.schema(
-    [*BASE, ("payload", pa.binary()), ("user", _USER), ("reason", pa.string())]
+LAKE: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("at", BASE.field("at").type),
+        ("topic", pa.string()),
+        ("id", pa.string()),
+        ("client_id", pa.string()),
+        ("payload", pa.binary()),
+        ("user", _USER),
+        ("qos", pa.int8()),
+        ("reason", pa.string()),
+    ]
 )
+"""What a writer takes. The reason is for rows that are beyond judging; the lake has no such."""
+REJECTED: Final = LAKE
 """Rejected rows are kept as they came."""
 _LAT, _LONG = "::lat", "::long"
 """Beside the columns of the table until it is written."""
@@ -93,7 +105,7 @@ class TableWriter:
 
     def take(self, rows: Any, duplicates: NDArray[np.bool_] | None = None) -> None:
         """Take an Arrow table of rows as in the lake."""
-        rows = rows.combine_chunks()
+        rows, duplicates = self._without_hopeless(rows.combine_chunks(), duplicates)
         if not rows.num_rows:
             return
         typed = self._typer.typed(_whole(rows, "payload"), _whole(rows, "user"))
@@ -154,6 +166,23 @@ class TableWriter:
         names = pa.array(self._judge.reasons).take(pa.array(reasons[bad]))
         kept = rows.take(pa.array(bad)).select(REJECTED.names[:-1])
         self._rejected.append(kept.append_column("reason", names).cast(REJECTED))
+
+    def _without_hopeless(
+        self, rows: Any, duplicates: NDArray[np.bool_] | None
+    ) -> tuple[Any, NDArray[np.bool_] | None]:
+        """Reject rows that come with a reason."""
+        if "reason" not in rows.column_names:
+            return rows, duplicates
+        good = pc.is_null(rows.column("reason"))
+        hopeless = rows.filter(pc.invert(good))
+        if hopeless.num_rows and not self._is_in_vain:
+            self._rejected.append(hopeless.select(REJECTED.names).cast(REJECTED))
+            self._counts.update(hopeless.column("reason").to_pylist())
+            self._counts["in"] += hopeless.num_rows
+            self._counts["out"] += 0
+        if duplicates is not None:
+            duplicates = duplicates[good.to_numpy()]
+        return rows.filter(good), duplicates
 
     def _hold(self, table: Any) -> None:
         if not table.num_rows:

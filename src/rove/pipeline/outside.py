@@ -1,0 +1,437 @@
+"""Rows from outside into the same tables: CSV, JSON lines, Parquet, and Kafka.
+
+A row from outside is treated as if it had been published: it becomes a payload of attributes with
+a moment, an id and a topic, and from there everything is as for the lake: the schema grows, rules
+are applied, commits make it count. Options say which of its columns is the moment (`at`), the id,
+the client, the latitude and longitude; the first three are taken out of the attributes.
+
+- JSON lines are read as they are. Parquet becomes JSON by Spark. In CSV everything is text, so
+  each value is looked at by itself: what JSON would read as a number or a truth is one, nothing is
+  missing, the rest stays text (`007` too).
+- A moment is a number of seconds since 1970, or a date and time (UTC unless it says otherwise).
+  A row without one is rejected (`at`), a line that holds no object too (`line`).
+- Positions belong to the broker's log; these rows have none.
+
+Each file is taken once: the manifest remembers it with its size and time of change, and one that
+has changed since is refused. Of Kafka the manifest remembers offsets, so each record is taken once.
+
+Costs about twice as much as the lake: rows go through the JVM and are decoded twice.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rove.errors import RoveError
+from rove.pipeline.commits import NOTHING, Change
+from rove.pipeline.duplicates import file_keys, with_duplicates
+from rove.pipeline.ingest import IngestReport, Target, commit_rows, quality_entries
+from rove.pipeline.quality import RuleBook, Rules
+from rove.pipeline.tables import NamePath, TableSchema
+from rove.pipeline.writing import LAKE, Outcome, TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
+FORMATS: Final[Mapping[str, Format]] = {
+    ".csv": "csv",
+    ".json": "jsonl",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+SHAPE: Final = (
+    "position long, at timestamp, topic string, id string, client_id string, payload binary, "
+    "user array<struct<name: string, value: string>>, qos tinyint, reason string"
+)
+"""Rows as in the lake, with the reason of those that cannot even be judged."""
+AT: Final = "at"
+LINE: Final = "line"
+_JSON_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_TRUTHS: Final = {"true": True, "false": False}
+_MICROSECONDS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_NO_CONNECTOR: Final = ("KAFKA_DATA_SOURCE_NOT_ENABLED", "DATA_SOURCE_NOT_FOUND")
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_SAMPLE_ROWS: Final = 1_000
+
+
+class OutsideError(RoveError):
+    """What is to be ingested is not there, not readable, or was ingested and has changed."""
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """Which columns of outside rows mean what; None where there is none."""
+
+    at: str = "at"
+    id: str | None = "id"
+    client_id: str | None = None
+    lat: str | None = None
+    """Given the name that the table has for it."""
+    long: str | None = None
+    topic: str = ""
+    """Of all rows."""
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def ingest_files(
+    spark: SparkSession,
+    paths: Sequence[Path],
+    tables: Path,
+    channel: str,
+    *,
+    columns: Columns | None = None,
+    format: Format | None = None,
+    rules: RuleBook | None = None,
+) -> IngestReport:
+    """Take files into the table of a channel, those that it has not taken yet."""
+    target = Target(tables, channel, rules or RuleBook())
+    fresh = _fresh(paths, target.state.sources)
+    if not fresh:
+        return IngestReport()
+    found = {path: format or format_of(path) for path in fresh}
+    parts = [
+        lines(spark, [path for path, its_format in found.items() if its_format == each], each)
+        for each in dict.fromkeys(found.values())
+    ]
+    rows = reduce(lambda left, right: left.unionByName(right), parts)
+    reader = LineReader(columns or Columns(), target.schema.lat, target.schema.long, channel)
+    sources = {str(path): _token(path) for path in fresh}
+    report = _ingest(spark, rows.mapInArrow(reader.read, SHAPE), target, sources)
+    report.files_read = len(fresh)
+    return report
+
+
+def format_of(path: Path) -> Format:
+    """By the ending of its name."""
+    try:
+        return FORMATS[path.suffix.lower()]
+    except KeyError:
+        raise OutsideError(
+            f"{path} does not say what it is; give its format: csv, jsonl or parquet"
+        ) from None
+
+
+def _fresh(paths: Sequence[Path], sources: Mapping[str, str]) -> list[Path]:
+    """Those that were not taken yet; OutsideError for those that are missing or have changed."""
+    found = []
+    for path in dict.fromkeys(each.resolve() for each in paths):
+        if not path.is_file():
+            raise OutsideError(f"there is no file {path}")
+        before = sources.get(str(path))
+        if before is None:
+            found.append(path)
+        elif before != _token(path):
+            raise OutsideError(
+                f"{path} was ingested before and has changed since; "
+                "give what is new in it another name"
+            )
+    return found
+
+
+def _token(path: Path) -> str:
+    stat = path.stat()
+    return f"{stat.st_size}:{stat.st_mtime_ns}"
+
+
+def lines(spark: SparkSession, paths: Sequence[Path], format: Format) -> DataFrame:
+    """Each row as JSON in the column `line`; `is_text` where values are yet to be looked at."""
+    from pyspark.sql import functions as f
+
+    names = [str(path) for path in paths]
+    if format == "jsonl":
+        found = spark.read.text(names).where("trim(value) != ''")
+        return found.select(f.col("value").alias("line"), f.lit(False).alias("is_text"))
+    if format == "csv":
+        found = spark.read.csv(names, header=True, multiLine=True, escape='"')
+    else:
+        for path in paths:
+            _check_parquet(path)
+        found = spark.read.option("mergeSchema", "true").parquet(*names)
+    whole = f.struct(*(f.col("`" + name.replace("`", "``") + "`") for name in found.columns))
+    as_json = f.to_json(whole, _MICROSECONDS)
+    return found.select(as_json.alias("line"), f.lit(format == "csv").alias("is_text"))
+
+
+def _check_parquet(path: Path) -> None:
+    """Spark says of a broken file neither which it is nor what is broken in less than a page."""
+    try:
+        pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise OutsideError(f"cannot read {path}: {_first_line(error)}") from error
+
+
+class LineReader:
+    """Turns lines of JSON into rows as the lake has them, on a worker."""
+
+    def __init__(self, columns: Columns, lat: NamePath, long: NamePath, channel: str) -> None:
+        self._columns = columns
+        self._moves = [
+            (name, path)
+            for name, path in ((columns.lat, lat), (columns.long, long))
+            if name is not None and (name,) != path
+        ]
+        self._topic = columns.topic or channel
+
+    def read(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The work of a task."""
+        for batch in batches:
+            texts = batch.column("line").to_pylist()
+            flags = batch.column("is_text").to_pylist()
+            rows = [self.row(text, is_text=flag) for text, flag in zip(texts, flags, strict=True)]
+            yield pa.RecordBatch.from_pylist(rows, schema=LAKE)
+
+    def row(self, text: str, *, is_text: bool) -> dict[str, Any]:
+        """One row of the lake."""
+        found = {"topic": self._topic, "id": "", "client_id": "", "user": [], "qos": 0}
+        found["payload"] = text.encode()
+        try:
+            members = _OBJECT.decode(text)
+        except (ValueError, RecursionError):
+            return {**found, "reason": LINE}
+        if is_text:
+            members = {name: _value(written) for name, written in members.items() if written != ""}
+        at = moment_of(members.pop(self._columns.at, None))
+        if at is None:
+            return {**found, "reason": AT}
+        found["at"] = at
+        for field, name in (("id", self._columns.id), ("client_id", self._columns.client_id)):
+            if name is not None and members.get(name) is not None:
+                found[field] = _as_text(members.pop(name))
+        for name, path in self._moves:
+            if name in members:
+                _put(members, path, members.pop(name))
+        found["payload"] = msgspec.json.encode(members)
+        return found
+
+
+def moment_of(value: object) -> datetime | None:
+    """Seconds since 1970, or a date and time; None if it is neither."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(round(value * 1e6) / 1e6, UTC)
+        if isinstance(value, str):
+            found = datetime.fromisoformat(value.strip())
+            return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return None
+
+
+def _value(written: object) -> object:
+    if not isinstance(written, str):
+        return written
+    if _JSON_NUMBER.fullmatch(written):
+        try:
+            return msgspec.json.decode(written)
+        except ValueError:  # larger than any number
+            return written
+    return _TRUTHS.get(written.lower(), written)
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _put(members: dict[str, Any], path: NamePath, value: object) -> None:
+    for name in path[:-1]:
+        inner = members.get(name)
+        members[name] = members = inner if isinstance(inner, dict) else {}
+    members[path[-1]] = value
+
+
+# --- Kafka ------------------------------------------------------------------------------------
+
+
+def ingest_kafka(
+    spark: SparkSession,
+    servers: str,
+    topic: str,
+    tables: Path,
+    channel: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    rules: RuleBook | None = None,
+) -> IngestReport:
+    """Take what a topic of Kafka has into a table, from where the last time ended."""
+    target = Target(tables, channel, rules or RuleBook())
+    name = f"kafka:{servers}/{topic}"
+    begin = target.state.sources.get(name)
+    found = read_kafka(spark, kafka_options(servers, topic, begin=begin, more=options))
+    end = end_offsets(found, begin)
+    if end == begin or end is None:
+        return IngestReport()
+    bounded = kafka_options(servers, topic, begin=begin, end=end, more=options)
+    return _ingest(spark, kafka_rows(read_kafka(spark, bounded)), target, {name: end})
+
+
+def kafka_options(
+    servers: str,
+    topic: str,
+    *,
+    begin: str | None = None,
+    end: str | None = None,
+    more: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """What Spark's connector is told; offsets are JSON, as it takes and we remember them."""
+    return {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "startingOffsets": begin or "earliest",
+        "endingOffsets": end or "latest",
+        "includeHeaders": "true",
+        **(more or {}),
+    }
+
+
+def read_kafka(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """Records of Kafka; OutsideError if Spark has no connector."""
+    from pyspark import __version__ as version
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.format("kafka").options(**options).load()
+    except AnalysisException as error:
+        if error.getCondition() not in _NO_CONNECTOR:
+            raise OutsideError(f"cannot read from Kafka: {_first_line(error)}") from error
+        raise OutsideError(
+            "this Spark has no connector for Kafka; give it with "
+            f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version}, or its jars "
+            "with --jars"
+        ) from error
+
+
+def end_offsets(records: DataFrame, begin: str | None) -> str | None:
+    """Where to go on after these records, as the connector writes offsets."""
+    from pyspark.sql import functions as f
+
+    newest = records.groupBy("topic", "partition").agg(f.max("offset").alias("last")).collect()
+    found: dict[str, dict[str, int]] = msgspec.json.decode(begin) if begin else {}
+    for row in newest:
+        found.setdefault(row["topic"], {})[str(row["partition"])] = row["last"] + 1
+    ordered = {
+        topic: dict(sorted(parts.items(), key=lambda each: int(each[0])))
+        for topic, parts in sorted(found.items())
+    }
+    return msgspec.json.encode(ordered).decode() if ordered else None
+
+
+def kafka_rows(records: DataFrame) -> DataFrame:
+    """Records as rows of the lake: the value is the payload, headers are user properties."""
+    return records.selectExpr(
+        "cast(null as long) position",
+        "timestamp at",
+        "topic",
+        "concat(topic, '/', partition, '/', offset) id",
+        "coalesce(cast(key as string), '') client_id",
+        "coalesce(value, x'') payload",
+        "coalesce(transform(headers, each -> named_struct('name', each.key, "
+        "'value', coalesce(cast(each.value as string), ''))), array()) user",
+        "cast(0 as tinyint) qos",
+        "cast(null as string) reason",
+    )
+
+
+# --- both -------------------------------------------------------------------------------------
+
+
+class _Writing(msgspec.Struct, frozen=True):
+    """What a worker needs to write its rows."""
+
+    table: Path
+    schema: TableSchema
+    rules: Rules
+    watermark_us: int | None
+
+    def write(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The work of a task."""
+        writer = TableWriter(self.table, self.schema, self.rules, watermark_us=self.watermark_us)
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            flags = rows.column("is_duplicate").to_numpy()
+            writer.take(rows.drop_columns(["is_duplicate"]), flags)
+        outcome = msgspec.msgpack.encode(writer.finish())
+        yield pa.RecordBatch.from_pydict({"outcome": [outcome]})
+
+
+def _ingest(
+    spark: SparkSession, rows: DataFrame, target: Target, sources: dict[str, str]
+) -> IngestReport:
+    """Write rows as in the lake, until there are columns for all of them, and commit."""
+    begin_s = time.monotonic()
+    flagged = _flagged(spark, rows, target)
+    target.guess(rows.limit(_SAMPLE_ROWS).toArrow())
+    while True:
+        writing = _Writing(
+            target.table.folder, target.schema, target.rules, target.state.newest_at_us
+        )
+        found = flagged.mapInArrow(writing.write, "outcome binary").collect()
+        outcomes = [msgspec.msgpack.decode(bytes(row["outcome"]), type=Outcome) for row in found]
+        if all(outcome.is_complete for outcome in outcomes):
+            break
+        for outcome in outcomes:
+            target.lacks(outcome)
+            for entry in outcome.entries:  # the others wrote theirs in vain
+                (target.table.folder / entry.path).unlink()
+        target.extended()
+    whole = _together(outcomes)
+    source = min(sources)
+    change = Change(
+        add=(
+            *whole.entries,
+            *quality_entries(target.table.folder, whole.counts, NOTHING, source=source),
+        ),
+        sources=sources,
+        counts=whole.counts,
+        schema=msgspec.to_builtins(target.schema),
+        newest_at_us=whole.newest_at_us,
+    )
+    commit_rows(target, change)
+    report = IngestReport(position=target.state.position, seconds=time.monotonic() - begin_s)
+    report.add(target.table.channel, whole)
+    return report
+
+
+def _flagged(spark: SparkSession, rows: DataFrame, target: Target) -> DataFrame:
+    """With a column that says which are duplicates."""
+    from pyspark.sql import functions as f
+
+    horizon_s = target.rules.duplicates_s
+    if horizon_s is None:
+        return rows.withColumn("is_duplicate", f.lit(False))
+    fresh = rows.withColumn("is_new", f.lit(True))
+    before = [
+        target.table.folder / entry.path
+        for entry in target.state.files.values()
+        if entry.kind in ("data", "rejected")
+    ]
+    if before:
+        keys = file_keys(spark, before).withColumn("is_new", f.lit(False))
+        fresh = fresh.unionByName(keys, allowMissingColumns=True)
+    return with_duplicates(fresh, horizon_s).where("is_new").drop("is_new")
+
+
+def _together(outcomes: Sequence[Outcome]) -> Outcome:
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts.update(outcome.counts)
+    moments = [each.newest_at_us for each in outcomes if each.newest_at_us is not None]
+    entries = [entry for outcome in outcomes for entry in outcome.entries]
+    return Outcome(entries, dict(counts), newest_at_us=max(moments, default=None))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
