@@ -271,10 +271,9 @@ class Bucket:
     def _start(self, event: Event, number: int) -> None:
         """The broker began anew, with empty windows, and without those that only it remembered.
 
-        Before that, windows slid for as long as it was there: up to the last moment in its log,
-        which the event may tell as `accepted_at`, or that the bucket has heard of.
+        Before that, windows slid for as long as it was there: up to the last moment in its log.
         """
-        self._now = max(self._now, event.accepted_at)
+        self._now = max(self._now, event.lived_until)
         for id in [id for id, one in self._subscriptions.items() if not one.durable]:
             self._windows.end(id, self._now, number)
             self._forget(id)

@@ -159,7 +159,8 @@ def _found(
     pairs = side.matcher.match(shown, at.tolist())
     ids = pairs.subscriptions
     here = rows[pairs.publications]
-    holds = _holds(publications, here, ids, side, ended)
+    is_ranked = side is file.ranked
+    holds = _holds(publications, here, ids, side, ended, is_ranked=is_ranked)
     return here[holds], side.numbers[ids[holds]]
 
 
@@ -180,7 +181,13 @@ def _shown(publications: Publications, file: IndexFile) -> tuple[list[dict[str, 
 
 
 def _holds(
-    publications: Publications, rows: Longs, ids: Longs, side: Side, ended: dict[int, int]
+    publications: Publications,
+    rows: Longs,
+    ids: Longs,
+    side: Side,
+    ended: dict[int, int],
+    *,
+    is_ranked: bool,
 ) -> npt.NDArray[np.bool_]:
     """Which pairs are of a version that holds at the publication's position."""
     until = side.until
@@ -190,7 +197,8 @@ def _holds(
     positions = publications.positions[rows]
     holds = (positions > side.since[ids]) & (positions <= until[ids])
     holds &= publications.at[rows] >= side.accepted_at[ids]
-    if side.own:
+    if side.own and not is_ranked:
+        # A window also holds what its own client published: it is only not told of it.
         for pair in np.flatnonzero(np.isin(ids, list(side.own))).tolist():
             publisher = publications.client_ids[int(rows[pair])]
             holds[pair] &= publisher != side.own[int(ids[pair])]

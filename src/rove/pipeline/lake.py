@@ -8,6 +8,7 @@ again.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -69,6 +70,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = True
     engine: str = "broker"
     changes: dict[str, object] = {}
+    lived_until: float = -math.inf
+    """Of a start: the last moment that the log has of the life before."""
 
 
 _EVENT: Final = msgspec.json.Decoder(Event)
@@ -138,6 +141,16 @@ class Lake:
         self._listed[folder] = (changed_ns, files)
         return files
 
+    def last_moment(self, up_to: int) -> float:
+        """The latest `at` of all rows up to a position; minus infinity if there are none."""
+        moments = [-math.inf]
+        for kind in ("publications", "notifications", "subscriptions"):
+            for channel in self.channels(kind):
+                for file in self.files(kind, up_to=up_to, channels=[channel])[-1:]:
+                    found = pc.max(read_file(file, ["position", "at"], up_to=up_to)["at"])
+                    moments.append(found.cast(pa.int64()).as_py() / 1e6)
+        return max(moments)
+
     def events(self, after: int = NOTHING, up_to: int | None = None) -> Iterator[Event]:
         """What happened to subscriptions, in the order of positions."""
         for file in self.files("subscriptions", after, up_to):
@@ -149,8 +162,15 @@ class Lake:
                     event = _EVENT.decode(payload)
                 except msgspec.MsgspecError as error:
                     raise LakeError(f"{file.path}, position {position}: {error}") from error
+                lived_until = (
+                    self.last_moment(position - 1) if event.event == "started" else -math.inf
+                )
                 yield msgspec.structs.replace(
-                    event, position=position, at=at_us / 1e6, client_id=client_id
+                    event,
+                    position=position,
+                    at=at_us / 1e6,
+                    client_id=client_id,
+                    lived_until=lived_until,
                 )
 
     def publications(

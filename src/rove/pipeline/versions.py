@@ -142,10 +142,15 @@ class Timeline:
 
 
 def from_lake(lake: Lake, up_to: int | None = None, engine: str | None = None) -> list[Version]:
-    """Every version that the lake tells of."""
+    """Every version that the lake tells of, or those that an engine serves."""
+    return versions_of(lake.events(up_to=up_to), engine)
+
+
+def versions_of(events: Iterable[Event], engine: str | None = None) -> list[Version]:
+    """Every version in a stretch of events, which must come in order."""
     timeline = Timeline(engine)
     closed: list[Version] = []
-    for event in lake.events(up_to=up_to):
+    for event in events:
         closed += timeline.take(event)[0]
     return closed + timeline.open()
 

@@ -1,0 +1,125 @@
+"""The broker's notifications, computed anew from its lake.
+
+Everything that the broker knew when it decided is in the log, in the order in which it happened.
+So what it notified of can be found out for any stretch of the past, by the same kernels, and comes
+out the same, notification by notification; the tests compare them. That answers two questions: was
+everybody told what they should have been told, and what would somebody else have been told.
+
+Not part of it: what a new subscription was given of the past (retained and valid publications),
+what access rules kept from a subscriber, and which member of a group got a shared one (the lowest
+number stands for all). Designs for evolving subscriptions (PES, LEES, CLEES) are answered exactly.
+
+Publications are matched wherever they lie and need no order, but for ranked subscriptions: what
+these may want is brought together by bucket and sorted (see `rove.pipeline.ranking`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from rove.pipeline.index_files import write_index
+from rove.pipeline.judging import (
+    PAIRS_SQL,
+    RANKED_ROWS_SQL,
+    IndexSpec,
+    PartSpec,
+    opened,
+)
+from rove.pipeline.lake import NOTHING, Event, Lake
+from rove.pipeline.matcher_files import Shipped, ship
+from rove.pipeline.ranking import rank_rows
+from rove.pipeline.session import cores
+from rove.pipeline.versions import Version, versions_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_READ: Final = ("position", "at", "id", "client_id", "topic", "payload", "user")
+
+
+def replay(
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    after: int = NOTHING,
+    up_to: int | None = None,
+    channels: Collection[str] | None = None,
+    days: tuple[str, str] | None = None,
+    engine: str | None = None,
+    buckets: int | None = None,
+    until: float | None = None,
+) -> DataFrame:
+    """Everything that subscribers were notified of (`rove.pipeline.buckets.NOTIFICATIONS`).
+
+    Of publications above a position and up to another (by default, as far as the lake is complete).
+    Ranked windows begin empty at `after`, and slide up to `until`, or else to the last moment that
+    the lake tells of. With an engine, only the subscriptions that it serves.
+    """
+    last = lake.position() if up_to is None else min(up_to, lake.position())
+    publications = lake.publications(
+        spark, after=after, up_to=last, channels=channels, days=days
+    ).select(*_READ)
+    events = [event for event in lake.events(up_to=last) if _serves(engine, event)]
+    moment = lake.last_moment(last) if until is None else until
+    versions = versions_of(events)
+    return matched(spark, publications, versions, events, buckets or cores(), moment)
+
+
+def _serves(engine: str | None, event: Event) -> bool:
+    return event.event != "made" or engine in (None, event.engine)
+
+
+def matched(
+    spark: SparkSession,
+    publications: DataFrame,
+    versions: Sequence[Version],
+    events: Sequence[Event],
+    buckets: int,
+    until: float | None = None,
+) -> DataFrame:
+    """The same for publications, versions and the events behind them, from wherever they come."""
+    from pyspark.sql import functions as f
+
+    path = _folder() / f"{uuid.uuid4().hex}.index"
+    places = write_index(versions, path)
+    shipped = ship(spark, str(path))
+    found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
+    notifications = found.withColumns(
+        {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
+    )
+    if all(side == "plain" for side, _ in places):
+        return notifications
+    candidates = functools.partial(_candidates, shipped, buckets)
+    rows = publications.mapInArrow(candidates, RANKED_ROWS_SQL)
+    return notifications.unionByName(rank_rows(rows, events, buckets=buckets, until=until))
+
+
+def _match(index: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    versions = opened(IndexSpec((PartSpec(index.local_path()),)))
+    for batch in batches:
+        yield versions.match_lake(batch)
+
+
+def _candidates(
+    index: Shipped, buckets: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    versions = opened(IndexSpec((PartSpec(index.local_path()),)))
+    for batch in batches:
+        yield versions.ranked_rows(batch, buckets)
+
+
+@functools.cache
+def _folder() -> Path:
+    """Indexes of this process; a DataFrame may be computed at any time until its end."""
+    folder = Path(tempfile.mkdtemp(prefix="rove-history-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
