@@ -14,8 +14,10 @@ import pytest
 
 from rove.broker.records import LogRow
 from rove.pipeline.database import Database, Progress, Rollup
+from rove.pipeline.jobs import Context, JobSettings
 from rove.pipeline.lake import Lake
-from rove.pipeline.metrics import FILES_MAX, JOB, RESOLUTIONS_S, Report, roll_up, run_once
+from rove.pipeline.metrics import FILES_MAX, JOB, RESOLUTIONS_S, Report, roll_up, run_job, run_once
+from rove.pipeline.status import Reporter
 from rove.serve.lake import Lake as LakeFolder
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
@@ -282,6 +284,22 @@ def test_what_is_old_is_forgotten_but_for_hours(spark: Any, tmp_path: Path) -> N
         run_once(spark, fill(tmp_path / "lake", [old, new]), database)
         kept = {size: len(database.rollups("a_total", size)) for size in RESOLUTIONS_S}
         assert kept == {10: 1, 60: 2, 3_600: 2}
+
+
+def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
+    rows = drawn_rows(seed=10, count=60)
+    fill(tmp_path / "lake", rows)
+    settings = JobSettings(lake=tmp_path / "lake", out=tmp_path / "out", once=True)
+    (tmp_path / "out" / JOB).mkdir(parents=True)
+    reporter = Reporter(tmp_path / "out" / JOB, JOB)
+    run_job(Context(JOB, spark, settings, reporter))
+    status = reporter.status
+    assert (status.rows_in, status.rows_out) == (60, len(expected(rows)))
+    assert (status.position, status.lag_rows) == (rows[-1].position, 0)
+    unreadable = sum(one.payload == b"rubbish" for one in rows)
+    assert status.notes == [f"{unreadable} rows are no metrics"]
+    with Database(str(tmp_path / "out" / JOB / "metrics.db")) as database:
+        assert_equal(everything(database), expected(rows))
 
 
 def test_a_lake_without_metrics_is_no_error(spark: Any, tmp_path: Path) -> None:

@@ -32,17 +32,22 @@ import pyarrow.parquet as pq
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
+from rove.pipeline import status
 from rove.pipeline.database import Database, Progress, Rollup
 from rove.pipeline.lake import Lake, LakeFile
+from rove.pipeline.repeating import repeat
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rove.pipeline.jobs import Context
 
 JOB: Final = "metrics"
 KIND: Final = "metrics"
 RESOLUTIONS_S: Final = (10, 60, 3_600)
 KEPT_DAYS: Final = {10: 7, 60: 90}
 """How long roll-ups are kept, by resolution; the others for ever."""
+RUN_EVERY_S: Final = 10.0
 FILES_MAX: Final = 2_000
 """That one step reads; what it gives has to fit into the driver's memory."""
 _HOUR_US: Final = RESOLUTIONS_S[-1] * 1_000_000
@@ -180,21 +185,43 @@ def run_once(
     spark: SparkSession, lake: Lake, database: Database, files_max: int = FILES_MAX
 ) -> Report:
     """Bring the database up to what the lake has now."""
-    total = Report(position=database.progress(JOB).position)
-    while (step := _step(spark, lake, database, files_max)) is not None:
+    total = Report()
+    while True:
+        position = lake.position()
+        step = _step(spark, lake, database, position, files_max)
+        if step is None:
+            return msgspec.structs.replace(total, position=position)
         total = Report(
             total.rows + step.rows,
             total.unreadable + step.unreadable,
             total.rollups + step.rollups,
-            step.position,
         )
-    return total
 
 
-def _step(spark: SparkSession, lake: Lake, database: Database, files_max: int) -> Report | None:
+def run_job(context: Context) -> None:
+    """Keep the metrics database up with the lake.
+
+    Options: `database`, a file or a URL; `metrics.db` in the job's folder unless told otherwise.
+    """
+    place = context.settings.options.get("database") or str(context.folder / "metrics.db")
+    lake = Lake(context.settings.lake)
+    with Database(place) as database:
+
+        def step() -> status.Progress:
+            found = run_once(context.spark, lake, database)
+            notes = (f"{found.unreadable} rows are no metrics",) if found.unreadable else ()
+            return status.Progress(
+                position=found.position, rows_in=found.rows, rows_out=found.rollups, notes=notes
+            )
+
+        repeat(context, RUN_EVERY_S, step)
+
+
+def _step(
+    spark: SparkSession, lake: Lake, database: Database, up_to: int, files_max: int
+) -> Report | None:
     """Read so many files more; None if there are none."""
     done = database.progress(JOB)
-    up_to = lake.position()
     new = lake.files(KIND, done.position, up_to)
     if not new or up_to <= done.position:
         return None
@@ -222,7 +249,7 @@ def _step(spark: SparkSession, lake: Lake, database: Database, files_max: int) -
     for resolution_s, days in KEPT_DAYS.items():
         database.forget(resolution_s, progress.since - days * 86_400)
     new_rows = sum(hour["new"] for hour in hours)
-    return Report(new_rows, sum(hour["unreadable"] for hour in hours), rollups, up_to)
+    return Report(new_rows, sum(hour["unreadable"] for hour in hours), rollups)
 
 
 def _rows(spark: SparkSession, files: Sequence[LakeFile], up_to: int) -> DataFrame:
