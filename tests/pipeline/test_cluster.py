@@ -51,9 +51,10 @@ def alive(process: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_worker_is_killed_and_then_the_driver() -> None:
+def test_a_worker_is_killed_and_then_the_driver(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # a killed driver leaves its folders
     with subprocess.Popen(
-        [sys.executable, "-c", STORY], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STORY], stdout=subprocess.PIPE, text=True, env=environment
     ) as story:
         assert story.stdout is not None
         told = json.loads(story.stdout.readline())
