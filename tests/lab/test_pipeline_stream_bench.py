@@ -10,6 +10,7 @@ import pytest
 
 from rove.lab.pipeline_feed import Feed, publish_some
 from rove.lab.pipeline_stream_bench import (
+    Load,
     StreamBenchError,
     append,
     check,
@@ -17,6 +18,7 @@ from rove.lab.pipeline_stream_bench import (
     in_order,
     measured_delays,
     plain,
+    subscribe,
     write,
 )
 from rove.pipeline.lake import Lake
@@ -32,8 +34,8 @@ def rows_of(lake: Path) -> pa.Table:
 
 
 def test_the_writer_keeps_its_rate_and_its_order(tmp_path: Path) -> None:
-    append(tmp_path, 400, 0.5)
-    write(tmp_path, 100, 0.3, 0.1)
+    append(tmp_path, "W1", 400, 0.5)
+    write(tmp_path, "W1", 100, 0.3, 0.1)
     rows = rows_of(tmp_path)
     assert rows.schema == COLUMNS
     assert rows["position"].to_pylist() == list(range(230))
@@ -42,6 +44,13 @@ def test_the_writer_keeps_its_rate_and_its_order(tmp_path: Path) -> None:
     assert np.all(np.diff(at_us) > 0)
     assert at_us[199] - at_us[0] == pytest.approx(199 / 400 * 1e6, abs=2)
     assert rows["id"][7].as_py() == "p7"
+
+
+def test_subscriptions_are_those_of_the_workload(tmp_path: Path) -> None:
+    subscribe(tmp_path, Load("W2", 20))
+    events = list(Lake(tmp_path).events())
+    assert [event.number for event in events] == list(range(20))
+    assert all("BETWEEN" in event.text and "* t" not in event.text for event in events)
 
 
 def filled(folder: Path) -> Path:
