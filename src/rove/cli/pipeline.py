@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rove.cli import pipeline_ingest, pipeline_jobs
+from rove.cli import pipeline_ingest, pipeline_jobs, pipeline_summary
 from rove.cli.output import emit_json
 
 if TYPE_CHECKING:
@@ -140,6 +140,11 @@ PARTS: dict[str, Part] = {
     ),
     "status": Part("tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status),
     "stop": Part("end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop),
+    "summary": Part(
+        "make one table of several runs of `rove bench --json`",
+        pipeline_summary.add_summary,
+        pipeline_summary.run_summary,
+    ),
     "doctor": Part(
         "find out whether Spark runs here, and what keeps it from it",
         _configure_doctor,

@@ -108,9 +108,23 @@ def _deliver(context: Context) -> None:
     run_job(context)
 
 
+def _sensors(context: Context) -> None:
+    from rove.pipeline.sensors import run_job
+
+    run_job(context)
+
+
+def _metrics(context: Context) -> None:
+    from rove.pipeline.metrics import run_job
+
+    run_job(context)
+
+
 JOBS: Final[dict[str, Job]] = {
     "match": Job("subscriptions against publications, into a table of notifications", _match),
     "deliver": Job("notifications of match to subscribers with engine = spark", _deliver),
+    "sensors": Job("readings of typed tables by cell of the map and interval", _sensors),
+    "metrics": Job("what the broker counted, by intervals, into the metrics database", _metrics),
 }
 
 
