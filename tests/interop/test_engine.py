@@ -1,6 +1,6 @@
 """Subscriptions that the pipeline serves: for any client, and whoever is killed meanwhile.
 
-What Spark would find is found here by the evaluator of the language (`tests.pipeline.by_hand`): the
+What Spark would find is found here by the evaluator of the language (`tests.interop.by_hand`): the
 way from the lake to the subscriber is what is tested.
 """
 
@@ -20,7 +20,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
-from tests.pipeline.by_hand import HandMatch
+from tests.interop.by_hand import HandMatch
 
 from rove.client import sync
 from rove.pipeline.delivering import at_once, deliver

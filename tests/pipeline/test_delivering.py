@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.pipeline.by_hand import Batches, HandMatch
+from tests.interop.by_hand import Batches, HandMatch
 from tests.serve.conftest import Running
 
 from rove.broker.limits import Limits

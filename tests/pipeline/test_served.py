@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.by_hand import Batches
+from tests.interop.by_hand import Batches
 
 from rove.broker.records import LogRow
 from rove.lab.pipeline_feed import Feed
