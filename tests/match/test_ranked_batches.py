@@ -42,6 +42,7 @@ WINDOWS = ("1 SECOND", "2.5 SECONDS", "9 SECONDS", "3 PUBLICATIONS", "9 PUBLICAT
 def _windows_are_soon_full() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rove.match.ranked_batches._ROOM", 1)
+        patch.setattr("rove.match.ranked_batches._SCRATCH_MIN", 1)
         yield
 
 

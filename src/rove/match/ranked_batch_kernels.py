@@ -45,7 +45,9 @@ _rows, _members, _told = (_array(from_dtype(kind)) for kind in (ROW, MEMBER, TOL
 _numbers, _integers, _marks = _array(types.float64), _array(_i8), _array(types.uint8)
 _pool = types.Tuple((_rows, _members, _integers, _numbers, _numbers))
 _options = {"cache": True, "nogil": True, "error_model": "numpy"}
-_inlined = {**_options, "inline": "always"}
+# What makes no arrays need not count who uses them, which costs ten times what it does itself.
+_uncounted = {**_options, "_nrt": False}
+_inlined = {**_uncounted, "inline": "always"}
 
 
 @njit(_integers(_integers, _i8), **_options)
@@ -64,9 +66,17 @@ def order_by_row(chosen: Any, row_count: int) -> Any:
 
 
 @njit(**_inlined)
-def _slide(pool: Any, row: int, now: float, told: Any, count: int) -> int:
+def _slide(
+    rows: Any,
+    members: Any,
+    leaves_at: Any,
+    block_leaves_at: Any,
+    row: int,
+    now: float,
+    told: Any,
+    count: int,
+) -> int:
     """Let members leave a window until `now`, or until there is no room to tell."""
-    rows, members, _, leaves_at, block_leaves_at = pool
     while leaves_at[row] <= now and told.size - count >= rows[row].k:
         moment = leaves_at[row]
         best_kept = drop_left(rows, members, row, moment)
@@ -77,49 +87,78 @@ def _slide(pool: Any, row: int, now: float, told: Any, count: int) -> int:
     return count
 
 
-@njit(types.void(_rows, _members, _i8, types.float64), **_options)
-def _prune(rows: Any, members: Any, row: int, moment: float) -> None:
+@njit(types.void(_members, _i8, _i8, _i8, _integers), **_uncounted)
+def _sort_by_age(members: Any, start: int, first: int, end: int, ages: Any) -> None:
+    """Write down members from the oldest to the newest; most stand in that order already."""
+    for i in range(first, end):
+        sequence = members[start + i].sequence
+        place = i
+        while place > first and members[ages[place - 1]].sequence > sequence:
+            ages[place] = ages[place - 1]
+            place -= 1
+        ages[place] = start + i
+
+
+@njit(**_inlined)
+def _place_among(scores: Any, tails: Any, count: int, k: int, score: float, tail: int) -> int:
+    """Take one into the k best so far, behind those as good; who is too many falls out."""
+    place = count if count < k else count - 1
+    while place > 0 and (
+        score < scores[place - 1] or (score == scores[place - 1] and tail < tails[place - 1])
+    ):
+        scores[place], tails[place] = scores[place - 1], tails[place - 1]
+        place -= 1
+    scores[place], tails[place] = score, tail
+    return min(k, count + 1)
+
+
+_scratch = types.Tuple((_integers, _marks, _numbers, _integers))
+"""(ages, stays, scores, tails): room for as many as a row has members, or wants."""
+
+
+@njit(types.void(_rows, _members, _i8, types.float64, _scratch), **_uncounted)
+def _prune(rows: Any, members: Any, row: int, moment: float, scratch: Any) -> None:
     """Drop who has left, and who has k newer and better ones: it will never be told."""
+    ages, stays, scores, tails = scratch
     drop_left(rows, members, row, moment)
     start, count, k = rows[row].start, rows[row].count, rows[row].k
-    sequences = np.empty(count, np.int64)
-    for j in range(count):
-        sequences[j] = -members[start + j].sequence
-    order = np.argsort(sequences)
-    best_scores, best_tails = np.empty(k), np.empty(k, np.int64)
-    best_count = 0
-    stays = np.zeros(count, np.uint8)
-    for j in order:
-        score, tail = members[start + j].score, members[start + j].tail
-        place = best_count
-        while place > 0 and (
-            score < best_scores[place - 1]
-            or (score == best_scores[place - 1] and tail < best_tails[place - 1])
-        ):
-            place -= 1
-        if place == k:
-            continue
-        stays[j] = 1
-        best_count = min(k, best_count + 1)
-        for other in range(best_count - 1, place, -1):
-            best_scores[other], best_tails[other] = best_scores[other - 1], best_tails[other - 1]
-        best_scores[place], best_tails[place] = score, tail
-    kept = start
-    for j in range(count):
-        if stays[j]:
-            if kept < start + j:
-                members[kept] = members[start + j]
+    best_count = min(count, k)
+    _sort_by_age(members, start, 0, best_count, ages)
+    _sort_by_age(members, start, best_count, count, ages)
+    # From the newest on: `scores` are the best of those that are newer, in order.
+    newer, next_best = 0, best_count - 1
+    for i in range(count - 1, best_count - 1, -1):
+        one = members[ages[i]]
+        while next_best >= 0 and members[ages[next_best]].sequence > one.sequence:
+            best = members[ages[next_best]]
+            newer = _place_among(scores, tails, newer, k, best.score, best.tail)
+            next_best -= 1
+        score, tail, last = one.score, one.tail, scores[k - 1]
+        stays[i] = newer < k or score < last or (score == last and tail < tails[k - 1])
+        if stays[i]:
+            newer = _place_among(scores, tails, newer, k, score, tail)
+    # Who goes is marked; then the others close up, in the order in which they stand.
+    for i in range(best_count, count):
+        if not stays[i]:
+            members[ages[i]].dominators = -1
+    kept = start + best_count
+    for j in range(start + best_count, start + count):
+        if members[j].dominators >= 0:
+            if kept < j:
+                members[kept] = members[j]
             kept += 1
     rows[row].count = kept - start
 
 
 @njit(**_inlined)
-def _has_room(rows: Any, members: Any, used: Any, row: int, moment: float) -> bool:
+def _has_room(rows: Any, members: Any, used: Any, row: int, moment: float, scratch: Any) -> bool:
     """Room for one more member: tidied up, or at the end of the pool; False if that is full."""
     if rows[row].count < rows[row].capacity:
         return True
-    _prune(rows, members, row, moment)
-    if 2 * rows[row].count <= rows[row].capacity:
+    if scratch[0].size < max(rows[row].count, rows[row].k):
+        return False
+    _prune(rows, members, row, moment, scratch)
+    if 3 * rows[row].count <= rows[row].capacity:
         return True
     capacity = 2 * rows[row].capacity
     if used[0] + capacity > members.size:
@@ -135,7 +174,10 @@ def _has_room(rows: Any, members: Any, used: Any, row: int, moment: float) -> bo
 
 @njit(**_inlined)
 def _enter(
-    pool: Any,
+    rows: Any,
+    members: Any,
+    leaves_at: Any,
+    block_leaves_at: Any,
     row: int,
     at: float,
     sequence: int,
@@ -146,7 +188,6 @@ def _enter(
     count: int,
 ) -> int:
     """A publication enters a window that has room for it."""
-    rows, members, _, leaves_at, block_leaves_at = pool
     departure = at + rows[row].span
     somebody_left = False
     if rows[row].counts:
@@ -165,12 +206,12 @@ def _enter(
 
 
 _steps = types.Tuple((_integers, _integers, _numbers, _integers, _marks, _marks))
-"""(rows, numbers, scores, tails, whole, known): what happens to rows, in order of time."""
+"""(rows, numbers, scores, tails, whole, known): what happens, row after row, in order of time."""
 
 
 @njit(
-    types.UniTuple(_i8, 2)(_pool, _steps, _numbers, _integers, _i8, _integers, _i8, _told, _i8),
-    **_options,
+    types.UniTuple(_i8, 2)(_pool, _steps, _numbers, _integers, _i8, _i8, _told, _i8, _scratch),
+    **_uncounted,
 )
 def run_windows(
     pool: Any,
@@ -178,12 +219,12 @@ def run_windows(
     ats: Any,
     sequences: Any,
     publications: int,
-    order: Any,
     first: int,
     told: Any,
     count: int,
+    scratch: Any,
 ) -> tuple[int, int]:
-    """A whole batch enters its windows, `order` having brought together what is of one row.
+    """A whole batch enters its windows.
 
     `numbers` of steps say which of `ats` and `sequences` are theirs. From `publications` on these
     are ends: one empties a row, and lets nothing in afterwards if its sequence is -1.
@@ -191,15 +232,14 @@ def run_windows(
     """
     rows, members, used, leaves_at, block_leaves_at = pool
     chosen, numbers, scores, tails, whole, known = steps
-    for place in range(first, order.size):
-        i = order[place]
+    for i in range(first, chosen.size):
         if not known[i]:
             continue
         row, at, sequence = chosen[i], ats[numbers[i]], sequences[numbers[i]]
         if leaves_at[row] <= at:
-            count = _slide(pool, row, at, told, count)
+            count = _slide(rows, members, leaves_at, block_leaves_at, row, at, told, count)
         if leaves_at[row] <= at or told.size - count < rows[row].k:
-            return count, place
+            return count, i
         if numbers[i] >= publications:
             rows[row].count = 0
             set_departure(leaves_at, block_leaves_at, row, math.inf)
@@ -210,8 +250,21 @@ def run_windows(
             continue
         # Of the k best none has left by then, so they stay in order.
         moment = float(rows[row].arrivals) if rows[row].counts else at
-        if not _has_room(rows, members, used, row, moment):
-            return count, place
+        if not _has_room(rows, members, used, row, moment, scratch):
+            return count, i
         rows[row].arrivals += 1
-        count = _enter(pool, row, at, sequence, scores[i], tails[i], whole[i], told, count)
-    return count, order.size
+        count = _enter(
+            rows,
+            members,
+            leaves_at,
+            block_leaves_at,
+            row,
+            at,
+            sequence,
+            scores[i],
+            tails[i],
+            whole[i],
+            told,
+            count,
+        )
+    return count, chosen.size

@@ -46,6 +46,7 @@ MISSING, WHOLE, FLOAT, HUGE = range(4)
 _UNKNOWN, _ASK, _FLOATS, _MIXED = range(4)
 """A score is UNKNOWN, is the oracle's to tell, or is computed, without integers or with some."""
 _ROOM: Final = 8
+_SCRATCH_MIN: Final = 4_096
 _TEXTS_MAX: Final = 20_000
 _DENSE_MAX: Final = 2**24
 _NOWHERE: Final = -1
@@ -162,23 +163,33 @@ class _Pool(Pool):
 
     def run(self, steps: _Steps, at: Floats, sequences: Integers, publications: int) -> None:
         """Take every row through what happens to it; behind the publications there are ends."""
-        order = kernels.order_by_row(steps.rows, self.rows.size)
         first = 0
-        while first < order.size:
+        scratch = _scratch(_SCRATCH_MIN)
+        while first < steps.rows.size:
             self._told_count, first = kernels.run_windows(
                 self.arrays,
                 tuple(steps),
                 at,
                 sequences,
                 publications,
-                order,
                 first,
                 self._told,
                 self._told_count,
+                scratch,
             )
-            if first < order.size:
+            if first < steps.rows.size:
+                record: Any = self.rows[steps.rows[first]]
+                wanted = 2 * max(int(record["capacity"]), int(record["k"]))
                 self._make_told_room()
-                self.make_room(int(2 * self.rows["capacity"][steps.rows[order[first]]]))
+                self.make_room(wanted)
+                if scratch[0].size < wanted:
+                    scratch = _scratch(wanted)
+
+
+def _scratch(size: int) -> tuple[Integers, Marks, Floats, Integers]:
+    """Room in which the kernel tidies up a row."""
+    zeros = np.zeros(size, np.int64)
+    return zeros, np.zeros(size, np.uint8), np.zeros(size), zeros.copy()
 
 
 class _Kept(NamedTuple):
@@ -328,14 +339,15 @@ class Skybands:
         `numbers` ascend, and so do `sequences`, which name the publications of the batch. Gives
         what is to be told, by time and subscription. KeyError for a subscription that is none.
         """
-        pairs = self._placed(numbers, self._rows_of(ids))
+        rows, numbers = self._with_ends(self._rows_of(ids), numbers, len(inputs))
+        order = kernels.order_by_row(rows, self._pool.rows.size)
+        pairs = self._placed(numbers[order], rows[order], len(inputs))
         scores = self._scored(inputs, pairs)
-        steps = _Steps(pairs.rows, numbers, *scores)
-        if self._ends:
-            steps = self._with_ends(steps, len(inputs))
+        scores.known[pairs.numbers >= len(inputs)] = 1
         at = np.concatenate([inputs.at, [one.at for one in self._ends]])
         final = np.array([-1 if one.is_final else 0 for one in self._ends], np.int64)
         sequences = np.concatenate([sequences, final])
+        steps = _Steps(pairs.rows, pairs.numbers, *scores)
         self._pool.run(steps, at, sequences, len(inputs))
         self._settle()
         return self._pool.told()
@@ -366,8 +378,8 @@ class Skybands:
             raise KeyError(int(ids[found < 0][0]))
         return found
 
-    def _placed(self, numbers: Integers, rows: Integers) -> _Pairs:
-        """By pair, where the constants stand that count at that publication."""
+    def _placed(self, numbers: Integers, rows: Integers, publications: int) -> _Pairs:
+        """By pair, where the constants stand that count at that publication; ends have none."""
         shapes, places = self._shapes[rows], self._pool.rows["place"][rows].astype(np.int64)
         if self._changes:
             # The last change of the row before the publication; as numbers that sort by both.
@@ -377,6 +389,8 @@ class Skybands:
             found = np.searchsorted(keys, (rows[here] << 32) + numbers[here], "right") - 1
             spots = np.array([one.spot for one in self._changes], np.int64)[order[found]]
             shapes[here], places[here] = spots[:, 0], spots[:, 1]
+        if self._ends:
+            shapes[numbers >= publications] = _NOWHERE
         return _Pairs(numbers, rows, shapes, places)
 
     def _scored(self, inputs: Inputs, pairs: _Pairs) -> Scores:
@@ -403,17 +417,17 @@ class Skybands:
                 score = score_of(parsed(text), inputs.publications[number], t, me)
                 scores.put(i, score, float(record["sign"]))
 
-    def _with_ends(self, steps: _Steps, publications: int) -> _Steps:
-        """The steps with the ends among them, each before the publication that it precedes."""
-        count = len(self._ends)
-        nothing = empty_scores(count)
-        nothing.known[:] = 1
-        rows = np.array([one.row for one in self._ends], np.int64)
-        more = _Steps(rows, publications + np.arange(count), *nothing)
-        moments = np.concatenate([[2 * one.number for one in self._ends], 2 * steps.numbers + 1])
+    def _with_ends(
+        self, rows: Integers, numbers: Integers, publications: int
+    ) -> tuple[Integers, Integers]:
+        """Rows and numbers with the ends among them, each before the publication it precedes."""
+        if not self._ends:
+            return rows, numbers
+        ends = np.array([one.row for one in self._ends], np.int64)
+        moments = np.concatenate([[2 * one.number for one in self._ends], 2 * numbers + 1])
         order = np.argsort(moments, kind="stable")
-        columns: Any = zip(more, steps, strict=True)
-        return _Steps(*(np.concatenate(pair)[order] for pair in columns))
+        rows = np.concatenate([ends, rows])[order]
+        return rows, np.concatenate([publications + np.arange(ends.size), numbers])[order]
 
     def _settle(self) -> None:
         """The batch is over: what ended in it is forgotten, and what constants were before."""
