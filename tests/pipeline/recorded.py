@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rove.broker.records import LogRow, decoded
 from rove.broker.state import Channel, Settings
-from rove.mqtt.packets import Filter, Properties
+from rove.mqtt.packets import Filter, Properties, Publish
 from rove.pipeline.lake import Lake as ReadLake
 from rove.pipeline.lake import read_file
 from rove.serve.lake import Lake
@@ -26,6 +26,7 @@ SETTINGS = Settings(
     channels=(Channel("air", ("air/#",), KEPT), Channel("road", ("road/#",), KEPT)),
     keeps_subscriptions=True,
 )
+FLUSH_STEPS = 50_000
 TOPICS = ("air/a", "air/b", "road/a", "road/b/c")
 FILTERS = ("air/#", "air/+", "road/#", "#", "air/a", "+/a", "road/b/c")
 PLAIN = (
@@ -59,7 +60,13 @@ class Recording:
     """Plays a life, writes it into a lake and knows what the broker did."""
 
     def __init__(
-        self, folder: Path, seed: int, *, ranked: bool = True, shared: bool = False
+        self,
+        folder: Path,
+        seed: int,
+        *,
+        ranked: bool = True,
+        shared: bool = False,
+        rows_per_file: int = 50,
     ) -> None:
         self.folder = folder
         self._chance = random.Random(seed)
@@ -70,7 +77,7 @@ class Recording:
         self.world.now = self._now_us / 1e6
         self._clients: dict[str, SimulatedClient] = {}
         self._published = 0
-        self._lake = Lake(folder, rows_per_file=50)
+        self._lake = Lake(folder, rows_per_file=rows_per_file)
         self._begin(is_new=True)
 
     def _begin(self, *, is_new: bool) -> None:
@@ -79,10 +86,17 @@ class Recording:
 
     # -- the play ------------------------------------------------------------------------------
 
-    def play(self, steps: int) -> None:
-        """So many steps, then into the lake."""
-        for _ in range(steps):
+    def play(self, steps: int, *, publishing: float = 50, burst: int = 1) -> None:
+        """So many steps, then into the lake; of 32 + `publishing` so many are publications.
+
+        A burst is so many of them in one turn of the broker.
+        """
+        self._weights = (publishing, 10, 4, 12, 4, 0.5, 2)
+        self._burst = burst
+        for step in range(1, steps + 1):
             self._step()
+            if step % FLUSH_STEPS == 0:
+                self.flush()
         self._pass(10_000_000)
         self.flush()
 
@@ -101,7 +115,7 @@ class Recording:
         act = chance.choices(
             (self._publish, self._subscribe, self._unsubscribe, self._move, self._leave,
              self._crash, self.flush),
-            (50, 10, 4, 12, 4, 0.5, 2),
+            self._weights,
         )[0]  # fmt: skip
         act()
 
@@ -130,6 +144,14 @@ class Recording:
         return found
 
     def _publish(self) -> None:
+        client = self._client()
+        for _ in range(self._burst):
+            self._now_us += 1
+            self.world.now = self._now_us / 1e6
+            client.say(self._publication())
+        self.world.turn()
+
+    def _publication(self) -> Publish:
         self._published += 1
         said: dict[str, Any] = {
             "x": self._chance.choice((1, 2, 3.5, 4, 5.0, 7, 9, 9007199254740993, "3")),
@@ -142,8 +164,8 @@ class Recording:
                 del said[name]
         payload = json.dumps(said).encode() if self._chance.random() < 0.95 else b"\xff no json"
         user = (("id", f"p{self._published}"), ("kind", "car"))
-        client, topic = self._client(), self._chance.choice(TOPICS)
-        client.publish(topic, payload, properties=Properties(user=user))
+        topic = self._chance.choice(TOPICS)
+        return Publish(topic, payload, properties=Properties(user=user))
 
     def _subscribe(self) -> None:
         text = self._chance.choice((*self._texts, None))

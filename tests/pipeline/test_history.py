@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as f
 from tests.pipeline.recorded import Notified, Recording
 
 from rove.pipeline.history import replay
@@ -25,6 +26,28 @@ def test_spark_finds_what_the_broker_did(tmp_path: Path, spark: Any, seed: int) 
     assert len(expected) > 500
     assert sum(one.promoted for one in expected) > 10
     assert Counter(found_by_spark(spark, recording)) == expected
+
+
+@pytest.mark.soak
+def test_spark_finds_what_the_broker_did_of_ten_million(tmp_path: Path, spark: Any) -> None:
+    """Half an hour or more, nearly all of it the simulated broker's."""
+    equal_in_spark(tmp_path, spark, 10_000_000)
+
+
+def equal_in_spark(tmp_path: Path, spark: Any, publications: int) -> None:
+    recording = Recording(tmp_path / "lake", 44, rows_per_file=65_536)
+    recording.play(publications // 100, publishing=200, burst=100)
+    assert len(recording.read.files("publications")) > 4
+    there = spark.read.parquet(str(recording.folder / "notifications"))
+    why = f.coalesce(f.decode("payload", "utf-8"), f.lit(""))
+    expected = there.where(~why.contains("initial")).select(
+        f.explode("subscriptions").alias("subscription"), "id", why.contains("promoted").alias("p")
+    )
+    found = replay(spark, recording.read, until=recording.world.now)
+    found = found.select("subscription", "id", f.col("promoted").alias("p"))
+    assert expected.count() > publications / 10
+    assert found.exceptAll(expected).limit(5).collect() == []
+    assert expected.exceptAll(found).limit(5).collect() == []
 
 
 def test_a_stretch_of_the_past_on_one_channel(tmp_path: Path, spark: Any) -> None:
