@@ -1,7 +1,7 @@
 """One Spark session for all tests of a process: starting one takes seconds.
 
 It is made for short work, and from an archive of Spark's classes, which the first run on a machine
-makes in half a minute: every session and every cluster of these tests starts in half the time.
+makes (40 s): every session and every cluster of these tests starts sooner.
 """
 
 from __future__ import annotations

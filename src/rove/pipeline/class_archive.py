@@ -1,11 +1,12 @@
-"""An archive of Spark's classes, so that Java starts Spark in half the time.
+"""An archive of Spark's classes, so that Java starts Spark sooner.
 
-Java reads and verifies some 20,000 classes of Spark one by one at every start. It can write down
-what it loaded and map that file the next time: application class data sharing, and from Java 25
-on the ahead-of-time cache. Measured on two cores with `rove pipeline doctor`: 7.6 s until a
-session is there without, 3.9 s with.
+Java reads and verifies Spark's classes one by one at every start. It can write down what it
+loaded and map that file the next time: application class data sharing, and from Java 25 on the
+ahead-of-time cache. A few runs of `open_session` with `local[2]` and Java 17, on two cores that
+others used too: 7.5 to 7.6 s without, 3.9 and 5.8 s with. (`rove pipeline doctor` tells how long
+it takes on your machine.)
 
-An archive has 190 MB, takes half a minute to make, and lies in the user's cache. It belongs to one
+An archive has 190 MB, took 40 s to make there, and lies in the user's cache. It belongs to one
 Java and one installation of Spark; Java checks that by itself and does without where it does not
 fit. So nothing here is ever fatal: without an archive all is as it was, only slower. It is made by
 `rove pipeline doctor` and by the tests, never behind the back of a command that has other work.

@@ -4,7 +4,7 @@ For tests, measurements and the demonstration, where one process in local mode w
 matters: code that has to travel, executors that die. Everything is of the pip package, listens on
 127.0.0.1 at ports that the system chooses, and ends with the process that started it, however that
 ends: on Linux the system tells each daemon of its parent's death, and the executors follow their
-worker. Up after some 8 s.
+worker. Up after 10 to 12 s on two busy cores.
 """
 
 from __future__ import annotations

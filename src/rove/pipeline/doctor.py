@@ -2,10 +2,11 @@
 
 Everything is tried rather than guessed: Java is started, a session is opened, an executor is asked
 what it has, a job and a streaming query with state run to their ends. Nothing is left behind, with
-one exception that is wanted: an archive of Spark's classes, so that later sessions start in half
-the time.
+one exception that is wanted: an archive of Spark's classes, so that later sessions start
+sooner.
 
-Takes 15 s; half a minute more when the archive has to be made.
+Mostly as long as Spark takes to start and to run two small jobs; 40 s more when the archive has to
+be made.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def _classes(java: Java) -> Finding:
         return Finding(
             "classes",
             "warning",
-            "no archive could be made; sessions start in twice the time",
+            "no archive could be made; sessions start more slowly",
             "set XDG_CACHE_HOME to a folder that can be written, with 200 MB to spare",
         )
     took = "" if had else f", made in {time.perf_counter() - begin_s:.0f} s"

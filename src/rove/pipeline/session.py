@@ -6,8 +6,9 @@ loopback where the master is local; file checkpoints go past the layer that star
 every `chmod`, which makes a micro-batch up to twice as fast; state lives in RocksDB. Spark's own
 chatter on stderr is off, except for errors that nobody else tells.
 
-Starting takes some 8 s and the first job 3 s more on two cores; 4 s and 2 s with an archive of
-Spark's classes (see `rove.pipeline.class_archive`); 3 s and 1 s if it is also `brief`.
+Starting took some 8 s and the first job 3 s more on two cores; with an archive of Spark's classes
+4 to 6 s and 2 s (see `rove.pipeline.class_archive`, also for how that was measured); in one run
+that was also `brief`, 3 s and 1 s.
 """
 
 from __future__ import annotations

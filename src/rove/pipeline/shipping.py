@@ -3,12 +3,12 @@
 An executor must run the same Rove as the driver. So the sources travel with the session, as an
 archive that Spark unpacks in each executor's own folder, where its Python looks first; with them
 goes what Numba has compiled in the driver, so that executors load kernels (half a second) instead
-of each compiling them (half a minute). Numba knows its files by the text of the sources and by the
+of each compiling them (some 25 s of a core). Numba knows its files by the text of the sources and by the
 processor; an executor on another kind of processor compiles once for itself. What Rove needs of
 others (Numba, NumPy, pyarrow, msgspec) is expected there, and one task looks whether it is.
 
-The obvious way, a zip among Spark's Python files, was tried and not taken: Numba keys what it
-compiles for code in a zip by the zip's path, which is another one on every executor.
+The obvious way, a zip among Spark's Python files, was not taken: by its sources, Numba keys what
+it compiles for code in a zip by the zip's path, which is another one on every executor.
 
 In local mode the workers share Numba's cache on disk with the driver, and all that is done is to
 fill it where it is empty, before several workers do so at once.
