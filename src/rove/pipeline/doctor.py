@@ -2,8 +2,7 @@
 
 Everything is tried rather than guessed: Java is started, a session is opened, an executor is asked
 what it has, a job and a streaming query with state run to their ends. Nothing is left behind, with
-one exception that is wanted: an archive of Spark's classes, so that later sessions start
-sooner.
+one exception that is wanted: an archive of Spark's classes, so that later sessions start sooner.
 
 Mostly as long as Spark takes to start and to run two small jobs; 40 s more when the archive has to
 be made.

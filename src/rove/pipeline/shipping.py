@@ -3,9 +3,10 @@
 An executor must run the same Rove as the driver. So the sources travel with the session, as an
 archive that Spark unpacks in each executor's own folder, where its Python looks first; with them
 goes what Numba has compiled in the driver, so that executors load kernels (half a second) instead
-of each compiling them (some 25 s of a core). Numba knows its files by the text of the sources and by the
-processor; an executor on another kind of processor compiles once for itself. What Rove needs of
-others (Numba, NumPy, pyarrow, msgspec) is expected there, and one task looks whether it is.
+of each compiling them (some 25 s of a core). Numba knows its files by the text of the sources and
+by the processor; an executor on another kind of processor compiles once for itself. What Rove
+needs of others (Numba, NumPy, pyarrow, msgspec) is expected there, and one task looks whether it
+is.
 
 The obvious way, a zip among Spark's Python files, was not taken: by its sources, Numba keys what
 it compiles for code in a zip by the zip's path, which is another one on every executor.
