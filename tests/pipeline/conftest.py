@@ -1,8 +1,4 @@
-"""One Spark session for all tests of a process: starting one takes seconds.
-
-It is made for short work, and from an archive of Spark's classes, which the first run on a machine
-makes (40 s): every session and every cluster of these tests starts sooner.
-"""
+"""One Spark session for all tests of a process, made for short work: starting one takes seconds."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from rove.pipeline import class_archive
-from rove.pipeline.java import find_java
 from rove.pipeline.session import SparkSettings, open_session
 
 
@@ -22,7 +16,6 @@ def spark() -> Iterator[Any]:
     with warnings.catch_warnings():
         # Spark and pandas warn of things that are theirs to mend.
         warnings.simplefilter("ignore")
-        class_archive.make(find_java(), seconds_max=120)
         session = open_session(SparkSettings(master="local[2]", memory="1g", brief=True))
         yield session
         session.stop()
