@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.serve.conftest import PATIENCE_S, Running
 
+from rove.broker.counters import Counters
 from rove.broker.records import LogRow
 from rove.pipeline.database import Database, Progress, Rollup
 from rove.pipeline.jobs import Context, JobSettings
 from rove.pipeline.lake import Lake
 from rove.pipeline.metrics import FILES_MAX, JOB, RESOLUTIONS_S, Report, roll_up, run_job, run_once
 from rove.pipeline.status import Reporter
+from rove.serve.config import Channel, Config, Data, Listen
+from rove.serve.config import Lake as LakeSettings
 from rove.serve.lake import Lake as LakeFolder
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
@@ -300,6 +306,41 @@ def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
     assert status.notes == [f"{unreadable} rows are no metrics"]
     with Database(str(tmp_path / "out" / JOB / "metrics.db")) as database:
         assert_equal(everything(database), expected(rows))
+
+
+class Broker(Running):
+    """A real one, until it is closed."""
+
+    close = Running.stop
+
+
+def test_what_brokers_counted_adds_up_over_restarts(spark: Any, tmp_path: Path) -> None:
+    """Real ones: what they write is what is read here."""
+    kept = LakeSettings(channels=(Channel("b", (), ("metrics",)),), seconds_per_file=0.05)
+    config = Config(
+        listen=Listen(mqtt_port=0, http_port=0),
+        data=Data(folder=str(tmp_path)),
+        lake=kept,
+    )
+    for publications in (5, 3):
+        with contextlib.closing(Broker(config)) as broker:  # whose end writes a row
+            for _ in range(publications):
+                broker.post("/publish?topic=a", b"x")
+    with Database(str(tmp_path / "metrics.db")) as database:
+        # One more moves into the lake what was too late for it.
+        with contextlib.closing(Broker(config)):
+            end_s = time.monotonic() + PATIENCE_S
+            rows = 0
+            while rows < 2:
+                assert time.monotonic() < end_s, "the rows did not reach the lake"
+                rows += run_once(spark, Lake(tmp_path / "lake"), database).rows
+        hours = database.rollups("rove_publications_received_total", 3_600)
+        assert sum(hour.increase or 0 for hour in hours) == 8
+        assert {hour.labels for hour in hours} == {'channel="b"'}
+        assert all(hour.rate is not None and hour.rate > 0 for hour in hours)
+        names = {name for name, _ in database.series()}
+        assert {f"rove_{name}_total" for name in Counters.HELP} < names
+        assert database.rollups("rove_sessions", 3_600)[0].increase is None
 
 
 def test_a_lake_without_metrics_is_no_error(spark: Any, tmp_path: Path) -> None:
