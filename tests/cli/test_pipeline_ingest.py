@@ -16,6 +16,7 @@ from rove.pipeline import compacting, outside, session, tables
 from rove.pipeline import ingest as ingest_module
 from rove.pipeline.compacting import CompactReport
 from rove.pipeline.ingest import IngestReport
+from rove.pipeline.lake import LakeError
 from rove.pipeline.quality import RulesError
 from rove.pipeline.session import SparkSettings
 
@@ -73,6 +74,7 @@ def test_the_lake_is_ingested_and_told(
         )
 
     monkeypatch.setattr(ingest_module, "ingest", ingest)
+    (tmp_path / "l").mkdir()
     words = ["--lake", tmp_path / "l", "--tables", tmp_path / "t", "--channel", "air"]
     assert pipeline_ingest.run(parsed(*words, "--up-to", 9), SETTINGS) == 0
     assert (seen["lake"], seen["tables"]) == (tmp_path / "l", tmp_path / "t")
@@ -159,6 +161,12 @@ def test_tables_are_compacted_when_asked(
 def test_one_source_must_be_named(words: Sequence[str], told: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=told):
         pipeline_ingest.run(parsed(*words, "--tables", tmp_path), SETTINGS)
+
+
+def test_a_missing_lake_is_told_before_spark_starts(tmp_path: Path, opened: list[Any]) -> None:
+    with pytest.raises(LakeError, match="there is no lake"):
+        pipeline_ingest.run(parsed("--lake", tmp_path / "l", "--tables", tmp_path), SETTINGS)
+    assert opened == []
 
 
 def test_bad_rules_are_told_before_spark_starts(tmp_path: Path, opened: list[Any]) -> None:

@@ -60,10 +60,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: SparkSettings) -> int:
     """Ingest what was named, tell what was done."""
     ingest = _chosen(arguments)
+    from rove.pipeline.lake import Lake
     from rove.pipeline.quality import RuleBook, read_rules
     from rove.pipeline.session import open_session
 
     rules = read_rules(arguments.rules) if arguments.rules else RuleBook()
+    if arguments.lake is not None:
+        Lake(arguments.lake)  # before Spark takes seconds to start
     session = open_session(_with_jars(settings, arguments))
     try:
         report = ingest(session, arguments, rules)
