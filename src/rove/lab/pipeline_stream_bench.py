@@ -51,7 +51,7 @@ DELAY_S_MAX: Final = 1.0
 FILE_EVERY_S: Final = 0.2
 READINGS: Final = 20_000
 CHECKED: Final = 10_000
-"""Enough for a task on each of two cores: a worker that is new loads kernels and the index first."""
+"""Enough for two tasks: a worker that is new has to load kernels and the index first."""
 CATCH_UP_S: Final = 60.0
 RATES: Final = (2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 60_000, 80_000)
 _WARM_UP: Final = 0.3
