@@ -19,7 +19,7 @@ from rove.lang.parser import parse
 from rove.match import Matcher
 from rove.pipeline import matching
 from rove.pipeline.matcher_files import MatchingError, Shipped, asked_in
-from rove.pipeline.matching import match, matches, register
+from rove.pipeline.matching import match, matches, register, unpacked
 from rove.pipeline.versions import Version
 from rove.testing.drawing import Drawing, Moment
 
@@ -88,13 +88,21 @@ class TestMatch:
         assert row.subscription == "home"
 
     def test_grouped(self, table: Any) -> None:
-        found = match(table, TEXTS, keep=["id"], grouped=True)
+        found = match(table, TEXTS, keep=["id"], form="grouped")
         assert dict(found.dtypes)["subscriptions"] == "array<bigint>"
         rows = {row.id: sorted(row.subscriptions) for row in found.collect()}
         assert rows == {
             id: sorted(number for other, number in wanted(TEXTS) if other == id)
             for id, _ in wanted(TEXTS)
         }
+
+    def test_packed(self, spark: Any, table: Any) -> None:
+        found = match(table, TEXTS, keep=["id"], form="packed")
+        assert dict(found.dtypes)["subscriptions"] == "binary"
+        counts = found.selectExpr("sum(length(subscriptions)) / 4 AS pairs").collect()
+        assert counts[0].pairs == len(wanted(TEXTS))
+        exploded = found.select("id", functions.explode(unpacked()).alias("subscription"))
+        assert pairs(exploded) == wanted(TEXTS)
 
     def test_subscriptions_from_a_table(self, spark: Any, table: Any) -> None:
         texts = spark.createDataFrame([(5, "NO2 > 40"), (6, "NO2 > 0")], "number long, text string")
@@ -181,6 +189,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"subscriptions": [Version(number=3, text="", filter="a/+")]},
         r"subscription 3 \(a/\+\) has a topic filter; .*topic='…'",
+    ),
+    ({"form": "heap"}, "there is no form 'heap'; choose from pairs, grouped, packed"),
+    (
+        {"subscriptions": [("home", "NO2 > 40")], "form": "packed"},
+        "names cannot be packed; give the subscriptions numbers",
     ),
     ({"subscriptions": ["ORDER BY x LIMIT 1 WITHIN 1 HOUR"]}, "is ranked"),
 ]
@@ -280,14 +293,14 @@ class TestSql:
 # -- in a worker -------------------------------------------------------------------------------
 
 
-def job(texts: Sequence[str], **given: Any) -> matching._Job:
+def job(texts: Sequence[Any], **given: Any) -> matching._Job:
     told: dict[str, Any] = {
         "file": Shipped(asked_in(texts).path, is_local=True),
         "kept": ["id"],
         "at": None,
         "topic": None,
         "hidden": [],
-        "grouped": False,
+        "form": "pairs",
     }
     return matching._Job(**(told | given))
 
@@ -300,9 +313,22 @@ def test_pieces_keep_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(each.num_rows for each in found) == 20 * 50_000
     assert max(each.num_rows for each in found[1:]) <= 10_000
     assert found[-1].column("id")[-1].as_py() == 49_999
-    grouped = pa.Table.from_batches(matching._matched(job(texts, grouped=True), iter([batch])))
+    grouped = pa.Table.from_batches(matching._matched(job(texts, form="grouped"), iter([batch])))
     assert grouped.column("id").to_pylist() == list(range(50_000))
     assert {len(each) for each in grouped.column("subscriptions").to_pylist()} == {20}
+
+
+def test_numbers_that_are_too_large_are_not_packed() -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [1], "x": [1]})
+    told = job([(2**31, "x = 1")], form="packed")
+    with pytest.raises(MatchingError, match="subscription 2147483648 cannot be packed"):
+        list(matching._matched(told, iter([batch])))
+
+
+def test_packed_columns_may_have_gaps_and_be_slices() -> None:
+    packed = pa.array([b"", np.array([1, 2], "<i4").tobytes(), None, np.array([3]).tobytes()])
+    found = matching._unpacked(packed.slice(1))
+    assert found.to_pylist() == [[1, 2], None, [3, 0]]
 
 
 def test_drawn_subscriptions_as_the_oracle_has_them() -> None:

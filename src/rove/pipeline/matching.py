@@ -14,19 +14,21 @@ cut moving areas into cells anew for every batch and serves two attributes at be
 or pandas, which cost more than the search. `rove bench pipeline` measures most of these.
 
 Of many subscriptions a row may meet thousands, and then to bring the pairs back into the JVM costs
-more than to find them. `grouped` gives one row with an array instead, at a fifth of that.
+far more than to find them. So there are other forms: `grouped` gives a row once, with an array of
+its subscriptions, `packed` the same as bytes, which the JVM need not touch one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rove.lang.printer import name_text
 from rove.lang.tree import Attribute, Time, walk
@@ -51,7 +53,9 @@ if TYPE_CHECKING:
     from rove.match.pairs import Pairs
     from rove.match.rows import Floats
 
-__all__ = ["MatchingError", "match", "matches", "register"]
+__all__ = ["Form", "MatchingError", "match", "matches", "register", "unpacked"]
+
+Form: TypeAlias = Literal["pairs", "grouped", "packed"]
 
 SUBSCRIPTION: Final = "subscription"
 SUBSCRIPTIONS: Final = "subscriptions"
@@ -62,6 +66,8 @@ _PIECE_ROWS_MIN: Final = 256
 _PIECE_ROWS_FIRST: Final = 4_096
 _PREPARED_ROWS_MIN: Final = 1_000
 """Rows from which on it is quicker to build moving bounds anew than to try each of them."""
+_PACKED_BYTES: Final = 4
+_PACKED_MAX: Final = 2**31 - 1
 _TEXTS_MAX: Final = 1_024
 """Texts that a worker keeps compiled."""
 
@@ -77,7 +83,7 @@ def match(
     topic: str | None = None,
     keep: Sequence[str] | None = None,
     attributes: Sequence[str] | None = None,
-    grouped: bool = False,
+    form: Form = "pairs",
 ) -> DataFrame:
     """Who gets which row: the columns `keep` (all, if none are named) and `subscription`.
 
@@ -85,16 +91,20 @@ def match(
     names the column that says when a row appeared (a timestamp, or seconds); without it nothing
     may evolve, and when subscriptions were accepted is not looked at. `topic` names the column of
     the topic, for those that have topic filters. Subscriptions see the columns `attributes`, all
-    if none are named. With `grouped` a row that is wanted comes once, with all `subscriptions`.
+    if none are named.
+
+    A row comes as often as it is wanted, in the form `pairs`. In the others it comes once, with all
+    its `subscriptions`: an array (`grouped`), or their numbers as 4 bytes each (`packed`; see
+    `unpacked`).
     """
     asked = asked_in(subscriptions, timed=at is not None)
     kept = list(df.columns if keep is None else keep)
-    _check(asked, df, kept, at, topic, grouped)
+    _check(asked, df, kept, at, topic, form)
     needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
-    job = _Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, grouped)
+    job = _Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
     found = df.select(*(_quoted(name) for name in needed))
-    return found.mapInArrow(partial(_matched, job), _schema(df, kept, asked, grouped))
+    return found.mapInArrow(partial(_matched, job), _schema(df, kept, asked, form))
 
 
 def _named(*names: str | None) -> list[str]:
@@ -107,12 +117,16 @@ def _check(
     kept: Sequence[str],
     at: str | None,
     topic: str | None,
-    grouped: bool,
+    form: Form,
 ) -> None:
+    if form not in get_args(Form):
+        raise MatchingError(f"there is no form {form!r}; choose from {', '.join(get_args(Form))}")
+    if form == "packed" and asked.has_names:
+        raise MatchingError("names cannot be packed; give the subscriptions numbers, or group them")
     for name in (*kept, *_named(at, topic)):
         if name not in df.columns:
             raise MatchingError(f"there is no column {name}; there are {', '.join(df.columns)}")
-    added = SUBSCRIPTIONS if grouped else SUBSCRIPTION
+    added = _added_name(form)
     if added.lower() in {name.lower() for name in kept}:
         raise MatchingError(f"there is a column {added} already; rename it, or keep others")
     if asked.evolving and at is None:
@@ -144,16 +158,20 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _schema(df: DataFrame, kept: Sequence[str], asked: Asked, grouped: bool) -> Any:
-    from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+def _added_name(form: Form) -> str:
+    return SUBSCRIPTION if form == "pairs" else SUBSCRIPTIONS
 
-    id_type = StringType() if asked.has_names else LongType()
+
+def _schema(df: DataFrame, kept: Sequence[str], asked: Asked, form: Form) -> Any:
+    from pyspark.sql import types
+
+    added = types.StringType() if asked.has_names else types.LongType()
+    if form == "grouped":
+        added = types.ArrayType(added, False)
+    elif form == "packed":
+        added = types.BinaryType()
     fields = [df.schema[name] for name in kept]
-    if grouped:
-        fields.append(StructField(SUBSCRIPTIONS, ArrayType(id_type, False), False))
-    else:
-        fields.append(StructField(SUBSCRIPTION, id_type, False))
-    return StructType(fields)
+    return types.StructType([*fields, types.StructField(_added_name(form), added, False)])
 
 
 # -- in a worker -----------------------------------------------------------------------------------
@@ -167,7 +185,7 @@ class _Job(msgspec.Struct, frozen=True):
     at: str | None
     topic: str | None
     hidden: list[str]
-    grouped: bool
+    form: Form
 
 
 def _matched(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -243,25 +261,56 @@ def _lets(topic_filter: str, topic: str | None) -> bool:
 
 
 def _output(job: _Job, opened: OpenMatcher, piece: pa.RecordBatch, found: _Found) -> pa.RecordBatch:
-    ids = pa.array(found.subscriptions)
-    if opened.ids is not None:
-        ids = opened.ids.take(ids)
     kept = piece.select(job.kept)
-    if job.grouped:
+    if job.form == "pairs":
+        rows = np.repeat(np.arange(piece.num_rows), found.counts)
+        kept, added = kept.take(pa.array(rows)), _ids(opened, found)
+    else:
         there = found.counts > 0
         kept = kept if there.all() else kept.filter(pa.array(there))
-        ends = np.cumsum(found.counts[there])
-        starts = pa.array(np.concatenate([[0], ends]).astype(np.int32))
-        added = pa.ListArray.from_arrays(starts, ids)
-    else:
-        rows = np.repeat(np.arange(piece.num_rows), found.counts)
-        kept = kept.take(pa.array(rows))
-        added = ids
-    name = SUBSCRIPTIONS if job.grouped else SUBSCRIPTION
-    return pa.RecordBatch.from_arrays([*kept.columns, added], [*job.kept, name])
+        ends = np.concatenate([[0], np.cumsum(found.counts[there])])
+        added = (
+            _packed(opened, found, ends)
+            if job.form == "packed"
+            else pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), _ids(opened, found))
+        )
+    return pa.RecordBatch.from_arrays([*kept.columns, added], [*job.kept, _added_name(job.form)])
+
+
+def _ids(opened: OpenMatcher, found: _Found) -> pa.Array:
+    numbers = pa.array(found.subscriptions)
+    return numbers if opened.ids is None else opened.ids.take(numbers)
+
+
+def _packed(opened: OpenMatcher, found: _Found, ends: npt.NDArray[np.int64]) -> pa.Array:
+    ids = _ids(opened, found).to_numpy(zero_copy_only=False)
+    if ids.max() > _PACKED_MAX:
+        raise MatchingError(
+            f"subscription {ids.max()} cannot be packed; numbers up to {_PACKED_MAX:,} can"
+        )
+    buffers = (ends * _PACKED_BYTES).astype(np.int32), ids.astype("<i4")
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(ends) - 1, [None, *(pa.py_buffer(buffer) for buffer in buffers)]
+    )
 
 
 # -- conditions ------------------------------------------------------------------------------------
+
+
+def unpacked(subscriptions: str | Column = SUBSCRIPTIONS) -> Column:
+    """An array of the numbers in a column of the form `packed`."""
+    from pyspark.sql import functions
+
+    given = functions.col(subscriptions) if isinstance(subscriptions, str) else subscriptions
+    return functions.arrow_udf(_unpacked, "array<int>")(given)
+
+
+def _unpacked(packed: pa.Array) -> pa.Array:
+    starts, content = np.zeros(len(packed) + 1, np.int64), packed.fill_null(b"")
+    np.cumsum(pc.binary_length(content).to_numpy(zero_copy_only=False), out=starts[1:])
+    numbers = np.frombuffer(b"".join(content.to_pylist()), "<i4")
+    offsets = pa.array((starts // _PACKED_BYTES).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(numbers), mask=packed.is_null())
 
 
 def matches(
@@ -286,11 +335,12 @@ def matches(
     # The first is there for texts without any attribute: a batch has as many rows as its columns.
     written = ["", *(name_text((name,)) for name in names)]
     state, is_timed = _frozen(me or {}), at is not None
+    since = accepted_at if is_timed else 0.0
 
     def holds(*arrays: pa.Array) -> pa.Array:
         batch = pa.RecordBatch.from_arrays(list(arrays[: len(written)]), written)
         when = times_of(arrays[-1], "at") if is_timed else np.zeros(batch.num_rows)
-        return pa.array(_holding(_compiled(text, accepted_at, state), batch, when))
+        return pa.array(_holding(_compiled(text, since, state), batch, when))
 
     given = [functions.lit(True), *(functions.col(_quoted(name)) for name in names)]
     if at is not None:
