@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import mgrs
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -406,6 +407,7 @@ def test_days_are_computed_when_they_change_and_replaced(spark: Any, tmp_path: P
     assert_equal(read(spark, world.out), expected([*early, *late], 1_000, 3_600))
     after = world.files()
     assert after.keys() == before.keys()
+    assert pq.read_schema(world.out / min(after)).field("last_at").type == pa.timestamp("us", "UTC")
     replaced = {name for name in after if after[name] != before[name]}
     assert {name.split("/")[-2] for name in replaced} == {"day=2026-03-29"}
     assert second.rows_out == sum(pq.read_metadata(world.out / name).num_rows for name in replaced)

@@ -409,10 +409,13 @@ def run_once(
     names = channels(tables) if only is None else list(only)
     if not names:
         return Report(notes=(f"there are no tables in {tables} yet; the job ingest makes them",))
+    session = spark.newSession()
+    # By default Spark writes timestamps as nobody else does any more, and without UTC.
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     found = []
     for channel in names:
         folder = folder_of(out, cell_m, interval, channel)
-        run = _Days(spark, Table(tables, channel), folder)
+        run = _Days(session, Table(tables, channel), folder)
         found.append(run.bring_up(cell_m, interval, attributes))
     return Report(
         sum(one.days for one in found),
