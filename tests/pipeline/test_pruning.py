@@ -110,15 +110,11 @@ def admitted(publication: Mapping[str, Any]) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(publication), type=dict[str, Any])
 
 
-def check_nothing_is_lost(
-    subscription: Subscription,
-    me: Mapping[str, Any],
-    drawn: Sequence[tuple[Mapping[str, Any], float]],
-    schema: TableSchema,
-) -> None:
+def check_nothing_is_lost(case: Any) -> None:
+    subscription, me, drawn = case
     publications = [{**admitted(one), "topic": "air/a"} for one, _ in drawn]
     times = [t for _, t in drawn]
-    table, schema = written(publications, schema)
+    table, schema = written(publications, TableSchema("air"))
     try:
         found = plan(schema, [Wanted(subscription, (min(times), max(times)), me)])
     except LimitError:
@@ -138,12 +134,12 @@ def check_nothing_is_lost(
 
 @given(tables(strategies.static_subscriptions))
 def test_of_texts_that_stand_still_nothing_is_lost(case: Any) -> None:
-    check_nothing_is_lost(*case, TableSchema("air"))
+    check_nothing_is_lost(case)
 
 
 @given(tables(strategies.subscriptions))
 def test_of_texts_of_all_kinds_nothing_is_lost(case: Any) -> None:
-    check_nothing_is_lost(*case, TableSchema("air"))
+    check_nothing_is_lost(case)
 
 
 @given(tables(strategies.subscriptions))
@@ -152,7 +148,7 @@ def test_nothing_is_lost_in_a_table_that_has_no_room_for_columns(case: Any) -> N
     with pytest.MonkeyPatch.context() as patch:
         for module in (tables_module, typed_module):
             patch.setattr(module, "ATTRIBUTES_MAX", 2)
-        check_nothing_is_lost(*case, TableSchema("air"))
+        check_nothing_is_lost(case)
 
 
 near = st.floats(-3, 3) | st.sampled_from([0.0, 1e-9, -1e-9, 90.0, -90.0, 180.0, -180.0, 360.0])

@@ -1,0 +1,324 @@
+"""What was published, for those who ask a text about it: typed tables, or the lake itself.
+
+A history says how many publications a period has, hands Spark as little of them as a text can need,
+and finds single ones again. Tables are pruned by the text (`rove.pipeline.pruning`): files, columns
+and row groups. The lake knows days only, and payloads have to be decoded; it serves where there are
+no tables yet.
+
+The number of publications in a period comes from the manifest of a table, and for the few files
+that a period cuts in two from their column `at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from rove.errors import RoveError
+from rove.lang.attributes import attributes_of
+from rove.pipeline import tables
+from rove.pipeline.judging import AT_TYPE
+from rove.pipeline.lake import Lake, LakeFile, read_file
+from rove.pipeline.pruning import Plan, Wanted, plan, spark_filter
+from rove.pipeline.tables import BASE, Table, TableSchema
+from rove.pipeline.tallying import Asked, Example, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rove.pipeline.commits import FileEntry
+
+_READ: Final = ("position", "at", "topic", "id", "client_id")
+_LAKE_READ: Final = (*_READ, "payload", "user")
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+"""From so many files on, Spark lists them by a job with a task for each, which takes minutes."""
+
+
+class HistoryError(RoveError):
+    """There is no such history, or nothing in it that was asked for."""
+
+
+class Period(msgspec.Struct, frozen=True):
+    """From a moment up to another, which is not in it; in µs."""
+
+    since_us: int
+    until_us: int
+
+    @property
+    def days(self) -> tuple[str, str]:
+        return day_of(self.since_us), day_of(max(self.since_us, self.until_us - 1))
+
+    def has(self, at_us: int) -> bool:
+        return self.since_us <= at_us < self.until_us
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What of one channel is to be judged."""
+
+    work: Work
+    rows: Any
+    """A DataFrame; None if nothing can match."""
+    publications: int | None
+    """In the period; None if they have to be counted while they are judged."""
+    files: int
+    files_all: int
+    bytes_all: int
+    """Of the whole channel, however long ago."""
+
+
+class History(Protocol):
+    """Where publications come from."""
+
+    name: str
+    channels: list[str]
+
+    def parts(
+        self,
+        spark: SparkSession,
+        period: Period,
+        asked: Sequence[tuple[Asked, Wanted]],
+        topic_filter: str,
+    ) -> list[Part]:
+        """What is to be judged for these texts, channel by channel."""
+
+    def find(self, example: Example) -> dict[str, object]:
+        """The attributes of a publication that was found."""
+
+    def span(self) -> tuple[str, str]:
+        """The first and the last day that there is."""
+
+
+def day_of(at_us: int) -> str:
+    """The day of a moment, as folders are called."""
+    return datetime.fromtimestamp(at_us // 1_000_000, UTC).date().isoformat()
+
+
+def open_history(
+    *,
+    tables_folder: Path | None = None,
+    lake_folder: Path | None = None,
+    data_folder: Path | None = None,
+    channels: Sequence[str] = (),
+) -> History:
+    """Tables if there are any, else the lake; HistoryError or LakeError says what is missing."""
+    if tables_folder is not None:
+        return TableHistory(tables_folder, channels)
+    if lake_folder is not None:
+        return LakeHistory(Lake(lake_folder), channels)
+    folder = data_folder or Path("rove-data")
+    if (folder / "tables").is_dir() and tables.channels(folder / "tables"):
+        return TableHistory(folder / "tables", channels)
+    return LakeHistory(Lake(folder / "lake"), channels)
+
+
+def _chosen(there: Sequence[str], wanted: Sequence[str], where: str) -> list[str]:
+    for channel in wanted:
+        if channel not in there:
+            listed = ", ".join(map(repr, there))
+            raise HistoryError(f"{where} has no channel {channel!r}; it has {listed}")
+    return list(wanted or there)
+
+
+# -- typed tables --------------------------------------------------------------------------------
+
+
+class TableHistory:
+    """Typed tables, a channel each."""
+
+    def __init__(self, folder: Path, channels: Sequence[str] = ()) -> None:
+        there = tables.channels(folder)
+        if not there:
+            raise HistoryError(
+                f"there are no tables in {folder}; `rove pipeline ingest` makes them"
+            )
+        self.name = f"tables {folder}"
+        self.channels = _chosen(there, channels, f"the folder {folder}")
+        self._tables = {name: Table(folder.resolve(), name) for name in self.channels}
+
+    def span(self) -> tuple[str, str]:
+        days = [entry.day for table in self._tables.values() for entry in table.files()]
+        return (min(days), max(days)) if days else ("", "")
+
+    def parts(
+        self,
+        spark: SparkSession,
+        period: Period,
+        asked: Sequence[tuple[Asked, Wanted]],
+        topic_filter: str,
+    ) -> list[Part]:
+        return [
+            self._part(spark, table, period, asked, topic_filter) for table in self._tables.values()
+        ]
+
+    def _part(
+        self,
+        spark: SparkSession,
+        table: Table,
+        period: Period,
+        asked: Sequence[tuple[Asked, Wanted]],
+        topic_filter: str,
+    ) -> Part:
+        state = table.state()
+        schema = table.schema(state)
+        every = table.files(state=state)
+        entries = [entry for entry in every if _overlaps(entry, period)]
+        found = plan(schema, [wanted for _, wanted in asked], topic_filter)
+        chosen = [entry for entry in entries if found.may_hold(entry)]
+        named = {f"a{number}": column for number, column in enumerate(found.columns)}
+        return Part(
+            Work(tuple(one for one, _ in asked), schema, named, topic_filter),
+            table_rows(spark, table.folder, schema, chosen, found, period) if chosen else None,
+            sum(_publications(table.folder, entry, period) for entry in entries),
+            len(chosen),
+            len(every),
+            sum(entry.size_bytes for entry in every),
+        )
+
+    def find(self, example: Example) -> dict[str, object]:
+        day = day_of(example.at_us)
+        moment = pa.scalar(example.at_us, pa.int64()).cast(AT_TYPE)
+        for table in self._tables.values():
+            schema = table.schema()
+            for entry in table.files(days=(day, day), cells=[example.cell]):
+                if not entry.at_min_us <= example.at_us <= entry.at_max_us:
+                    continue
+                file = ds.dataset(table.folder / entry.path, schema=schema.arrow())
+                same = (pc.field("at") == moment) & (pc.field("id") == example.id)
+                for row in file.to_table(filter=same).to_pylist():
+                    if (row["position"], row["client_id"] or "") == (
+                        example.position,
+                        example.client_id,
+                    ):
+                        return tables.attributes(schema, row)
+        raise HistoryError(
+            f"the publication {example.id!r} is gone; somebody else removed its file"
+        )
+
+
+def table_rows(
+    spark: SparkSession,
+    folder: Path,
+    schema: TableSchema,
+    entries: Iterable[FileEntry],
+    found: Plan,
+    period: Period,
+) -> DataFrame:
+    """The rows of some files that may match, with the columns of attributes as a0, a1, …"""
+    from pyspark.sql import functions as f
+
+    types = {field.name: _SPARK_TYPES[field.type] for field in schema.arrow()}
+    read = [*_READ, *found.columns]
+    ddl = ", ".join([*(f"{_quoted(name)} {types[name]}" for name in read), "cell string"])
+    paths = [str(folder / entry.path) for entry in entries]
+    with _quick_listing(spark, len(paths)):
+        rows = spark.read.schema(ddl).option("basePath", str(folder / "data")).parquet(*paths)
+    renamed = [f.col(_quoted(column)).alias(f"a{i}") for i, column in enumerate(found.columns)]
+    wanted = rows.where(spark_filter(found.filter)).where(_within(period))
+    return wanted.select(*_READ, "cell", *renamed)
+
+
+_SPARK_TYPES: Final = {
+    pa.int64(): "long",
+    pa.int8(): "tinyint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    BASE.field("at").type: "timestamp",
+}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _within(period: Period) -> Any:
+    from pyspark.sql import functions as f
+
+    since, until = (
+        f.timestamp_micros(f.lit(at_us).cast("long"))
+        for at_us in (period.since_us, period.until_us)
+    )
+    return (f.col("at") >= since) & (f.col("at") < until)
+
+
+@contextmanager
+def _quick_listing(spark: SparkSession, files: int) -> Iterator[None]:
+    """Files are listed by the driver itself, however many there are."""
+    before = spark.conf.get(_LISTING)
+    spark.conf.set(_LISTING, str(files + 1))
+    try:
+        yield
+    finally:
+        spark.conf.set(_LISTING, before)
+
+
+def _overlaps(entry: FileEntry, period: Period) -> bool:
+    return entry.at_min_us < period.until_us and entry.at_max_us >= period.since_us
+
+
+def _publications(folder: Path, entry: FileEntry, period: Period) -> int:
+    if period.has(entry.at_min_us) and period.has(entry.at_max_us):
+        return entry.rows
+    at = pq.ParquetFile(folder / entry.path).read(["at"])["at"].cast(pa.int64())
+    inside = pc.and_(pc.greater_equal(at, period.since_us), pc.less(at, period.until_us))
+    return int(pc.sum(inside).as_py() or 0)
+
+
+# -- the lake ------------------------------------------------------------------------------------
+
+
+class LakeHistory:
+    """The lake of a broker, as it wrote it."""
+
+    def __init__(self, lake: Lake, channels: Sequence[str] = ()) -> None:
+        there = lake.channels()
+        if not there:
+            raise HistoryError(f"the lake {lake.folder} has no publications yet")
+        self.name = f"lake {lake.folder}"
+        self.channels = _chosen(there, channels, f"the lake {lake.folder}")
+        self._lake = lake
+
+    def span(self) -> tuple[str, str]:
+        days = [file.day for file in self._files()]
+        return (min(days), max(days)) if days else ("", "")
+
+    def _files(self, days: tuple[str, str] | None = None) -> list[LakeFile]:
+        return self._lake.files("publications", channels=self.channels, days=days)
+
+    def parts(
+        self,
+        spark: SparkSession,
+        period: Period,
+        asked: Sequence[tuple[Asked, Wanted]],
+        topic_filter: str,
+    ) -> list[Part]:
+        work = Work(tuple(one for one, _ in asked), topic_filter=topic_filter)
+        files = self._files(period.days)
+        every = self._files()
+        rows = None
+        if files:
+            with _quick_listing(spark, len(files)):
+                found = self._lake.publications(spark, channels=self.channels, days=period.days)
+            rows = found.where(_within(period)).select(*_LAKE_READ)
+        size_bytes = sum(file.path.stat().st_size for file in every)
+        return [Part(work, rows, None, len(files), len(every), size_bytes)]
+
+    def find(self, example: Example) -> dict[str, object]:
+        position = example.position
+        assert position is not None, "all rows of the lake have one"
+        for file in self._lake.files("publications", position - 1, position, self.channels):
+            for row in read_file(file, None, position - 1, position).to_pylist():
+                user = [(one["name"], one["value"]) for one in row["user"] or ()]
+                return attributes_of(row["topic"], row["payload"] or b"", user)
+        raise HistoryError(
+            f"the publication {example.id!r} is gone: the lake keeps no more so long"
+        )

@@ -1,0 +1,129 @@
+"""A history knows what it has, hands out little, and finds single publications again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.past import BEGIN, DAY, Past
+
+from rove.lang import parse
+from rove.lang.attributes import attributes_of
+from rove.pipeline.histories import (
+    HistoryError,
+    LakeHistory,
+    Period,
+    TableHistory,
+    day_of,
+    open_history,
+)
+from rove.pipeline.lake import Lake, LakeError
+from rove.pipeline.pruning import Wanted
+from rove.pipeline.tables import Table
+from rove.pipeline.tallying import Asked, Example
+
+TEXT = "lat > 45.85"
+ASKED = [(Asked(TEXT), Wanted(parse(TEXT)))]
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    return Past(tmp_path_factory.mktemp("past"), rows=120)
+
+
+def period(since: float, until: float) -> Period:
+    return Period(round((BEGIN + since * DAY) * 1e6), round((BEGIN + until * DAY) * 1e6))
+
+
+def test_a_period_ends_before_its_end() -> None:
+    assert period(0, 1).days == ("2026-11-01", "2026-11-01")
+    assert period(0, 1.5).days == ("2026-11-01", "2026-11-02")
+    assert period(0, 1).has(period(0, 1).since_us)
+    assert not period(0, 1).has(period(0, 1).until_us)
+
+
+def test_tables_are_taken_where_there_are_any(past: Past, tmp_path: Path) -> None:
+    data = past.lake.parent
+    assert isinstance(open_history(data_folder=data), TableHistory)
+    assert isinstance(open_history(lake_folder=past.lake), LakeHistory)
+    (tmp_path / "lake").symlink_to(past.lake)
+    history = open_history(data_folder=tmp_path, channels=["road"])
+    assert isinstance(history, LakeHistory)
+    assert history.channels == ["road"]
+    assert history.span() == ("2026-11-01", "2026-11-03")
+    assert open_history(tables_folder=past.tables).span() == ("2026-11-01", "2026-11-03")
+
+
+def test_what_is_missing_is_named(past: Past, tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="there is no lake at"):
+        open_history(data_folder=tmp_path)
+    with pytest.raises(HistoryError, match=r"there are no tables in .* `rove pipeline ingest`"):
+        open_history(tables_folder=tmp_path)
+    with pytest.raises(HistoryError, match="no channel 'sea'; it has 'air', 'road'"):
+        open_history(tables_folder=past.tables, channels=["sea"])
+    with pytest.raises(HistoryError, match="no channel 'sea'; it has 'air', 'road'"):
+        open_history(lake_folder=past.lake, channels=["sea"])
+    with pytest.raises(HistoryError, match="has no publications yet"):
+        open_history(lake_folder=tmp_path)
+
+
+@pytest.mark.parametrize(("since", "until"), [(0, 3), (0.3, 1.9), (1, 2), (2.9, 9), (-5, -1)])
+def test_publications_of_a_period_are_counted_without_reading_them(
+    spark: Any, past: Past, since: float, until: float
+) -> None:
+    parts = TableHistory(past.tables).parts(spark, period(since, until), ASKED, "")
+    expected = len(past.published(BEGIN + since * DAY, BEGIN + until * DAY))
+    assert sum(part.publications or 0 for part in parts) == expected
+
+
+def test_rows_are_restricted_to_what_may_match(spark: Any, past: Past) -> None:
+    whole = period(0.5, 2.5)
+    ids = {
+        row.id: attributes_of(row.topic, row.payload).get("lat")
+        for row in past.published(BEGIN + 0.5 * DAY, BEGIN + 2.5 * DAY)
+    }
+    expected = {id for id, lat in ids.items() if isinstance(lat, float) and lat > 45.85}
+    tables = TableHistory(past.tables).parts(spark, whole, ASKED, "")
+    found = [row.id for part in tables for row in part.rows.collect()]
+    assert set(found) == expected
+    assert len(found) == len(expected)
+    (lake,) = LakeHistory(Lake(past.lake)).parts(spark, whole, ASKED, "")
+    assert {row.id for row in lake.rows.collect()} == set(ids)
+    nowhere = [(Asked("sea = 1"), Wanted(parse("sea = 1")))]
+    assert all(
+        part.rows is None for part in TableHistory(past.tables).parts(spark, whole, nowhere, "")
+    )
+
+
+def test_every_publication_is_found_again(past: Past) -> None:
+    places = {
+        row["id"]: (entry.cell, row["position"])
+        for channel in ("air", "road")
+        for entry in Table(past.tables, channel).files()
+        for row in _ids(past.tables, channel, entry.path)
+    }
+    lake, tables = LakeHistory(Lake(past.lake)), TableHistory(past.tables)
+    for row in past.rows[:60]:
+        cell, position = places[row.id]
+        at_us = round(row.at * 1e6)
+        one = Example(0, at_us, position, row.id, row.client_id, row.topic, cell, at_us)
+        expected = attributes_of(row.topic, row.payload, row.user)
+        assert tables.find(one) == lake.find(one) == expected
+    gone = Example(0, 0, 10**9, "gone", "", "", "none", 0)
+    for history in (lake, tables):
+        with pytest.raises(HistoryError, match="the publication 'gone' is gone"):
+            history.find(gone)
+
+
+def _ids(tables: Path, channel: str, path: str) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(Table(tables, channel).folder / path)
+    rows: list[dict[str, Any]] = file.read(["id", "position"]).to_pylist()
+    return rows
+
+
+def test_days_are_called_as_folders_are() -> None:
+    assert day_of(0) == "1970-01-01"
+    assert day_of(round((BEGIN + DAY) * 1e6) - 1) == "2026-11-01"
