@@ -11,7 +11,8 @@ From then on it is an ordinary notification: QoS, identifier, SELECT and queue o
 The lake does not keep everything of a publication (its expiry, content type, the flag *retain*);
 where the broker still has the publication itself, that is what is sent.
 
-Costs about 5 µs for each session that is notified, and 2 µs for a notification that came before.
+Costs 8 µs of CPU for each session that is notified where many share a publication and their queues
+are on disk, 20 µs where each has its own (`rove.lab.pipeline_deliver_bench.rates`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,11 @@ the commit that keeps what the feed caused, passes over what it has, and refuses
 gap. So nothing is noted here. A deliverer asks the broker how far it is and goes on from there; it
 may be killed, started twice or be cut off in between, and so may the broker.
 
-A notification comes after the lake has been written (a second, unless the broker is told
-otherwise), matched (a micro-batch, 0.3 s to 0.7 s) and looked at here (0.05 s).
+A notification comes after the lake has been written (once a second, unless the broker is told
+otherwise), matched (a micro-batch) and looked at here (every 0.05 s): after 1.2 s in the median, and
+1.9 s for 95 % of them, on two cores that had much else to do. There 10,000 notifications/s were
+handed over, and 40,000 where 50 subscribers met the same publications
+(`rove.lab.pipeline_deliver_bench.run`).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ number of their row in the sink, which folding does not change. A sink that is b
 anew, so each sink has a name of its own (`sink_name`) that goes into the name of the feed.
 
 The text of a publication is not in the sink: it is looked up in the lake by position. One that is
-kept by several channels is there several times, side by side; the first counts. Costs a scan of the
-lake's files of those positions, some 10 ms for a file of 65,536 rows.
+kept by several channels is there several times, side by side; the first counts. Costs a read of
+each of the lake's files that has one of them.
 """
 
 from __future__ import annotations
