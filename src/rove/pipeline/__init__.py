@@ -3,4 +3,56 @@
 What the broker does for the present, the pipeline does for the past and for scale: it keeps the
 stream in tables, answers the same texts over it, and hands notifications back to the broker. The
 matching is the broker's own (`rove.match`), inside Spark's workers; Spark moves the data.
+
+For programs of others:
+
+    from rove.pipeline import match, matches, rank, register, replay
+
+    match(df, ["NO2 > 40"])                 who gets which rows of any DataFrame
+    df.where(matches("NO2 > 40"))           a text as a column; `register` makes it a SQL function
+    rank(df, ["ORDER BY NO2 DESC LIMIT 3 WITHIN 1 HOURS"], at="at")
+    replay(spark, Lake(Path("lake")))       what a broker notified of, computed from its lake
+
+They are looked up when they are first asked for: this module imports nothing.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rove.pipeline.history import replay
+    from rove.pipeline.matching import match, matches, register
+    from rove.pipeline.policies import replay_policy
+    from rove.pipeline.ranking import rank
+    from rove.pipeline.session import SparkSettings, open_session
+
+__all__ = [
+    "SparkSettings",
+    "match",
+    "matches",
+    "open_session",
+    "rank",
+    "register",
+    "replay",
+    "replay_policy",
+]
+_PLACES = {
+    "SparkSettings": "session",
+    "match": "matching",
+    "matches": "matching",
+    "open_session": "session",
+    "rank": "ranking",
+    "register": "matching",
+    "replay": "history",
+    "replay_policy": "policies",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name not in _PLACES:
+            raise AttributeError(f"module 'rove.pipeline' has no attribute {name!r}")
+        from importlib import import_module
+
+        found = getattr(import_module(f"rove.pipeline.{_PLACES[name]}"), name)
+        globals()[name] = found  # from now on it is found without asking
+        return found
