@@ -8,9 +8,9 @@ gap. So nothing is noted here. A deliverer asks the broker how far it is and goe
 may be killed, started twice or be cut off in between, and so may the broker.
 
 A notification comes after the lake has been written (once a second, unless the broker is told
-otherwise), matched (a micro-batch) and looked at here (every 0.05 s): after 1.2 s in the median, and
-1.9 s for 95 % of them, on two cores that had much else to do. There 10,000 notifications/s were
-handed over, and 40,000 where 50 subscribers met the same publications
+otherwise), matched (a micro-batch) and looked at here (every 0.05 s): after 1.2 s in the median,
+and 1.9 s for 95 % of them, on two cores that had much else to do. There 10,000 notifications/s
+were handed over, and 40,000 where 50 subscribers met the same publications
 (`rove.lab.pipeline_deliver_bench.run`).
 """
 
