@@ -22,6 +22,7 @@ from rove.pipeline.ranking import NOTIFICATIONS
 from rove.pipeline.session import SparkError, SparkSettings
 from rove.pipeline.sink import table
 from rove.pipeline.status import STOP, Progress, Status, StatusError, held, read_status, statuses
+from rove.pipeline.tables import Table, channels
 
 LOCAL = SparkSettings(master="local[2]", memory="1g")
 """As in the session of all tests."""
@@ -228,3 +229,18 @@ def wait_for(folder: Path, is_there: Any) -> Status:
             return status
         time.sleep(0.1)
     raise AssertionError(f"in vain: {read_status(folder / 'out' / 'match')}")
+
+
+@pytest.mark.usefixtures("spark")
+def test_tables_and_sensors_are_made_by_one_run(tmp_path: Path) -> None:
+    feed = filled(tmp_path)
+    feed.publish("air/1", {"NO2": 41.5, "lat": 45.81, "long": 15.97}, 100.0)
+    feed.write()
+    ended = run_jobs(["ingest", "sensors"], settings_of(tmp_path, once=True), LOCAL)
+    assert [(one.job, one.state, one.last_error) for one in ended] == [
+        ("ingest", "done", None), ("sensors", "done", None),
+    ]  # fmt: skip
+    tables = tmp_path / "out" / "ingest"
+    assert sum(Table(tables, channel).read().num_rows for channel in channels(tables)) == 41
+    again = run_jobs(["ingest"], settings_of(tmp_path, once=True), LOCAL)
+    assert again[0].rows_in == 0

@@ -36,7 +36,9 @@ from rove.errors import RoveError
 from rove.pipeline.commits import NOTHING, Change, FileEntry, Skipped, State, told
 from rove.pipeline.duplicates import duplicate_positions
 from rove.pipeline.lake import Lake, LakeError, LakeFile, read_file
-from rove.pipeline.quality import RuleBook, Rules
+from rove.pipeline.quality import RuleBook, Rules, read_rules
+from rove.pipeline.repeating import repeat
+from rove.pipeline.status import Progress
 from rove.pipeline.tables import NamePath, Sort, Table, TableSchema, TablesError, schema_of
 from rove.pipeline.typed import Typer
 from rove.pipeline.workers import parallelism, run_each
@@ -45,11 +47,15 @@ from rove.pipeline.writing import Outcome, TableWriter, new_name, write_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rove.pipeline.jobs import Context
+
 ROUND_BYTES: Final = 512 * 1024 * 1024
 """Of the lake, between two commits; some 25 million small publications."""
 TASK_BYTES: Final = (1024 * 1024, 64 * 1024 * 1024)
 """A task has at least and at most so much to read: files of tables should not be small."""
 SAMPLE_ROWS: Final = 1_000
+RUN_EVERY_S: Final = 10.0
+"""As a job."""
 
 Tell: TypeAlias = Callable[[int, int], None]
 """Told how many bytes of the lake are done, of how many."""
@@ -139,6 +145,36 @@ def ingest(
     report = run.run(channels, up_to, tell or _tell_nobody)
     report.seconds = time.monotonic() - begin_s
     return report
+
+
+def run_job(context: Context) -> None:
+    """Keep tables up with the lake.
+
+    Options: `rules` (a file, docs/tables.md), `channels` (names with commas; all, if none).
+    """
+    options = context.settings.options
+    rules = read_rules(Path(options["rules"])) if "rules" in options else None
+    named = options.get("channels")
+    lake = Lake(context.settings.lake)
+
+    def step() -> Progress:
+        complete = lake.position()
+        if not lake.channels() and not context.once:
+            return Progress(position=complete)  # a broker that nobody has published to yet
+        report = ingest(
+            context.spark,
+            lake.folder,
+            context.folder,
+            rules=rules,
+            channels=named.split(",") if named else None,
+            up_to=complete,
+        )
+        notes = tuple(f"cannot read {each}" for each in report.unreadable)
+        return Progress(
+            position=complete, rows_in=report.rows_in, rows_out=report.rows_out, notes=notes
+        )
+
+    repeat(context, RUN_EVERY_S, step)
 
 
 def _tell_nobody(done_bytes: int, total_bytes: int) -> None:

@@ -108,6 +108,12 @@ def _deliver(context: Context) -> None:
     run_job(context)
 
 
+def _ingest(context: Context) -> None:
+    from rove.pipeline.ingest import run_job
+
+    run_job(context)
+
+
 def _sensors(context: Context) -> None:
     from rove.pipeline.sensors import run_job
 
@@ -123,6 +129,7 @@ def _metrics(context: Context) -> None:
 JOBS: Final[dict[str, Job]] = {
     "match": Job("subscriptions against publications, into a table of notifications", _match),
     "deliver": Job("notifications of match to subscribers with engine = spark", _deliver),
+    "ingest": Job("publications into typed tables, judged by rules of quality", _ingest),
     "sensors": Job("readings of typed tables by cell of the map and interval", _sensors),
     "metrics": Job("what the broker counted, by intervals, into the metrics database", _metrics),
 }
