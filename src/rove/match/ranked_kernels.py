@@ -79,8 +79,10 @@ def _row(kind: Any) -> Any:
 _rows, _members, _told = (_row(from_dtype(kind)) for kind in (ROW, MEMBER, TOLD))
 _numbers, _integers, _marks = _row(_f8), _row(_i8), _row(_u1)
 _options = {"cache": True, "nogil": True, "error_model": "numpy"}
-# Arrays that are handed on are counted, which costs more than most of the helpers do.
-_inlined = {**_options, "inline": "always"}
+# Arrays that are handed on are counted, which costs more than most of the helpers do. What makes
+# no arrays itself can do without.
+_uncounted = {**_options, "_nrt": False}
+_inlined = {**_uncounted, "inline": "always"}
 
 
 @intrinsic
@@ -300,7 +302,7 @@ _pool = types.Tuple((_rows, _members, _integers, _numbers, _numbers))
 """(rows, members, used, leaves_at, block_leaves_at)"""
 
 
-@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _told, _i8), **_options)
+@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _told, _i8), **_uncounted)
 def enter_skybands(
     pool: Any, scored: Any, first: int, at: float, sequence: int, told: Any, count: int
 ) -> tuple[int, int]:
@@ -350,7 +352,7 @@ def _due(leaves_at: Any, block_leaves_at: Any, now: float, due: Any) -> int:
     return count
 
 
-@njit(types.UniTuple(_i8, 3)(_pool, _f8, _told, _i8, _integers, _integers), **_options)
+@njit(types.UniTuple(_i8, 3)(_pool, _f8, _told, _i8, _integers, _integers), **_uncounted)
 def expire(
     pool: Any, now: float, told: Any, count: int, due: Any, hungry: Any
 ) -> tuple[int, int, int]:
@@ -393,7 +395,7 @@ _worst = types.Tuple((_numbers, _numbers, _numbers))
 """(threshold of each place, worst of each block, worst of each group of blocks)"""
 
 
-@njit(types.void(_worst, _i8, _f8), **_options)
+@njit(types.void(_worst, _i8, _f8), **_uncounted)
 def set_threshold(worst: Any, place: int, threshold: float) -> None:
     """A new threshold, and with it what the zone maps above it say."""
     for level in range(3):
@@ -457,7 +459,7 @@ def _trimmed(rows: Any, members: Any, row: int, at: float) -> bool:
     return True
 
 
-@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _worst, _told, _i8), **_options)
+@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _worst, _told, _i8), **_uncounted)
 def enter_lists(
     pool: Any,
     scored: Any,
