@@ -203,7 +203,7 @@ def test_hits_are_counted_by_hour_publisher_and_topic() -> None:
     assert found.of("topic") == {"a": (3, 1, 0), "b": (0, 0, 1)}
     assert found.total("judged") == 5
     assert found.total("cpu_ns") > 0
-    assert [one.id for one in found.examples[BOTH]] == ["p2"]
+    assert [one.position for one in found.examples[BOTH]] == [2]
 
 
 def test_examples_are_the_same_however_rows_are_cut() -> None:

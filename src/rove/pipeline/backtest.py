@@ -27,6 +27,7 @@ import msgspec
 import pyarrow as pa
 
 from rove.errors import RoveError
+from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.selection import selected
 from rove.lang.tree import Subscription
@@ -221,12 +222,16 @@ def _period(question: Question) -> Period:
 def _asked(
     question: Question, texts: Sequence[str], trees: Sequence[Subscription]
 ) -> list[tuple[Asked, Wanted]]:
-    accepted_at = question.since if question.accepted_at is None else question.accepted_at
+    accepted_at = _accepted_at(question)
     t = (max(0.0, question.since - accepted_at), max(0.0, question.until - accepted_at))
     return [
         (Asked(text, accepted_at, question.me), Wanted(tree, t, question.me))
         for text, tree in zip(texts, trees, strict=True)
     ]
+
+
+def _accepted_at(question: Question) -> float:
+    return question.since if question.accepted_at is None else question.accepted_at
 
 
 # -- by Spark ------------------------------------------------------------------------------------
@@ -369,7 +374,7 @@ def _report(
 ) -> Report:
     hours = _counts(found.of("hour"))
     rows_read, bytes_read, java_s = watch.used()
-    shown, notification_bytes = _shown(history, trees, found, question.examples)
+    shown, notification_bytes = _shown(history, question, trees, found)
     publishers, topics = (_most(found.of(what)) for what in ("publisher", "topic"))
     return Report(
         text=question.text,
@@ -413,29 +418,27 @@ def _most(by: Mapping[str, tuple[int, int, int]]) -> list[Count]:
 
 
 def _shown(
-    history: History, trees: Sequence[Subscription], found: Counted, examples: int
+    history: History, question: Question, trees: Sequence[Subscription], found: Counted
 ) -> tuple[dict[str, list[Shown]], float]:
     """Examples as the subscriber would see them, and how large a notification of the text is."""
     shown: dict[str, list[Shown]] = {}
     sizes: list[int] = []
     for name, kind in (("first", FIRST), ("second", SECOND), ("both", BOTH)):
         tree = trees[-1] if kind == SECOND else trees[0]
-        known = [(one, _seen(history, tree, one)) for one in found.examples[kind]]
+        known = [_seen(history, question, tree, one) for one in found.examples[kind]]
         if kind != SECOND:
-            sizes += [_packet_bytes(one, seen) for one, seen in known]
-        chosen = sorted(known[:examples], key=lambda pair: pair[0].at_us)
-        shown[name] = [
-            Shown(one.at_us / 1e6, one.due_us / 1e6, one.id, one.client_id, one.topic, seen)
-            for one, seen in chosen
-        ]
+            sizes += map(_packet_bytes, known)
+        shown[name] = sorted(known[: question.examples], key=lambda one: one.at)
     return shown, sum(sizes) / len(sizes) if sizes else 0.0
 
 
-def _seen(history: History, tree: Subscription, one: Example) -> dict[str, object]:
-    attributes = history.find(one)
+def _seen(history: History, question: Question, tree: Subscription, one: Example) -> Shown:
+    t = one.at_us / 1e6 - _accepted_at(question)
+    id, attributes = history.find(one, lambda said: matches(tree, said, t, question.me))
     attributes.pop("topic", None)
-    return dict(selected(tree, attributes))
+    seen = dict(selected(tree, attributes))
+    return Shown(one.at_us / 1e6, one.due_us / 1e6, id, one.client_id, one.topic, seen)
 
 
-def _packet_bytes(one: Example, seen: Mapping[str, object]) -> int:
-    return len(encode(Publish(one.topic, msgspec.json.encode(seen))))
+def _packet_bytes(one: Shown) -> int:
+    return len(encode(Publish(one.topic, msgspec.json.encode(one.attributes))))

@@ -11,11 +11,11 @@ that a period cuts in two from their column `at`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -37,10 +37,20 @@ if TYPE_CHECKING:
 
     from rove.pipeline.commits import FileEntry
 
-_READ: Final = ("position", "at", "topic", "id", "client_id")
-_LAKE_READ: Final = (*_READ, "payload", "user")
+_READ: Final = ("position", "at", "topic", "client_id")
+_LAKE_READ: Final = (*_READ, "id", "payload", "user")
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """From so many files on, Spark lists them by a job with a task for each, which takes minutes."""
+
+
+class Found(NamedTuple):
+    """A publication that was found again."""
+
+    id: str
+    attributes: dict[str, object]
+
+
+Fits: TypeAlias = Callable[[dict[str, object]], bool]
 
 
 class HistoryError(RoveError):
@@ -90,8 +100,8 @@ class History(Protocol):
     ) -> list[Part]:
         """What is to be judged for these texts, channel by channel."""
 
-    def find(self, example: Example) -> dict[str, object]:
-        """The attributes of a publication that was found."""
+    def find(self, example: Example, fits: Fits) -> Found:
+        """A publication again; of several at one moment, one that fits."""
 
     def span(self) -> tuple[str, str]:
         """The first and the last day that there is."""
@@ -174,40 +184,49 @@ class TableHistory:
         found = plan(schema, [wanted for _, wanted in asked], topic_filter)
         chosen = [entry for entry in entries if found.may_hold(entry)]
         named = {f"a{number}": column for number, column in enumerate(found.columns)}
+        is_ranked = any(wanted.subscription.rank is not None for _, wanted in asked)
+        own = (*_READ, "id") if is_ranked else _READ
         return Part(
             Work(tuple(one for one, _ in asked), schema, named, topic_filter),
-            table_rows(spark, table.folder, schema, chosen, found, period) if chosen else None,
+            table_rows(spark, table, own, chosen, found, period) if chosen else None,
             sum(_publications(table.folder, entry, period) for entry in entries),
             len(chosen),
             len(every),
             sum(entry.size_bytes for entry in every),
         )
 
-    def find(self, example: Example) -> dict[str, object]:
+    def find(self, example: Example, fits: Fits) -> Found:
         day = day_of(example.at_us)
-        moment = pa.scalar(example.at_us, pa.int64()).cast(AT_TYPE)
         for table in self._tables.values():
             schema = table.schema()
             for entry in table.files(days=(day, day), cells=[example.cell]):
-                if not entry.at_min_us <= example.at_us <= entry.at_max_us:
-                    continue
-                file = ds.dataset(table.folder / entry.path, schema=schema.arrow())
-                same = (pc.field("at") == moment) & (pc.field("id") == example.id)
-                for row in file.to_table(filter=same).to_pylist():
-                    if (row["position"], row["client_id"] or "") == (
-                        example.position,
-                        example.client_id,
-                    ):
-                        return tables.attributes(schema, row)
-        raise HistoryError(
-            f"the publication {example.id!r} is gone; somebody else removed its file"
-        )
+                if entry.at_min_us <= example.at_us <= entry.at_max_us:
+                    for row in _rows_like(table.folder / entry.path, schema, example):
+                        attributes = tables.attributes(schema, row)
+                        if fits(attributes):
+                            return Found(row["id"] or "", attributes)
+        raise _gone(example)
+
+
+def _rows_like(path: Path, schema: TableSchema, example: Example) -> Iterator[dict[str, Any]]:
+    """Rows of a file that may be the example; outside of a log they have no position."""
+    moment = pa.scalar(example.at_us, pa.int64()).cast(AT_TYPE)
+    wanted = (example.position, example.client_id, example.topic)
+    file = ds.dataset(path, schema=schema.arrow())
+    for row in file.to_table(filter=pc.field("at") == moment).to_pylist():
+        if (row["position"], row["client_id"] or "", row["topic"] or "") == wanted:
+            yield row
+
+
+def _gone(example: Example) -> HistoryError:
+    at = datetime.fromtimestamp(example.at_us / 1e6, UTC).isoformat()
+    return HistoryError(f"a publication of {at} is gone; its file was removed meanwhile")
 
 
 def table_rows(
     spark: SparkSession,
-    folder: Path,
-    schema: TableSchema,
+    table: Table,
+    own: Sequence[str],
     entries: Iterable[FileEntry],
     found: Plan,
     period: Period,
@@ -215,15 +234,16 @@ def table_rows(
     """The rows of some files that may match, with the columns of attributes as a0, a1, …"""
     from pyspark.sql import functions as f
 
-    types = {field.name: _SPARK_TYPES[field.type] for field in schema.arrow()}
-    read = [*_READ, *found.columns]
+    folder = table.folder
+    types = {field.name: _SPARK_TYPES[field.type] for field in table.schema().arrow()}
+    read = [*own, *found.columns]
     ddl = ", ".join([*(f"{_quoted(name)} {types[name]}" for name in read), "cell string"])
     paths = [str(folder / entry.path) for entry in entries]
     with _quick_listing(spark, len(paths)):
         rows = spark.read.schema(ddl).option("basePath", str(folder / "data")).parquet(*paths)
     renamed = [f.col(_quoted(column)).alias(f"a{i}") for i, column in enumerate(found.columns)]
     wanted = rows.where(spark_filter(found.filter)).where(_within(period))
-    return wanted.select(*_READ, "cell", *renamed)
+    return wanted.select(*own, "cell", *renamed)
 
 
 _SPARK_TYPES: Final = {
@@ -312,13 +332,11 @@ class LakeHistory:
         size_bytes = sum(file.path.stat().st_size for file in every)
         return [Part(work, rows, None, len(files), len(every), size_bytes)]
 
-    def find(self, example: Example) -> dict[str, object]:
+    def find(self, example: Example, fits: Fits) -> Found:
         position = example.position
         assert position is not None, "all rows of the lake have one"
         for file in self._lake.files("publications", position - 1, position, self.channels):
             for row in read_file(file, None, position - 1, position).to_pylist():
                 user = [(one["name"], one["value"]) for one in row["user"] or ()]
-                return attributes_of(row["topic"], row["payload"] or b"", user)
-        raise HistoryError(
-            f"the publication {example.id!r} is gone: the lake keeps no more so long"
-        )
+                return Found(row["id"], attributes_of(row["topic"], row["payload"] or b"", user))
+        raise _gone(example)

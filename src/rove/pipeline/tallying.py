@@ -109,7 +109,6 @@ class Example(msgspec.Struct, frozen=True, order=True):
     shuffled: int
     at_us: int
     position: int | None
-    id: str
     client_id: str
     topic: str
     cell: str
@@ -397,12 +396,13 @@ def _example(hits: pa.RecordBatch, row: int, shuffled: int) -> Example:
     one = hits.slice(row, 1)
     at_us, due_us = (one.column(name).cast(pa.int64())[0].as_py() for name in ("at", "due"))
     said = {name: one.column(name)[0].as_py() for name in _KEYS}
-    texts = {name: said[name] or "" for name in ("id", "client_id", "topic", "cell")}
+    texts = {name: said[name] or "" for name in ("client_id", "topic", "cell")}
     return Example(shuffled, at_us, said["position"], due_us=due_us, **texts)
 
 
-def _order(one: Example) -> tuple[int, int, int, str]:
-    return one.shuffled, one.at_us, -1 if one.position is None else one.position, one.id
+def _order(one: Example) -> tuple[int, int, int, str, str]:
+    position = -1 if one.position is None else one.position
+    return one.shuffled, one.at_us, position, one.client_id, one.topic
 
 
 def tallied(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
