@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from rove.serve.lake import Lake
 
 STEP_S: Final = 0.1
 CHANNELS: Final = ("air", "road")
+ALIVE_MAX: Final = 20
 
 
 class Feed:
@@ -84,16 +86,18 @@ def publish_some(feed: Feed, count: int, at: float, seed: int = 0) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Publish at a rate for a while, and subscribe and unsubscribe meanwhile."""
+    """Publish at a rate for a while; the last few steps' subscriptions live, the others ended."""
     feed = Feed(Path(words[0]))
     rows_per_step, steps = int(float(words[1]) * STEP_S), int(float(words[2]) / STEP_S)
-    for step in range(steps):
+    alive: deque[int] = deque()
+    for _ in range(steps):
         now = round(time.time(), 6)
         begun = feed.position
         publish_some(feed, rows_per_step // 2, now, seed=begun)
         feed.subscribe(begun + 1, f"NO2 > {begun % 97}", now)
-        if step % 3 == 0 and step:
-            feed.unsubscribe(begun + 1, now)
+        alive.append(begun + 1)
+        if len(alive) > ALIVE_MAX:
+            feed.unsubscribe(alive.popleft(), now)
         publish_some(feed, rows_per_step // 2, now + rows_per_step / 1e6, seed=begun + 1)
         feed.write()
         time.sleep(STEP_S)
