@@ -489,3 +489,17 @@ def test_a_publication_touches_only_those_that_may_want_it(monkeypatch: pytest.M
         places, scores = zones.candidates(reading)
         assert (scores is None) is (publication["a"] != 0.5)
         assert places.size < 200
+
+
+def test_what_may_still_be_delivered_is_known_by_its_key() -> None:
+    index = RankedIndex()
+    index.add(1, parse("ORDER BY a LIMIT 1 WITHIN 5 SECONDS"))
+    index.add(2, parse("b = 1 ORDER BY a LIMIT 1 WITHIN 9 SECONDS"))
+    for number in range(4):
+        index.publish(number, {"a": number, "b": 1}, 2.0 * number, np.array([2]))
+    index.advance(7.0)
+    assert set(index.live_keys()) == {0, 1, 2, 3}
+    index.advance(9.5)
+    assert set(index.live_keys()) == {1, 2, 3}
+    index.advance(20.0)
+    assert index.live_keys() == []

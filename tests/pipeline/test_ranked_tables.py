@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from rove.lang import RankedWindow, parse
 from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE
 from rove.pipeline.ranked_tables import (
+    MATCHED,
     RankedStream,
     RankedTextsError,
+    as_bytes,
     inputs_of,
+    matched_in,
     ranked_texts,
 )
 from rove.pipeline.versions import Version
@@ -113,6 +117,24 @@ def test_what_is_late_enters_no_window_and_is_given_back() -> None:
     assert [one[1:3] for one in given_of(again.finish(15.0))] == [(1, 14.0), (0, 14.5), (4, 15.0)]
 
 
+def test_rows_may_hold_what_no_score_is_made_of() -> None:
+    texts = ["ORDER BY o.x LIMIT 1 WITHIN 5 SECONDS", "ORDER BY o.x LIMIT 1 WITHIN 3 PUBLICATIONS"]
+    schema = pa.schema(
+        [
+            ("at", pa.timestamp("us", tz="UTC")),
+            ("o", pa.struct([("x", pa.int64()), ("list", pa.list_(pa.int64()))])),
+        ]
+    )
+    stream, found = RankedStream(texts, schema, at="at"), []
+    for second, x in enumerate((1, 3, 2, 9)):
+        row = {"at": second * 10**6, "o": {"x": x, "list": [x]}}
+        stream = RankedStream(texts, schema, at="at").restore(stream.save())
+        found += stream.take(pa.Table.from_pylist([row], schema)).given.to_pylist()
+    found += stream.finish(6.0).to_pylist()
+    given = sorted((row["subscription"], row["due"], row["o"]["x"]) for row in found)
+    assert given == [(0, 0.0, 1), (0, 5.0, 2), (1, 0.0, 1), (1, 3.0, 2)]
+
+
 def test_without_lateness_what_is_out_of_order_is_late() -> None:
     stream = RankedStream(["ORDER BY a LIMIT 1 WITHIN 9 SECONDS"], SCHEMA, at="at")
     assert len(stream.take(table([{"at": 1.0, "n": 0, "a": 2.0}])).given) == 1
@@ -130,7 +152,7 @@ def test_subscriptions_come_from_anywhere(tmp_path: Path) -> None:
     assert (texts.ids, texts.accepted_at, texts.me) == (["one"], [2.5], [{"x": 1}])
     assert texts.has_names
     assert texts.conditions == {0: "a > 1"}
-    assert texts.attributes == {"a", "b"}
+    assert (texts.attributes, texts.scored) == ({"a", "b"}, {"b"})
     both = ranked_texts([Version(number=7, text=text), (9, "ORDER BY c LIMIT 1 WITHIN 1 HOUR")])
     assert (both.ids, both.unconditional, both.has_names) == ([7, 9], [1], False)
 
@@ -168,3 +190,15 @@ def test_columns_of_numbers_are_read_without_a_loop() -> None:
     assert inputs.column(("o", "y")).values.tolist() == [1.0, 2.0, 3.0]
     assert inputs.column(("s",)).kinds.tolist() == [MISSING] * 3
     assert inputs.column(("f",)).values.tolist() == [1.5, 0.0, 0.0]
+
+
+def test_what_a_row_met_survives_being_bytes() -> None:
+    array = as_bytes(np.array([0, 2, 2, 5]), np.array([7, 1, 2**31 - 1, 0, 3]))
+    assert len(array[0].as_py()) == 8
+    batch = pa.record_batch({MATCHED: array})
+    for first, lists in ((0, [[7, 1], [], [2**31 - 1, 0, 3]]), (1, [[], [2**31 - 1, 0, 3]])):
+        starts, numbers = matched_in(batch.slice(first))
+        parts = [numbers[begin:end].tolist() for begin, end in pairwise(starts.tolist())]
+        assert parts == lists
+    nothing = pa.record_batch({MATCHED: as_bytes(np.zeros(2, np.int64), np.empty(0, np.int64))})
+    assert matched_in(nothing)[1].size == 0

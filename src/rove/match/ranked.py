@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -225,6 +226,11 @@ class RankedIndex:
     def next_change_at(self) -> float:
         """When to advance at the latest; infinity if nothing will leave by age."""
         return min(self._pool.next_change_at(), self._rest.next_change_at())
+
+    def live_keys(self) -> list[object]:
+        """What the publications are called that some window may still deliver."""
+        held = chain(self._history.entries.values(), self._rest.live_entries())
+        return [entry.key for entry in held]
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values and bytes."""

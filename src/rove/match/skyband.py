@@ -410,6 +410,11 @@ class SkybandRanked:
         self._entries = {number: self._entries[number] for number in sorted(live)}
         self._entries_max = 2 * len(live) + _ENTRIES_MIN
 
+    def live_entries(self) -> list[Entry]:
+        """The publications that some window holds."""
+        self._forget()
+        return list(self._entries.values())
+
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: members leave, others move up."""
         self._clock.move(now)

@@ -16,7 +16,7 @@ that they hold and of those held back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -28,9 +28,11 @@ import pyarrow as pa
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
 from rove.lang.printer import to_text
-from rove.lang.tree import Attribute, Subscription, walk
+from rove.lang.tree import Attribute, Node, Subscription, walk
+from rove.lang.values import CARRIED
 from rove.lang.values import Path as Name
 from rove.match.matcher import Matcher
+from rove.match.ranked import RankedIndex
 from rove.match.ranked_batches import (
     FLOAT,
     HUGE,
@@ -41,7 +43,8 @@ from rove.match.ranked_batches import (
     Skybands,
     parsed,
 )
-from rove.match.ranks import is_conditional, rank_of
+from rove.match.ranked_kernels import TOLD
+from rove.match.ranks import RankedDelivery, is_conditional, rank_of
 from rove.match.saving import packed, unpacked
 from rove.match.score_kernels import EXACT_MAX
 from rove.match.scores import Integers
@@ -54,9 +57,11 @@ from rove.pipeline.versions import ANY_TOPIC, Version, from_file, from_table
 ADDED: Final = ("subscription", "due", "score", "promoted")
 """The columns that are added to those of a row."""
 MATCHED: Final = "__matched"
-"""What a row met, as numbers of subscriptions."""
+"""What a row met: the numbers of subscriptions, of 32 bits each, as bytes. The JVM moves bytes as
+they are, and an array number by number."""
 _SEQUENCE: Final = "__sequence"
 _PAIRS_MAX: Final = 2_000_000
+_NOBODY: Final = np.empty(0, np.int64)
 
 
 class RankedTextsError(RoveError):
@@ -78,7 +83,9 @@ class RankedTexts(msgspec.Struct, frozen=True):
     """Of those that have a condition, its text."""
     unconditional: list[int]
     attributes: set[str]
-    """The columns that they look at."""
+    """The columns that they look at,"""
+    scored: set[str]
+    """and those that their scores are made of."""
 
     @property
     def has_names(self) -> bool:
@@ -98,9 +105,7 @@ def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:
         raise RankedTextsError("two subscriptions have one id; each needs its own")
     trees = [_tree(id, version) for id, version in given]
     conditional = [number for number, tree in enumerate(trees) if is_conditional(tree)]
-    nodes = chain.from_iterable(
-        (*walk(tree.condition), *walk(rank_of(tree).score)) for tree in trees
-    )
+    scored = _attributes(rank_of(tree).score for tree in trees)
     return RankedTexts(
         texts=[version.text for _, version in given],
         ids=ids,
@@ -108,8 +113,14 @@ def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:
         me=[version.me for _, version in given],
         conditions={n: to_text(Subscription(trees[n].condition)) for n in conditional},
         unconditional=sorted(set(range(len(trees))) - set(conditional)),
-        attributes={node.path[0] for node in nodes if type(node) is Attribute},
+        attributes=scored | _attributes(tree.condition for tree in trees),
+        scored=scored,
     )
+
+
+def _attributes(roots: Iterable[Node]) -> set[str]:
+    nodes = chain.from_iterable(walk(root) for root in roots)
+    return {node.path[0] for node in nodes if type(node) is Attribute}
 
 
 def _given(subscriptions: Subscriptions) -> Iterator[tuple[int | str, Version]]:
@@ -146,6 +157,26 @@ def _tree(id: int | str, version: Version) -> Subscription:
     return tree
 
 
+# -- what a row met --------------------------------------------------------------------------------
+
+
+def as_bytes(starts: Integers, numbers: Integers) -> pa.Array:
+    """The numbers of row i stand from starts[i] to starts[i + 1]."""
+    offsets = (4 * (starts - starts[0])).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(numbers.astype(np.int32))]
+    return pa.Array.from_buffers(pa.binary(), len(starts) - 1, buffers)
+
+
+def matched_in(batch: pa.RecordBatch) -> tuple[Integers, Integers]:
+    """Back from bytes: where the numbers of each row stand, and the numbers."""
+    array = batch[MATCHED]
+    _, offsets, values = array.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    size = int(ends[-1] - ends[0]) // 4
+    found = np.frombuffer(values, np.int32, size, int(ends[0])) if size else np.empty(0, np.int32)
+    return (ends - ends[0]) // 4, found.astype(np.int64)
+
+
 # -- windows ---------------------------------------------------------------------------------------
 
 
@@ -159,11 +190,18 @@ class RankedTable:
         self._ids = pa.array(texts.ids)
         self._at = at
         self._windows = Skybands()
-        own = range(bucket, len(texts.texts), buckets)
-        for number in own:
-            text, accepted_at = texts.texts[number], texts.accepted_at[number]
-            self._windows.add(number, text, accepted_at, texts.me[number])
-        self._everywhere = np.array([n for n in texts.unconditional if n in own], np.int64)
+        self._lists = RankedIndex()
+        """Of those without a condition: what every row could enter, most must not even touch."""
+        for number in range(bucket, len(texts.texts), buckets):
+            text, accepted_at, me = (
+                texts.texts[number],
+                texts.accepted_at[number],
+                texts.me[number],
+            )
+            if number in texts.conditions:
+                self._windows.add(number, text, accepted_at, me)
+            else:
+                self._lists.add(number, parsed(text), accepted_at, me)
         self._rows = Remembered(_SEQUENCE, schema.append(pa.field(_SEQUENCE, pa.int64())))
         self._next = 0
 
@@ -173,13 +211,15 @@ class RankedTable:
 
     def advance(self, now: float) -> pa.Table:
         """Let time pass; gives the rows that move up until then."""
-        return self._told(self._windows.advance(now))
+        told = self._windows.advance(now)
+        if len(self._lists) and now > -math.inf:
+            told = _together(told, self._lists.advance(now))
+        return self._told(told)
 
     def _pieces(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows in pieces with not too many pairs each."""
         for batch in rows.to_batches():
-            pairs = len(batch[MATCHED].flatten()) + len(batch) * self._everywhere.size
-            size = max(1, len(batch) * _PAIRS_MAX // max(_PAIRS_MAX, pairs))
+            size = max(1, len(batch) * _PAIRS_MAX // max(_PAIRS_MAX, matched_in(batch)[1].size))
             yield from (batch.slice(first, size) for first in range(0, len(batch), size))
 
     def _enter(self, batch: pa.RecordBatch) -> pa.Table:
@@ -188,17 +228,25 @@ class RankedTable:
         self._next += count
         rows = pa.Table.from_batches([batch])
         self._rows.add(rows.append_column(_SEQUENCE, pa.array(sequences)))
-        matched = batch[MATCHED]
-        numbers = np.repeat(np.arange(count), np.diff(np.asarray(matched.offsets)))
-        ids: Integers = np.asarray(matched.flatten())
-        if self._everywhere.size:
-            every = np.repeat(np.arange(count), self._everywhere.size)
-            numbers = np.concatenate([numbers, every])
-            ids = np.concatenate([ids, np.tile(self._everywhere, count)])
+        starts, ids = matched_in(batch)
+        numbers = np.repeat(np.arange(count), np.diff(starts))
         inputs = inputs_of(batch.drop_columns([MATCHED]), self._at)
-        found = self._told(self._windows.run(inputs, sequences, numbers, ids))
-        self._rows.keep(self._windows.live_sequences)
+        told = self._windows.run(inputs, sequences, numbers, ids)
+        if len(self._lists):
+            told = _together(told, self._entered_lists(inputs, sequences))
+        found = self._told(told)
+        self._rows.keep(self._live)
         return found
+
+    def _entered_lists(self, inputs: Inputs, sequences: Integers) -> list[RankedDelivery]:
+        rows = zip(sequences.tolist(), inputs.publications, inputs.at.tolist(), strict=True)
+        publish = self._lists.publish
+        return [one for key, row, at in rows for one in publish(key, _plain(row), at, _NOBODY)]
+
+    def _live(self) -> Integers:
+        """The rows that some window holds."""
+        held = self._lists.live_keys()
+        return np.union1d(self._windows.live_sequences(), np.array(held, np.int64))
 
     def _told(self, records: Records) -> pa.Table:
         found = self._rows.find(records["sequence"]).drop_columns([_SEQUENCE])
@@ -214,9 +262,10 @@ class RankedTable:
 
     def save(self) -> bytes:
         """Everything but the subscriptions' names."""
-        self._rows.keep(self._windows.live_sequences, at_once=True)
+        self._rows.keep(self._live, at_once=True)
         head = {
             "windows": self._windows.state(),
+            "lists": self._lists.state(),
             "rows": self._rows.save(),
             "next": self._next,
         }
@@ -226,8 +275,32 @@ class RankedTable:
         """Go on from what was saved of a table of the same subscriptions."""
         head, _ = unpacked(saved)
         self._windows = Skybands.from_state(head["windows"])
+        self._lists = RankedIndex.from_state(head["lists"])
         self._rows = Remembered.load(_SEQUENCE, head["rows"])
         self._next = head["next"]
+
+
+def _plain(row: Mapping[str, object]) -> dict[str, object]:
+    """A row with what scores can be made of; the rest would only be kept and saved."""
+    found: dict[str, object] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found[name] = _plain(value)
+        elif value is not CARRIED:
+            found[name] = value
+    return found
+
+
+def _together(records: Records, deliveries: Sequence[RankedDelivery]) -> Records:
+    """What both kinds of windows tell, by time and subscription."""
+    more = np.zeros(len(deliveries), TOLD)
+    more["id"] = [one.subscription for one in deliveries]
+    more["sequence"] = [one.key for one in deliveries]
+    more["at"] = [one.at for one in deliveries]
+    more["score"] = [one.score for one in deliveries]
+    more["promoted"] = [one.promoted for one in deliveries]
+    found: Records = np.concatenate([records, more])
+    return found[np.lexsort((found["id"], found["at"]))]
 
 
 def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:
@@ -320,11 +393,14 @@ class RankedStream:
         return pa.concat_tables([entered, self._windows.advance(until)])
 
     def _with_matches(self, rows: pa.Table) -> pa.Table:
-        pieces = [
-            batch.append_column(MATCHED, matched_by(self._matcher, batch, self._at))
-            for batch in rows.combine_chunks().to_batches()
-        ]
-        schema = rows.schema.append(pa.field(MATCHED, pa.list_(pa.int64())))
+        pieces = []
+        for batch in rows.combine_chunks().to_batches():
+            pairs = self._matcher.match_table(
+                columns_of(batch), times_of(batch[self._at], self._at)
+            )
+            matched = as_bytes(pairs.starts(len(batch)), pairs.subscriptions)
+            pieces.append(batch.append_column(MATCHED, matched))
+        schema = rows.schema.append(pa.field(MATCHED, pa.binary()))
         return pa.Table.from_batches(pieces, schema)
 
     def save(self) -> bytes:
@@ -348,10 +424,3 @@ class RankedStream:
             self._held = reader.read_all()
         self._now, self.late_count = head["now"], head["late_count"]
         return self
-
-
-def matched_by(matcher: Matcher, batch: pa.RecordBatch, at: str) -> pa.Array:
-    """By row the numbers of the subscriptions whose condition it meets."""
-    pairs = matcher.match_table(columns_of(batch), times_of(batch[at], at))
-    starts = pairs.starts(batch.num_rows).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(starts), pa.array(pairs.subscriptions))

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from rove.match.ranked_batch_kernels import order_by_row
-from rove.pipeline.arrow import path_of
+from rove.pipeline.arrow import columns_of, path_of, times_of
 from rove.pipeline.buckets import (
     NOTIFICATIONS,
     NOTIFICATIONS_SQL,
@@ -40,7 +40,7 @@ from rove.pipeline.ranked_tables import (
     MATCHED,
     RankedTable,
     RankedTexts,
-    matched_by,
+    as_bytes,
     ranked_texts,
 )
 from rove.pipeline.session import cores
@@ -89,11 +89,9 @@ def rank(
     kept = list(df.columns if keep is None else keep)
     _check(df, [*kept, at, *([order] if order else [])], kept)
     buckets = buckets or cores()
-    needed = [
-        name
-        for name in df.columns
-        if name in kept or name in (at, order) or path_of(name)[0] in texts.attributes
-    ]
+    others = {*kept, at, order}
+    needed = [name for name in df.columns if name in others or _head(name) in texts.attributes]
+    carried = [name for name in needed if name in others or _head(name) in texts.scored]
     conditions = [
         Version(
             number=number, text=text, accepted_at=texts.accepted_at[number], me=texts.me[number]
@@ -101,9 +99,9 @@ def rank(
         for number, text in texts.conditions.items()
     ]
     shipped = ship(df.sparkSession, asked_in(conditions).path) if conditions else None
-    job = _Job(texts, shipped, at, kept, buckets, until)
+    job = _Job(texts, shipped, at, kept, carried, buckets, until)
     selected = df.select(*(_quoted(name) for name in needed))
-    candidates = selected.mapInArrow(partial(_candidates, job), _candidate_schema(selected))
+    candidates = selected.mapInArrow(partial(_candidates, job), _candidate_schema(df, carried))
     together = candidates.repartitionById(buckets, _BUCKET).sortWithinPartitions(
         *(_quoted(name) for name in (_BUCKET, at, *([order] if order else [])))
     )
@@ -123,14 +121,19 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _candidate_schema(selected: DataFrame) -> Any:
-    from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType
+def _head(name: str) -> str:
+    """The attribute that a column is, or is a part of."""
+    return path_of(name)[0]
+
+
+def _candidate_schema(df: DataFrame, carried: Sequence[str]) -> Any:
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
     added = [
         StructField(_BUCKET, IntegerType(), False),
-        StructField(MATCHED, ArrayType(LongType(), False), False),
+        StructField(MATCHED, BinaryType(), False),
     ]
-    return StructType([*selected.schema.fields, *added])
+    return StructType([*(df.schema[name] for name in carried), *added])
 
 
 def _result_schema(df: DataFrame, kept: Sequence[str], texts: RankedTexts) -> Any:
@@ -149,6 +152,8 @@ class _Job(msgspec.Struct, frozen=True):
     conditions: Shipped | None
     at: str
     kept: list[str]
+    carried: list[str]
+    """The columns that go on to the windows."""
     buckets: int
     until: float | None
 
@@ -170,21 +175,17 @@ def _by_bucket(job: _Job, piece: pa.RecordBatch, everywhere: Any) -> pa.RecordBa
     rows = ids = np.empty(0, np.int64)
     if job.conditions is not None:
         matcher = open_matcher(job.conditions.local_path()).matcher
-        found = matched_by(matcher, piece, job.at)
+        pairs = matcher.match_table(columns_of(piece), times_of(piece[job.at], job.at))
         numbers = np.array(list(job.texts.conditions), np.int64)
-        rows = np.repeat(np.arange(count), np.diff(np.asarray(found.offsets)))
-        ids = numbers[np.asarray(found.values)]
+        rows, ids = pairs.publications.astype(np.int64), numbers[pairs.subscriptions]
     places = rows * buckets + ids % buckets
     counts = np.bincount(places, minlength=count * buckets)
     wanted = np.flatnonzero((counts > 0) | np.tile(everywhere, count))
-    ends = np.concatenate([[0], np.cumsum(counts[wanted])]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(counts[wanted])])
     together = ids[order_by_row(places, count * buckets)]
-    kept = piece.take(pa.array(wanted // buckets))
-    added = [
-        pa.array((wanted % buckets).astype(np.int32)),
-        pa.ListArray.from_arrays(pa.array(ends), pa.array(together)),
-    ]
-    names = [*piece.schema.names, _BUCKET, MATCHED]
+    kept = piece.select(job.carried).take(pa.array(wanted // buckets))
+    added = [pa.array((wanted % buckets).astype(np.int32)), as_bytes(starts, together)]
+    names = [*job.carried, _BUCKET, MATCHED]
     return pa.RecordBatch.from_arrays([*kept.columns, *added], names)
 
 

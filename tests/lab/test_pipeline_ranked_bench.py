@@ -1,0 +1,48 @@
+"""The benchmark of ranked subscriptions on Spark runs through; its figures are not judged here."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rove.lab import pipeline_ranked_bench as bench
+from rove.pipeline.session import SparkSettings, open_session
+from rove.testing.workloads import AirQuality
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session that the pipeline's own tests use in this process, or will use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = open_session(SparkSettings(master="local[2]", memory="1g", brief=True))
+        yield session
+        session.stop()
+
+
+def test_both_cases_are_measured(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_SAMPLE_TEXTS", 6)
+    monkeypatch.setattr(bench, "_SAMPLE_ROWS", 200)
+    boxes, everything = bench.run(spark, subscriptions=30, rows=500, rounds=1, buckets=2)
+    assert (boxes.name, everything.name) == (
+        "pipeline.ranked.boxes.30",
+        "pipeline.ranked.everything.30",
+    )
+    assert boxes.reached is (boxes.value >= bench.GOAL_PER_S)
+    assert everything.goal is None
+
+
+def test_another_result_stops_it(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_SAMPLE_TEXTS", 3)
+    monkeypatch.setattr(bench, "_SAMPLE_ROWS", 50)
+    monkeypatch.setattr(bench, "plainly", lambda *_: [("something", "else")])
+    with pytest.raises(AssertionError, match="ranked a sample differently"):
+        list(bench.run(spark, subscriptions=3, rows=50, rounds=1, buckets=1))
+
+
+def test_texts_are_of_their_case() -> None:
+    (boxes,) = bench.texts("boxes", 1, AirQuality())
+    (everything,) = bench.texts("everything", 1, AirQuality())
+    assert " ORDER BY distance(lat, long, " in boxes
+    assert everything.startswith("ORDER BY distance(")
