@@ -12,18 +12,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rove.broker.records import LogRow, decoded
 from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import Filter, Properties, Publish
+from rove.pipeline.lake import PUBLICATION_COLUMNS, read_file
 from rove.pipeline.lake import Lake as ReadLake
-from rove.pipeline.lake import read_file
 from rove.serve.lake import Lake
 from rove.testing.mqtt import SimulatedClient, World
 
 KEPT = frozenset(("publications", "notifications"))
 SETTINGS = Settings(
-    channels=(Channel("air", ("air/#",), KEPT), Channel("road", ("road/#",), KEPT)),
+    channels=(
+        Channel("air", ("air/#",), KEPT),
+        Channel("road", ("road/#",), KEPT),
+        Channel("places", ("+/a",), KEPT),  # what it keeps, one of the others keeps too
+    ),
     keeps_subscriptions=True,
 )
 FLUSH_STEPS = 50_000
@@ -207,14 +212,19 @@ class Recording:
     def publications(self) -> Any:
         """All rows of publications in the order of positions."""
         files = self.read.files("publications")
-        return pa.concat_tables([read_file(file) for file in files]).sort_by("position")
+        columns = [*PUBLICATION_COLUMNS, "earlier"]
+        found = pa.concat_tables([read_file(file, columns) for file in files])
+        is_first = pc.equal(pc.list_value_length(found["earlier"]), 0)
+        return found.filter(is_first).drop_columns(["earlier"]).sort_by("position")
 
     def notified(self) -> list[Notified]:
         """What the broker notified of, but for what new subscriptions were given of the past."""
         found: list[Notified] = []
         for file in self.read.files("notifications"):
-            columns = ["id", "payload", "subscriptions"]
+            columns = ["id", "payload", "subscriptions", "earlier"]
             for row in read_file(file, columns).to_pylist():
+                if row["earlier"]:
+                    continue
                 why = json.loads(row["payload"] or b"{}")
                 if "initial" not in why:
                     promoted = why.get("promoted", False)

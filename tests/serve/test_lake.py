@@ -78,6 +78,7 @@ def test_a_row_is_read_back_as_it_was(tmp_path: Path) -> None:
         "payload": b"\xff\x00",
         "user": [{"name": name, "value": value} for name, value in user],
         "qos": 2,
+        "earlier": [],
         "channel": "air",
         "day": date(2026, 11, 16),
     }

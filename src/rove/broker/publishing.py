@@ -209,8 +209,11 @@ class Publishing:
         return True
 
     def _log_publication(self, publication: Publication) -> None:
-        for channel in self._state.channels_of(publication.topic, "publications"):
-            self._state.log(_log_row(publication, channel))
+        channels = self._state.channels_of(publication.topic, "publications")
+        for number, channel in enumerate(channels):
+            row = _log_row(publication, channel)
+            row.earlier = tuple(channels[:number])
+            self._state.log(row)
 
     def _command(
         self, session: Session, link: Link, packet: Publish, publication: Publication
@@ -460,8 +463,10 @@ class Publishing:
         numbers: tuple[int, ...],
         why: bytes = b"",
     ) -> None:
-        for channel in self._state.channels_of(publication.topic, "notifications"):
+        channels = self._state.channels_of(publication.topic, "notifications")
+        for number, channel in enumerate(channels):
             row = _log_row(publication, channel)
+            row.earlier = tuple(channels[:number])
             row.kind, row.client_id = "notifications", session.client_id
             row.at, row.subscriptions, row.payload = self._state.now, numbers, why
             self._state.log(row)

@@ -108,6 +108,8 @@ class LogRow(msgspec.Struct, array_like=True):
     subscriptions: tuple[int, ...] = ()
     """Of a notification: the numbers of the subscriptions that it met."""
     qos: int = 0
+    earlier: tuple[str, ...] = ()
+    """Other channels that have the same at a smaller position."""
 
 
 Row = TypeVar("Row", bound=msgspec.Struct)

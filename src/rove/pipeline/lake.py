@@ -23,16 +23,26 @@ import pyarrow.parquet as pq
 from rove.errors import RoveError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 EMPTY_CHANNEL: Final = "__HIVE_DEFAULT_PARTITION__"
 NOTHING: Final = -1
 """Below every position."""
 _FILE_NAME: Final = re.compile(r"(\d+)-(\d+)\.parquet")
-_COLUMNS: Final = ("position", "at", "topic", "id", "client_id", "payload", "user", "qos")
+PUBLICATION_COLUMNS: Final = (
+    "position",
+    "at",
+    "topic",
+    "id",
+    "client_id",
+    "payload",
+    "user",
+    "qos",
+)
 PUBLICATION_SCHEMA: Final = (
     "position long, at timestamp, topic string, id string, client_id string, payload binary, "
-    "user array<struct<name: string, value: string>>, qos tinyint, channel string, day string"
+    "user array<struct<name: string, value: string>>, qos tinyint, "
+    "earlier array<string>, channel string, day string"
 )
 
 
@@ -182,7 +192,10 @@ class Lake:
         channels: Collection[str] | None = None,
         days: tuple[str, str] | None = None,
     ) -> DataFrame:
-        """Publications as a DataFrame, no order implied; LakeError if there are none."""
+        """Publications as a DataFrame, no order implied; LakeError if there are none.
+
+        What several of the channels keep comes once.
+        """
         files = self.files("publications", after, up_to, channels, days)
         if not files:
             raise LakeError(self._why_empty(channels, days))
@@ -191,6 +204,7 @@ class Lake:
             .option("basePath", str(self.folder / "publications"))
             .parquet(*[str(file.path) for file in files])
         )
+        rows = rows.where(_is_first(channels)).drop("earlier")
         if after > NOTHING:
             rows = rows.where(rows["position"] > after)
         return rows if up_to is None else rows.where(rows["position"] <= up_to)
@@ -206,13 +220,23 @@ class Lake:
         return f"the lake {self.folder} has no publications{when}"
 
 
+def _is_first(channels: Collection[str] | None) -> Column:
+    """Whether a row is the first of its publication in some channels, or in all."""
+    from pyspark.sql import functions as f
+
+    earlier = f.coalesce("earlier", f.array().cast("array<string>"))
+    if channels is None:
+        return f.size(earlier) == 0
+    return ~f.arrays_overlap(earlier, f.array(*map(f.lit, channels)).cast("array<string>"))
+
+
 def read_file(
     file: LakeFile, columns: list[str] | None = None, after: int = NOTHING, up_to: int | None = None
 ) -> Any:
     """The rows of a file above and up to a position, as an Arrow table."""
     try:
         # Not read_table: that would make columns of the folders' names.
-        table = pq.ParquetFile(file.path).read(columns or list(_COLUMNS))
+        table = pq.ParquetFile(file.path).read(columns or list(PUBLICATION_COLUMNS))
     except (OSError, pa.ArrowException) as error:
         raise LakeError(f"cannot read {file.path}: {error}") from error
     if file.first <= after:

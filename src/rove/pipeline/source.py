@@ -67,6 +67,7 @@ COLUMNS: Final = pa.schema(
     ]
 )
 SLICE_COLUMNS: Final = "slice binary"
+EARLIER: Final = "earlier"
 _ROW_COLUMNS: Final = (
     "position long, at timestamp, topic string, id string, client_id string, payload binary, "
     "user array<struct<name: string, value: string>>, qos byte"
@@ -266,11 +267,14 @@ def _read_file(path: str, one: Slice, schema: pa.Schema) -> pa.Table:
         absent = set(schema.names) - set(file.schema_arrow.names)
         if absent:
             raise KeyError(f"it has no column {', '.join(sorted(absent))}")
-        table = file.read_row_groups(groups, columns=schema.names, use_threads=False)
-    table = table.select(schema.names).cast(schema)
+        table = file.read_row_groups(groups, columns=[*schema.names, EARLIER], use_threads=False)
     positions = table["position"]
     inside = pc.and_(pc.greater(positions, one.after), pc.less_equal(positions, one.up_to))
-    return table.filter(inside)
+    if EARLIER in table.column_names:
+        # All channels are read, so what several of them keep must be taken once.
+        is_first = pc.fill_null(pc.equal(pc.list_value_length(table[EARLIER]), 0), True)
+        inside = pc.and_(inside, is_first)
+    return table.filter(inside).select(schema.names).cast(schema)
 
 
 def _groups_within(metadata: Any, one: Slice) -> Iterator[int]:

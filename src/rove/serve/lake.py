@@ -85,6 +85,7 @@ _COLUMNS: Final = [
     ("payload", pa.binary()),
     ("user", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),
     ("qos", pa.int8()),
+    ("earlier", pa.list_(pa.string())),
 ]
 SCHEMA: Final = pa.schema(_COLUMNS)
 NOTIFICATION_SCHEMA: Final = pa.schema([*_COLUMNS, ("subscriptions", pa.list_(pa.int64()))])
@@ -344,6 +345,7 @@ def _table_of(lines: list[_Line]) -> Any:
         pa.array([row.payload for row in rows], pa.binary()),
         _pairs([row.user for row in rows]),
         pa.array([row.qos for row in rows], pa.int8()),
+        pa.array([row.earlier for row in rows], pa.list_(pa.string())),
     ]
     if rows[0].kind != "notifications":
         return pa.Table.from_arrays(columns, schema=SCHEMA)
