@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
@@ -395,14 +395,11 @@ class Skybands:
 
     def _scored(self, inputs: Inputs, pairs: _Pairs) -> Scores:
         scores = empty_scores(pairs.rows.size)
-        order = kernels.order_by_row(pairs.shapes + 1, len(self._columns) + 1)
-        starts = np.cumsum(np.bincount(pairs.shapes + 1, minlength=len(self._columns) + 1))
-        for shape, columns in enumerate(self._columns):
-            chosen = order[starts[shape] : starts[shape + 1]]
-            if chosen.size:
-                asked = score_pairs(columns, inputs, pairs.numbers, pairs.places, chosen, scores)
-                if asked.size:
-                    self._ask_oracle(inputs, pairs, asked, scores)
+        for shape, chosen in _grouped(pairs.shapes, len(self._columns)):
+            columns = self._columns[shape]
+            asked = score_pairs(columns, inputs, pairs.numbers, pairs.places, chosen, scores)
+            if asked.size:
+                self._ask_oracle(inputs, pairs, asked, scores)
         return scores
 
     def _ask_oracle(self, inputs: Inputs, pairs: _Pairs, asked: Integers, scores: Scores) -> None:
@@ -490,25 +487,51 @@ def score_pairs(
     if program is None:
         return chosen
     ways, whole = inputs.ways(program)
-    of_pairs = ways[numbers[chosen]]
-    scores.whole[chosen] = whole[numbers[chosen]]
-    asked = [chosen[of_pairs == _ASK]]
-    for way in (_FLOATS, _MIXED):
-        pairs = chosen[of_pairs == way]
-        unsure = np.empty(pairs.size + 1, np.int64)
-        count = score_kernels.score_pairs(
-            columns.code,
-            program.depth,
-            inputs.events(program),
-            columns.constants,
-            numbers,
-            places,
-            pairs,
-            way == _MIXED,
-            program.sign,
-            scores.scores,
-            scores.known,
-            unsure,
-        )
-        asked.append(unsure[:count])
+    if whole.any():
+        scores.whole[chosen] = whole[numbers[chosen]]
+    asked = [np.empty(0, np.int64)]
+    for way, pairs in _by_way(ways, numbers, chosen):
+        if way == _ASK:
+            asked.append(pairs)
+        elif way != _UNKNOWN:
+            unsure = np.empty(pairs.size + 1, np.int64)
+            count = score_kernels.score_pairs(
+                columns.code,
+                program.depth,
+                inputs.events(program),
+                columns.constants,
+                numbers,
+                places,
+                pairs,
+                way == _MIXED,
+                program.sign,
+                scores.scores,
+                scores.known,
+                unsure,
+            )
+            asked.append(unsure[:count])
     return np.concatenate(asked)
+
+
+def _grouped(shapes: Integers, count: int) -> Iterator[tuple[int, Integers]]:
+    """The pairs of each shape; most often there is but one."""
+    if shapes.size and (shapes == shapes[0]).all():
+        if shapes[0] != _NOWHERE:
+            yield int(shapes[0]), np.arange(shapes.size)
+        return
+    order = kernels.order_by_row(shapes + 1, count + 1)
+    ends = np.cumsum(np.bincount(shapes + 1, minlength=count + 1))
+    for shape in range(count):
+        if ends[shape] < ends[shape + 1]:
+            yield shape, order[ends[shape] : ends[shape + 1]]
+
+
+def _by_way(ways: Marks, numbers: Integers, chosen: Integers) -> Iterator[tuple[int, Integers]]:
+    """The pairs by how their scores are computed; most often that is one way, too."""
+    distinct = np.flatnonzero(np.bincount(ways)).tolist()
+    if len(distinct) == 1:
+        yield distinct[0], chosen
+        return
+    of_pairs = ways[numbers[chosen]]
+    for way in distinct:
+        yield way, chosen[of_pairs == way]
