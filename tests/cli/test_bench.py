@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rove.cli import bench, main
-from rove.lab import broker_bench, language_bench, match_bench, store_bench
+from rove.lab import broker_bench, language_bench, match_bench, pipeline_bench, store_bench
 from rove.lab.match_bench import Options
 from rove.lab.measure import Measure
 
@@ -113,14 +113,20 @@ class TestMatch:
             ("language --threads 2", "--threads is for `rove bench match`, not for language"),
             ("broker --threads 2", "--threads is for `rove bench match`, not for broker"),
             ("match --seconds 2", "--seconds is for `rove bench broker`, not for match"),
-            ("store --quick", "--quick is for `rove bench broker`, not for store"),
+            (
+                "store --quick",
+                "--quick is for `rove bench broker` and `rove bench pipeline`, not for store",
+            ),
             (
                 "texts --part start",
-                "--part is for `rove bench match` and `rove bench broker`, not for texts",
+                "and `rove bench broker` and `rove bench pipeline`, not for texts",
             ),
             ("broker --part speed", "there is no part 'speed'; choose from fanout, unbatched"),
             ("broker --seconds 0", "0 is not a whole number from 1 to 3,600"),
-            ("texts --plots here", "--plots is for `rove bench match`, not for texts"),
+            (
+                "texts --plots here",
+                "--plots is for `rove bench match` and `rove bench pipeline`, not for texts",
+            ),
             ("match --plots here --part start", "--plots draws what the part `speed` measures"),
         ],
     )
@@ -133,6 +139,66 @@ class TestMatch:
         assert complaint in err
         assert not asked, "nothing is measured before"
         assert "language.one" not in out
+
+
+class TestPipeline:
+    @pytest.fixture(autouse=True)
+    def pipeline_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[pipeline_bench.Options]:
+        """The real suite starts Spark, and is run by tests/lab in small."""
+
+        def pipeline(
+            options: pipeline_bench.Options, tell: Callable[[str], None]
+        ) -> Iterator[Measure]:
+            options_asked.append(options)
+            for name in options.workloads:
+                for size in options.sizes:
+                    yield Measure(f"pipeline.{name}.{size}.spark2", 1e9 / size, "rows/s")
+
+        options_asked: list[pipeline_bench.Options] = []
+        monkeypatch.setattr(pipeline_bench, "run", pipeline)
+        return options_asked
+
+    @pytest.mark.parametrize(
+        ("words", "options"),
+        [
+            ("", pipeline_bench.Options()),
+            ("--full", pipeline_bench.FULL),
+            ("--quick", pipeline_bench.QUICK),
+            (
+                "--workload W2 --subscriptions 10 5 --part memory speed",
+                pipeline_bench.Options(workloads=["W2"], sizes=[5, 10], parts=["speed", "memory"]),
+            ),
+        ],
+    )
+    def test_options_are_passed_on(
+        self,
+        pipeline_asked: list[pipeline_bench.Options],
+        words: str,
+        options: pipeline_bench.Options,
+    ) -> None:
+        assert main(["bench", "pipeline", *words.split()]) == 0
+        assert pipeline_asked == [options]
+
+    def test_pictures(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["bench", "pipeline", "--workload", "W2", "--plots", str(tmp_path)]) == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["pipeline-W2.png"]
+        assert "wrote" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("words", "complaint"),
+        [
+            ("--quick --full", "--quick and --full cannot both be"),
+            ("--workload W3", "there is no workload 'W3'; choose from W1, W2"),
+            ("--part speeed", "there is no part 'speeed'; choose from speed, joins"),
+            ("--threads 2", "--threads is for `rove bench match`, not for pipeline"),
+            ("--plots here --part memory", "--plots draws what the part `speed` measures"),
+        ],
+    )
+    def test_bad_values_are_refused(
+        self, capsys: pytest.CaptureFixture[str], words: str, complaint: str
+    ) -> None:
+        assert main(["bench", "pipeline", *words.split()]) == 2
+        assert complaint in capsys.readouterr().err
 
 
 class TestBroker:

@@ -293,7 +293,7 @@ class TestSql:
 # -- in a worker -------------------------------------------------------------------------------
 
 
-def job(texts: Sequence[Any], **given: Any) -> matching._Job:
+def job(texts: Sequence[Any], **given: Any) -> matching.Job:
     told: dict[str, Any] = {
         "file": Shipped(asked_in(texts).path, is_local=True),
         "kept": ["id"],
@@ -302,7 +302,7 @@ def job(texts: Sequence[Any], **given: Any) -> matching._Job:
         "hidden": [],
         "form": "pairs",
     }
-    return matching._Job(**(told | given))
+    return matching.Job(**(told | given))
 
 
 def test_pieces_keep_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """`rove bench SUITE`: measure this machine; a table for people, `--json` for programs.
 
-`match` and `broker` are the large ones and take options; `all` is `language` and `match`, which
-need nothing but a processor. What is being measured is shown on stderr while a person is watching.
+`match`, `broker` and `pipeline` are the large ones and take options; `all` is `language` and
+`match`, which need nothing but a processor. What is being measured is shown on stderr while a
+person is watching.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rove.cli.output import is_terminal
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.lab import broker_bench
+    from rove.lab import broker_bench, pipeline_bench
     from rove.lab.match_bench import Options
     from rove.lab.measure import Measure
 
@@ -31,6 +32,7 @@ _SUITES = (
     "forest",
     "language",
     "match",
+    "pipeline",
     "programs",
     "ranked",
     "store",
@@ -38,7 +40,13 @@ _SUITES = (
 )
 _MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "part", "plots")
 _BROKER_OPTIONS = ("part", "seconds", "quick")
-_OPTIONS = {"all": _MATCH_OPTIONS, "match": _MATCH_OPTIONS, "broker": _BROKER_OPTIONS}
+_PIPELINE_OPTIONS = ("part", "workload", "subscriptions", "plots", "quick", "full")
+_OPTIONS = {
+    "all": _MATCH_OPTIONS,
+    "match": _MATCH_OPTIONS,
+    "broker": _BROKER_OPTIONS,
+    "pipeline": _PIPELINE_OPTIONS,
+}
 _QUICK_S = 0.3
 _SECONDS_MAX = 3_600
 _SUBSCRIPTIONS_MAX = 10_000_000
@@ -53,15 +61,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--part",
         nargs="+",
         metavar="NAME",
-        help="of match: speed, kinetic, changes …; of broker: fanout, durable … (default all)",
+        help="of match: speed, kinetic, changes …; of broker: fanout, durable …; "
+        "of pipeline: speed, joins … (default all)",
     )
     _configure_match(parser)
-    options = parser.add_argument_group("for broker")
+    options = parser.add_argument_group("for broker and pipeline")
     options.add_argument(
         "--seconds",
         metavar="N",
         type=_number_to(_SECONDS_MAX),
-        help="that each load publishes (default 4)",
+        help="that each load of broker publishes (default 4)",
     )
     options.add_argument(
         "--quick",
@@ -69,10 +78,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         const=True,
         help="a little of everything, to see that it works; the figures mean nothing",
     )
+    options.add_argument(
+        "--full",
+        action="store_const",
+        const=True,
+        help="of pipeline: ten million publications, a million subscriptions; half an hour",
+    )
 
 
 def _configure_match(parser: argparse.ArgumentParser) -> None:
-    options = parser.add_argument_group("for match and all")
+    options = parser.add_argument_group("for match and all; those of pipeline are fewer")
     options.add_argument("--workload", nargs="+", metavar="NAME", help="W1 to W4 (default all)")
     options.add_argument(
         "--subscriptions",
@@ -142,11 +157,20 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         show(map(_shortened, measures.seen), as_json=False)
     if arguments.plots is not None:
-        from rove.lab.match_bench import draw
-
-        for path in draw(measures.seen, _options(arguments).workloads, arguments.plots):
+        for path in _draw(arguments, measures.seen):
             print(f"wrote {path}", file=sys.stderr)
     return 0
+
+
+def _draw(arguments: argparse.Namespace, measures: list[Measure]) -> list[Path]:
+    if arguments.suite == "pipeline":
+        from rove.lab import pipeline_bench
+
+        workloads = _pipeline_options(arguments).workloads
+        return pipeline_bench.draw(measures, workloads, arguments.plots)
+    from rove.lab.match_bench import draw
+
+    return draw(measures, _options(arguments).workloads, arguments.plots)
 
 
 def _shortened(measure: Measure) -> Measure:
@@ -181,6 +205,8 @@ def _suite(arguments: argparse.Namespace) -> Start:
     suite = arguments.suite
     if suite == "broker":
         return _broker(arguments)
+    if suite == "pipeline":
+        return _pipeline(arguments)
     if suite == "store":
         from rove.lab import store_bench
 
@@ -221,6 +247,32 @@ def _broker_options(arguments: argparse.Namespace) -> broker_bench.Options:
     )
 
 
+def _pipeline(arguments: argparse.Namespace) -> Start:
+    if sys.platform != "linux":
+        raise UsageError("`rove bench pipeline` reads memory from /proc; it needs Linux")
+    from rove.lab import pipeline_bench
+
+    options = _pipeline_options(arguments)
+    return lambda tell: pipeline_bench.run(options, tell)
+
+
+def _pipeline_options(arguments: argparse.Namespace) -> pipeline_bench.Options:
+    from rove.lab import pipeline_bench
+
+    if arguments.quick and arguments.full:
+        raise UsageError("--quick and --full cannot both be; choose one")
+    given = {
+        "workloads": _chosen("workload", arguments.workload, pipeline_bench.WORKLOADS),
+        "sizes": arguments.subscriptions and sorted(set(arguments.subscriptions)),
+        "parts": _chosen("part", arguments.part, tuple(pipeline_bench.PARTS)),
+    }
+    base = pipeline_bench.Options()
+    if arguments.quick or arguments.full:
+        base = pipeline_bench.QUICK if arguments.quick else pipeline_bench.FULL
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(base, **chosen)
+
+
 def _options(arguments: argparse.Namespace) -> Options:
     from rove.lab import match_bench
     from rove.lab.match_engines import ENGINES
@@ -251,10 +303,10 @@ def _chosen(what: str, names: list[str] | None, known: tuple[str, ...]) -> list[
 
 
 def _refuse_options(arguments: argparse.Namespace) -> None:
-    for name in dict.fromkeys(_MATCH_OPTIONS + _BROKER_OPTIONS):
+    for name in dict.fromkeys(_MATCH_OPTIONS + _BROKER_OPTIONS + _PIPELINE_OPTIONS):
         if getattr(arguments, name) is None or name in _OPTIONS.get(arguments.suite, ()):
             continue
-        takers = [suite for suite in ("match", "broker") if name in _OPTIONS[suite]]
+        takers = [suite for suite in ("match", "broker", "pipeline") if name in _OPTIONS[suite]]
         taken = " and ".join(f"`rove bench {suite}`" for suite in takers)
         raise UsageError(f"--{name} is for {taken}, not for {arguments.suite}")
 

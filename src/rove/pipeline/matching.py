@@ -20,7 +20,7 @@ its subscriptions, `packed` the same as bytes, which the JVM need not touch one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
@@ -102,7 +102,7 @@ def match(
     _check(asked, df, kept, at, topic, form)
     needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
-    job = _Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
+    job = Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
     found = df.select(*(_quoted(name) for name in needed))
     return found.mapInArrow(partial(_matched, job), _schema(df, kept, asked, form))
 
@@ -177,7 +177,7 @@ def _schema(df: DataFrame, kept: Sequence[str], asked: Asked, form: Form) -> Any
 # -- in a worker -----------------------------------------------------------------------------------
 
 
-class _Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True):
     """What a worker is told."""
 
     file: Shipped
@@ -188,8 +188,17 @@ class _Job(msgspec.Struct, frozen=True):
     form: Form
 
 
-def _matched(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _matched(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     opened = open_matcher(job.file.local_path())
+    for piece, found in pieces(job, opened, batches):
+        if len(found.subscriptions):
+            yield _output(job, opened, piece, found)
+
+
+def pieces(
+    job: Job, opened: OpenMatcher, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, Found]]:
+    """Parts of batches, small enough for the pairs that they have, and who wants their rows."""
     rows = _PIECE_ROWS_FIRST
     for batch in batches:
         times = _times(batch, job.at)
@@ -199,10 +208,9 @@ def _matched(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         while first < batch.num_rows:
             piece = batch.slice(first, rows)
             found = _found(opened, job, piece, times[first : first + rows])
+            yield piece, found
             first += piece.num_rows
             rows = _next_rows(piece.num_rows, len(found.subscriptions))
-            if len(found.subscriptions):
-                yield _output(job, opened, piece, found)
 
 
 def _times(batch: pa.RecordBatch, at: str | None) -> Floats:
@@ -221,7 +229,7 @@ def _next_rows(rows: int, pairs: int) -> int:
     return max(_PIECE_ROWS_MIN, min(4 * rows, PIECE_PAIRS * rows // max(pairs, 1)))
 
 
-class _Found(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True):
     """Pairs: which row, which subscription."""
 
     counts: npt.NDArray[np.int64]
@@ -229,16 +237,16 @@ class _Found(msgspec.Struct, frozen=True):
     subscriptions: npt.NDArray[np.int64]
 
 
-def _found(opened: OpenMatcher, job: _Job, piece: pa.RecordBatch, times: Floats) -> _Found:
+def _found(opened: OpenMatcher, job: Job, piece: pa.RecordBatch, times: Floats) -> Found:
     columns = columns_of(piece, job.topic, job.hidden)
     pairs = opened.matcher.match_table(columns, times)
     counts = np.diff(pairs.starts(piece.num_rows))
     if not opened.filters:
-        return _Found(counts, pairs.subscriptions)
+        return Found(counts, pairs.subscriptions)
     assert job.topic is not None, "it was asked for"
     fitting = _fitting(opened.filters, pairs, piece.column(job.topic))
     rows = pairs.publications[fitting]
-    return _Found(np.bincount(rows, minlength=piece.num_rows), pairs.subscriptions[fitting])
+    return Found(np.bincount(rows, minlength=piece.num_rows), pairs.subscriptions[fitting])
 
 
 def _fitting(filters: Sequence[str], pairs: Pairs, topics: pa.Array) -> npt.NDArray[np.bool_]:
@@ -260,7 +268,7 @@ def _lets(topic_filter: str, topic: str | None) -> bool:
     return not topic_filter or (topic is not None and fits(topic_filter, topic))
 
 
-def _output(job: _Job, opened: OpenMatcher, piece: pa.RecordBatch, found: _Found) -> pa.RecordBatch:
+def _output(job: Job, opened: OpenMatcher, piece: pa.RecordBatch, found: Found) -> pa.RecordBatch:
     kept = piece.select(job.kept)
     if job.form == "pairs":
         rows = np.repeat(np.arange(piece.num_rows), found.counts)
@@ -277,12 +285,12 @@ def _output(job: _Job, opened: OpenMatcher, piece: pa.RecordBatch, found: _Found
     return pa.RecordBatch.from_arrays([*kept.columns, added], [*job.kept, _added_name(job.form)])
 
 
-def _ids(opened: OpenMatcher, found: _Found) -> pa.Array:
+def _ids(opened: OpenMatcher, found: Found) -> pa.Array:
     numbers = pa.array(found.subscriptions)
     return numbers if opened.ids is None else opened.ids.take(numbers)
 
 
-def _packed(opened: OpenMatcher, found: _Found, ends: npt.NDArray[np.int64]) -> pa.Array:
+def _packed(opened: OpenMatcher, found: Found, ends: npt.NDArray[np.int64]) -> pa.Array:
     ids = _ids(opened, found).to_numpy(zero_copy_only=False)
     if ids.max() > _PACKED_MAX:
         raise MatchingError(

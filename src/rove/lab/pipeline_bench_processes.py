@@ -1,0 +1,324 @@
+"""The processes that `rove bench pipeline` measures: the plain kernel, and Spark.
+
+Both get as many cores as they have workers and no more, by affinity, and so do Spark's JVM and
+Python processes, which inherit it. So "one worker" is one core for everything, and two are what two
+cores can do. A process is asked by sending it a function of this module's kind, the answer or the
+error comes back; it is ended when the measuring is over, however that ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rove.errors import RoveError
+from rove.lab.pipeline_bench_work import Pairs, Work, in_order
+from rove.pipeline.matcher_files import open_matcher
+from rove.pipeline.matching import Form, match, pieces
+from rove.pipeline.session import ARROW_ROWS, SparkSettings, open_session
+
+_SPAWN: Final = multiprocessing.get_context("spawn")
+_END_S: Final = 30.0
+
+
+class BenchError(RoveError):
+    """A process of the measuring failed."""
+
+
+def chosen_cores(count: int) -> list[int]:
+    """The first so many cores of those that may be used; none where that cannot be said."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < count:
+        raise BenchError(f"{count} workers need as many cores; this process may use {len(cores)}")
+    return cores[:count]
+
+
+class Process:
+    """A process that runs functions on a state of its own."""
+
+    def __init__(self, start: Callable[[int], object], cores: list[int], workers: int) -> None:
+        self._connection, theirs = _SPAWN.Pipe()
+        arguments = (theirs, start, cores, workers)
+        self._process = _SPAWN.Process(target=_serve, args=arguments)
+        self._process.start()
+        theirs.close()
+
+    def send(self, function: Callable[..., object], *arguments: object) -> None:
+        """Let it begin."""
+        self._connection.send((function, arguments))
+
+    def answer(self) -> Any:
+        """Wait for what it found; BenchError if it failed."""
+        try:
+            is_fine, found = self._connection.recv()
+        except EOFError:
+            raise BenchError("a process of the measuring has died") from None
+        if not is_fine:
+            raise BenchError(f"a process of the measuring failed:\n{found}")
+        return found
+
+    def ask(self, function: Callable[..., object], *arguments: object) -> Any:
+        """Let it do something, and wait."""
+        self.send(function, *arguments)
+        return self.answer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+        self._process.join(_END_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _serve(
+    connection: Connection[Any, Any],
+    start: Callable[[int], object],
+    cores: list[int],
+    workers: int,
+) -> None:
+    if cores:
+        os.sched_setaffinity(0, cores)
+    state: object = None
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except EOFError:
+            break
+        try:
+            state = start(workers) if state is None else state
+            connection.send((True, function(state, *arguments)))
+        except Exception:
+            connection.send((False, traceback.format_exc()))
+    if hasattr(state, "stop"):
+        state.stop()
+
+
+# -- the kernel ------------------------------------------------------------------------------------
+
+
+class Kernels:
+    """The matcher in one process per core, each with its share of the files in memory."""
+
+    def __init__(self, workers: int) -> None:
+        self._stack = ExitStack()
+        self._processes = [
+            self._stack.enter_context(Process(_Share, [core] if core >= 0 else [], number))
+            for number, core in enumerate(chosen_cores(workers) or [-1] * workers)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def timed(self, work: Work, rounds: int) -> tuple[float, int]:
+        """Seconds for all publications, the best round of several; and how many pairs there are."""
+        count = len(self._processes)
+        self._together((_load, work, work.files[number::count]) for number in range(count))
+        runs = [self._together([(_run,)] * count) for _ in range(rounds)]
+        best_s = min(max(seconds for seconds, _ in run) for run in runs)
+        return best_s, sum(pairs for _, pairs in runs[0])
+
+    def _together(self, asked: Iterable[tuple[Any, ...]]) -> list[Any]:
+        for process, (function, *arguments) in zip(self._processes, asked, strict=True):
+            process.send(function, *arguments)
+        return [process.answer() for process in self._processes]
+
+
+class _Share:
+    """What one process matches."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.work: Work | None = None
+        self.batches: list[pa.RecordBatch] = []
+
+
+def _load(share: _Share, work: Work, files: list[str]) -> int:
+    """Have batches in memory as Spark hands them over, and the kernels ready."""
+    tables = [pq.read_table(path) for path in files]
+    share.work = work
+    share.batches = [batch for table in tables for batch in table.to_batches(ARROW_ROWS)]
+    _run_some(share, share.batches[:1])
+    return sum(batch.num_rows for batch in share.batches)
+
+
+def _run(share: _Share) -> tuple[float, int]:
+    start = time.perf_counter()
+    pairs = _run_some(share, share.batches)
+    return time.perf_counter() - start, pairs
+
+
+def _run_some(share: _Share, batches: list[pa.RecordBatch]) -> int:
+    assert share.work is not None, "load first"
+    opened = open_matcher(share.work.index)
+    found = pieces(share.work.job(), opened, batches)
+    return sum(len(each.subscriptions) for _, each in found)
+
+
+# -- Spark -----------------------------------------------------------------------------------------
+
+
+def spark(workers: int) -> Process:
+    """A process with a session of so many workers, on as many cores."""
+    return Process(_session, chosen_cores(workers), workers)
+
+
+def _session(workers: int) -> Any:
+    return open_session(SparkSettings(master=f"local[{workers}]", name="rove bench"))
+
+
+def matched(session: Any, work: Work, form: Form, rows: int | None = None) -> Any:
+    """The DataFrame that is measured; of the first rows only, if told."""
+    df = session.read.parquet(work.folder)
+    if rows is not None:
+        df = df.where(f"id < {rows}")
+    return match(
+        df, work.index, at=work.at, keep=["id"], attributes=list(work.attributes), form=form
+    )
+
+
+def timed(session: Any, work: Work, form: Form, rounds: int) -> float:
+    """Seconds for all publications, the best of several; results go to a sink that drops them."""
+    return _best_s(matched(session, work, form), rounds)
+
+
+def _best_s(df: Any, rounds: int) -> float:
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        df.write.format("noop").mode("overwrite").save()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def pairs_total(session: Any, work: Work) -> int:
+    """How many pairs Spark finds in all."""
+    packed = matched(session, work, "packed").selectExpr("sum(length(subscriptions)) AS bytes")
+    return int(packed.collect()[0].bytes or 0) // 4
+
+
+def first_pairs(session: Any, work: Work, rows: int) -> Pairs:
+    """Who wants the first publications, in order, the same in every form."""
+    table = matched(session, work, "pairs", rows).toArrow()
+    columns = [table.column(name).to_numpy() for name in ("id", "subscription")]
+    found = in_order(np.stack(columns, axis=1))
+    for form in ("grouped", "packed"):
+        other = _exploded(matched(session, work, form, rows).toArrow())
+        if not np.array_equal(in_order(other), found):
+            raise BenchError(f"{form} and pairs differ")
+    return found
+
+
+def _exploded(table: pa.Table) -> Pairs:
+    lists = [
+        np.frombuffer(each, "<i4") if isinstance(each, bytes) else np.array(each, np.int64)
+        for each in table.column("subscriptions").to_pylist()
+    ]
+    ids = np.repeat(table.column("id").to_numpy(), [len(each) for each in lists])
+    return np.stack([ids, np.concatenate(lists).astype(np.int64)], axis=1)
+
+
+# -- joins -----------------------------------------------------------------------------------------
+
+_BETWEEN: Final = "x BETWEEN x0 AND x1 AND y BETWEEN y0 AND y1"
+_CELLS: Final = "explode(sequence(floor({0}0 / {1}), floor({0}1 / {1}))) AS c{0}"
+
+
+def timed_joins(
+    session: Any, work: Work, areas: pa.Table, sample: int, rounds: int
+) -> dict[str, tuple[float, int]]:
+    """Seconds and pairs: of a join by BETWEEN (of a sample), by a grid of cells, and of `match`."""
+    events = session.read.parquet(work.folder)
+    boxes = session.createDataFrame(areas).cache()
+    side = float(areas.column("x1")[0].as_py() - areas.column("x0")[0].as_py())
+    cells = boxes.selectExpr("*", _CELLS.format("x", side)).selectExpr(
+        "*", _CELLS.format("y", side)
+    )
+    cells = cells.cache()
+    cells.count()
+    placed = events.selectExpr(
+        "id", "x", "y", f"floor(x / {side}) AS cx", f"floor(y / {side}) AS cy"
+    )
+    tasks = {
+        "between": events.where(f"id < {sample}").join(boxes, on=_expression(_BETWEEN)),
+        "grid": placed.join(cells, ["cx", "cy"]).where(_BETWEEN),
+    }
+    found = {}
+    for name, joined in tasks.items():
+        chosen = joined.select("id", "subscription")
+        found[name] = _best_s(chosen, 1 if name == "between" else rounds), chosen.count()
+    mine = matched(session, work, "pairs")
+    found["match"] = _best_s(mine, rounds), mine.count()
+    return found
+
+
+def _expression(text: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.expr(text)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def worker_bytes(session: Any, work: Work, rows: int) -> list[tuple[int, int]]:
+    """After matching so many rows, of each Python worker: the most it ever had, and its share now.
+
+    The share counts a page that several have mapped in parts.
+    """
+    matched(session, work, "packed", rows).write.format("noop").mode("overwrite").save()
+    daemons = [pid for pid in _descendants(os.getpid()) if "pyspark.daemon" in _command(pid)]
+    workers = [pid for pid in daemons if _parent(pid) in daemons]
+    return [(_bytes(pid, "status", "VmHWM"), _bytes(pid, "smaps_rollup", "Pss")) for pid in workers]
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        threads = Path(f"/proc/{waiting.pop()}/task").iterdir()
+        children = [
+            int(child) for thread in threads for child in (thread / "children").read_text().split()
+        ]
+        found += children
+        waiting += children
+    return found
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _bytes(pid: int, file: str, field: str) -> int:
+    """One line of what the system says of a process; it speaks of kilobytes."""
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    line = next(line for line in lines if line.startswith(f"{field}:"))
+    return 1024 * int(line.split()[1])
