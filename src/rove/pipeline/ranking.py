@@ -10,7 +10,7 @@ sorts nothing within them.) Many buckets cost little, fewer than cores leave cor
 Windows follow the time of the rows. A batch is sorted, so nothing in it is late. Whoever gets
 rows little by little uses `rove.pipeline.ranked_tables`, which has the rule for late ones.
 
-Goes with 100,000 rows a second for 10,000 subscriptions: see `rove.lab.pipeline_ranked_bench`.
+`rove.lab.pipeline_ranked_bench` measures what a row costs.
 """
 
 from __future__ import annotations
