@@ -108,7 +108,7 @@ REFUSED: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: folder / "none", "cannot read .*none: No such file"),
     (
         lambda folder: [("top", "a > 1 ORDER BY a LIMIT 3 WITHIN 1 HOUR")],
-        "subscription top is ranked, .*see rove.pipeline.ranking",
+        "subscription top is ranked, .*use rove.pipeline.rank",
     ),
 ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import re
+import runpy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -376,3 +378,17 @@ def test_times_are_those_of_the_rows() -> None:
     texts = [f"x < 4 AND t >= {seconds!r}", f"t > {seconds!r}"]
     (found,) = matching._matched(job(texts, at="at"), iter([batch]))
     assert found.to_pydict() == {"id": [1, 2], "subscription": [0, 0]}
+
+
+def test_the_example_of_the_guide_runs(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).resolve().parents[2]
+    example = runpy.run_path(str(root / "docs" / "examples" / "pipeline.py"))
+    table = example["readings"](spark)
+    example["main"](spark)
+    spark.catalog.dropTempView("readings")
+    out = capsys.readouterr().out
+    shown = dict(re.findall(r"\| *(\w+)\| *(\d+)\|\n", out))
+    assert int(shown["alarm"]) == table.where("NO2 > 60").count() > 0
+    assert int(shown["weak"]) == table.where("battery.level < 0.2 OR NOT battery.ok").count() > 0
+    evening = "NO2 > 40 AND lat BETWEEN 45.805 AND 45.81 AND hour(at) >= 18"
+    assert f"{table.where(evening).count()} in the evening" in out

@@ -183,7 +183,7 @@ def _added(
 def _refuse_rank(what: str) -> NoReturn:
     raise MatchingError(
         f"{what} is ranked, so what it gets depends on all publications in their order; "
-        "a table is matched row by row: leave ORDER BY out, or see rove.pipeline.ranking"
+        "a table is matched row by row: leave ORDER BY out, or use rove.pipeline.rank"
     )
 
 
