@@ -14,6 +14,7 @@ from rove.lang import TextError
 from rove.pipeline.backtest import BacktestError, Cost, Count, Question, Report, backtest
 from rove.pipeline.histories import History, LakeHistory, TableHistory
 from rove.pipeline.lake import Lake
+from rove.pipeline.tables import Table
 
 SINCE, UNTIL = BEGIN + 0.5 * DAY, BEGIN + 2.75 * DAY
 
@@ -116,15 +117,14 @@ def test_little_is_read_of_what_cannot_match(spark: Any, past: Past) -> None:
     assert nothing.cost.files_read == nothing.cost.bytes_read == 0
     some = backtest(spark, history, question("lat > 45.899 AND long > 16.099")).cost
     assert 0 < some.files_read < everything.files_read == everything.files_all - _days_outside(past)
-    assert some.bytes_read < everything.bytes_read < everything.bytes_all
+    assert some.bytes_read < everything.bytes_read
 
 
 def _days_outside(past: Past) -> int:
     """Files that the period does not touch."""
-    history = TableHistory(past.tables, ["air"])
-    (table,) = history._tables.values()
     return sum(
-        entry.at_max_us < SINCE * 1e6 or entry.at_min_us >= UNTIL * 1e6 for entry in table.files()
+        entry.at_max_us < SINCE * 1e6 or entry.at_min_us >= UNTIL * 1e6
+        for entry in Table(past.tables, "air").files()
     )
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 TOP_MAX: Final = 10
 """Publishers and topics that are named."""
-SAMPLE: Final = 30
+SAMPLE: Final = 10
 """Examples from which the size of a notification is estimated."""
 _POLL_S: Final = 0.2
 _HOUR_S: Final = 3_600
@@ -107,6 +107,7 @@ class Cost(msgspec.Struct, frozen=True):
     rows_read: int
     """By Spark, out of files; with row groups and pages left out."""
     bytes_read: int
+    """The same, and the examples."""
     bytes_all: int
     """Of the channels, however long ago."""
     files_read: int
@@ -374,7 +375,8 @@ def _report(
 ) -> Report:
     hours = _counts(found.of("hour"))
     rows_read, bytes_read, java_s = watch.used()
-    shown, notification_bytes = _shown(history, question, trees, found)
+    examples = _Examples(history, question, trees)
+    shown = examples.shown(found)
     publishers, topics = (_most(found.of(what)) for what in ("publisher", "topic"))
     return Report(
         text=question.text,
@@ -396,10 +398,10 @@ def _report(
         topics=topics,
         topics_all=len(found.of("topic")),
         examples=shown,
-        notification_bytes=notification_bytes,
+        notification_bytes=examples.notification_bytes,
         cost=Cost(
             rows_read=rows_read,
-            bytes_read=bytes_read,
+            bytes_read=bytes_read + examples.bytes_read,
             bytes_all=sum(part.bytes_all for part in parts),
             files_read=sum(part.files for part in parts),
             files_all=sum(part.files_all for part in parts),
@@ -417,27 +419,40 @@ def _most(by: Mapping[str, tuple[int, int, int]]) -> list[Count]:
     return sorted(_counts(by), key=lambda one: (-one.total, one.name))[:TOP_MAX]
 
 
-def _shown(
-    history: History, question: Question, trees: Sequence[Subscription], found: Counted
-) -> tuple[dict[str, list[Shown]], float]:
-    """Examples as the subscriber would see them, and how large a notification of the text is."""
-    shown: dict[str, list[Shown]] = {}
-    sizes: list[int] = []
-    for name, kind in (("first", FIRST), ("second", SECOND), ("both", BOTH)):
-        tree = trees[-1] if kind == SECOND else trees[0]
-        known = [_seen(history, question, tree, one) for one in found.examples[kind]]
-        if kind != SECOND:
-            sizes += map(_packet_bytes, known)
-        shown[name] = sorted(known[: question.examples], key=lambda one: one.at)
-    return shown, sum(sizes) / len(sizes) if sizes else 0.0
+class _Examples:
+    """Publications that are looked up again, as the subscriber would see them."""
 
+    def __init__(self, history: History, question: Question, trees: Sequence[Subscription]) -> None:
+        self._history = history
+        self._question = question
+        self._trees = trees
+        self._sizes: list[int] = []
+        self.bytes_read = 0
 
-def _seen(history: History, question: Question, tree: Subscription, one: Example) -> Shown:
-    t = one.at_us / 1e6 - _accepted_at(question)
-    id, attributes = history.find(one, lambda said: matches(tree, said, t, question.me))
-    attributes.pop("topic", None)
-    seen = dict(selected(tree, attributes))
-    return Shown(one.at_us / 1e6, one.due_us / 1e6, id, one.client_id, one.topic, seen)
+    def shown(self, found: Counted) -> dict[str, list[Shown]]:
+        """Some of each kind, in order of time."""
+        shown: dict[str, list[Shown]] = {}
+        for name, kind in (("first", FIRST), ("second", SECOND), ("both", BOTH)):
+            tree = self._trees[-1] if kind == SECOND else self._trees[0]
+            known = [self._seen(tree, one) for one in found.examples[kind]]
+            if kind != SECOND:
+                self._sizes += map(_packet_bytes, known)
+            shown[name] = sorted(known[: self._question.examples], key=lambda one: one.at)
+        return shown
+
+    @property
+    def notification_bytes(self) -> float:
+        """How large a notification of the text is."""
+        return sum(self._sizes) / len(self._sizes) if self._sizes else 0.0
+
+    def _seen(self, tree: Subscription, one: Example) -> Shown:
+        t = one.at_us / 1e6 - _accepted_at(self._question)
+        me = self._question.me
+        found = self._history.find(one, lambda said: matches(tree, said, t, me))
+        self.bytes_read += found.bytes_read
+        said = {name: value for name, value in found.attributes.items() if name != "topic"}
+        seen = dict(selected(tree, said))
+        return Shown(one.at_us / 1e6, one.due_us / 1e6, found.id, one.client_id, one.topic, seen)
 
 
 def _packet_bytes(one: Shown) -> int:

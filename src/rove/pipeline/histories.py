@@ -43,11 +43,17 @@ _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """From so many files on, Spark lists them by a job with a task for each, which takes minutes."""
 
 
+_VECTORED: Final = "parquet.hadoop.vectored.io.enabled"
+"""Reads in other threads, which Spark does not count; on local disks it gains nothing."""
+
+
 class Found(NamedTuple):
     """A publication that was found again."""
 
     id: str
     attributes: dict[str, object]
+    bytes_read: int
+    """At most."""
 
 
 Fits: TypeAlias = Callable[[dict[str, object]], bool]
@@ -152,10 +158,10 @@ class TableHistory:
             )
         self.name = f"tables {folder}"
         self.channels = _chosen(there, channels, f"the folder {folder}")
-        self._tables = {name: Table(folder.resolve(), name) for name in self.channels}
+        self._tables = [_Snapshot(Table(folder.resolve(), name)) for name in self.channels]
 
     def span(self) -> tuple[str, str]:
-        days = [entry.day for table in self._tables.values() for entry in table.files()]
+        days = [entry.day for table in self._tables for entry in table.files]
         return (min(days), max(days)) if days else ("", "")
 
     def parts(
@@ -165,22 +171,18 @@ class TableHistory:
         asked: Sequence[tuple[Asked, Wanted]],
         topic_filter: str,
     ) -> list[Part]:
-        return [
-            self._part(spark, table, period, asked, topic_filter) for table in self._tables.values()
-        ]
+        return [self._part(spark, table, period, asked, topic_filter) for table in self._tables]
 
     def _part(
         self,
         spark: SparkSession,
-        table: Table,
+        table: _Snapshot,
         period: Period,
         asked: Sequence[tuple[Asked, Wanted]],
         topic_filter: str,
     ) -> Part:
-        state = table.state()
-        schema = table.schema(state)
-        every = table.files(state=state)
-        entries = [entry for entry in every if _overlaps(entry, period)]
+        schema = table.schema
+        entries = [entry for entry in table.files if _overlaps(entry, period)]
         found = plan(schema, [wanted for _, wanted in asked], topic_filter)
         chosen = [entry for entry in entries if found.may_hold(entry)]
         named = {f"a{number}": column for number, column in enumerate(found.columns)}
@@ -188,24 +190,34 @@ class TableHistory:
         own = (*_READ, "id") if is_ranked else _READ
         return Part(
             Work(tuple(one for one, _ in asked), schema, named, topic_filter),
-            table_rows(spark, table, own, chosen, found, period) if chosen else None,
+            _table_rows(spark, table, own, chosen, found, period) if chosen else None,
             sum(_publications(table.folder, entry, period) for entry in entries),
             len(chosen),
-            len(every),
-            sum(entry.size_bytes for entry in every),
+            len(table.files),
+            sum(entry.size_bytes for entry in table.files),
         )
 
     def find(self, example: Example, fits: Fits) -> Found:
-        day = day_of(example.at_us)
-        for table in self._tables.values():
-            schema = table.schema()
-            for entry in table.files(days=(day, day), cells=[example.cell]):
-                if entry.at_min_us <= example.at_us <= entry.at_max_us:
-                    for row in _rows_like(table.folder / entry.path, schema, example):
-                        attributes = tables.attributes(schema, row)
-                        if fits(attributes):
-                            return Found(row["id"] or "", attributes)
+        for table in self._tables:
+            for entry in table.files:
+                is_here = entry.at_min_us <= example.at_us <= entry.at_max_us
+                if not is_here or entry.cell != example.cell:
+                    continue
+                for row in _rows_like(table.folder / entry.path, table.schema, example):
+                    attributes = tables.attributes(table.schema, row)
+                    if fits(attributes):
+                        return Found(row["id"] or "", attributes, entry.size_bytes)
         raise _gone(example)
+
+
+class _Snapshot:
+    """A table as it was when it was first looked at: everything is about the same files."""
+
+    def __init__(self, table: Table) -> None:
+        state = table.state()
+        self.folder = table.folder
+        self.schema = table.schema(state)
+        self.files = table.files(state=state)
 
 
 def _rows_like(path: Path, schema: TableSchema, example: Example) -> Iterator[dict[str, Any]]:
@@ -223,9 +235,9 @@ def _gone(example: Example) -> HistoryError:
     return HistoryError(f"a publication of {at} is gone; its file was removed meanwhile")
 
 
-def table_rows(
+def _table_rows(
     spark: SparkSession,
-    table: Table,
+    table: _Snapshot,
     own: Sequence[str],
     entries: Iterable[FileEntry],
     found: Plan,
@@ -235,12 +247,13 @@ def table_rows(
     from pyspark.sql import functions as f
 
     folder = table.folder
-    types = {field.name: _SPARK_TYPES[field.type] for field in table.schema().arrow()}
+    types = {field.name: _SPARK_TYPES[field.type] for field in table.schema.arrow()}
     read = [*own, *found.columns]
     ddl = ", ".join([*(f"{_quoted(name)} {types[name]}" for name in read), "cell string"])
     paths = [str(folder / entry.path) for entry in entries]
     with _quick_listing(spark, len(paths)):
-        rows = spark.read.schema(ddl).option("basePath", str(folder / "data")).parquet(*paths)
+        reader = spark.read.schema(ddl).option("basePath", str(folder / "data"))
+        rows = reader.option(_VECTORED, "false").parquet(*paths)
     renamed = [f.col(_quoted(column)).alias(f"a{i}") for i, column in enumerate(found.columns)]
     wanted = rows.where(spark_filter(found.filter)).where(_within(period))
     return wanted.select(*own, "cell", *renamed)
@@ -338,5 +351,6 @@ class LakeHistory:
         for file in self._lake.files("publications", position - 1, position, self.channels):
             for row in read_file(file, None, position - 1, position).to_pylist():
                 user = [(one["name"], one["value"]) for one in row["user"] or ()]
-                return Found(row["id"], attributes_of(row["topic"], row["payload"] or b"", user))
+                attributes = attributes_of(row["topic"], row["payload"] or b"", user)
+                return Found(row["id"], attributes, file.path.stat().st_size)
         raise _gone(example)

@@ -1,0 +1,170 @@
+"""`rove backtest TEXT`: what a subscription would have brought, before anybody subscribes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rove.cli.backtest_view import show
+from rove.cli.output import emit_json, is_terminal
+from rove.cli.pipeline import add_spark_options, spark_settings
+from rove.cli.texts import add_json_flag, read_object, read_text
+from rove.errors import UsageError
+from rove.lang import normalise, parse
+from rove.mqtt.topics import filter_fault, split_shared
+
+if TYPE_CHECKING:
+    from rove.pipeline.backtest import Question, Report
+
+_SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_EXAMPLES_MAX: Final = 1_000
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rove backtest`."""
+    parser.add_argument("text", help="of the subscription; - is standard input")
+    parser.add_argument("--against", metavar="TEXT", help="another one: what would change?")
+    when = parser.add_argument_group("when (ago: 30d, 12h, 2w; or 2026-11-16, 2026-11-16T08:00)")
+    when.add_argument("--since", metavar="WHEN", default="30d", help="(default 30d)")
+    when.add_argument("--until", metavar="WHEN", default="now", help="(default now)")
+    when.add_argument(
+        "--accepted-at", metavar="WHEN", help="when t is 0 (default: where the period begins)"
+    )
+    what = parser.add_argument_group("what")
+    what.add_argument("--channel", metavar="NAME", action="append", default=[], help="only this")
+    what.add_argument("--topic", metavar="FILTER", default="", help="only what this filter fits")
+    what.add_argument("--me", metavar="JSON", help="the subscriber's variables; or @FILE")
+    where = parser.add_argument_group("where").add_mutually_exclusive_group()
+    where.add_argument("--tables", metavar="FOLDER", type=Path, help="typed tables")
+    where.add_argument("--lake", metavar="FOLDER", type=Path, help="a broker's lake, if no tables")
+    where.add_argument(
+        "--data",
+        metavar="FOLDER",
+        type=Path,
+        default=Path("rove-data"),
+        help="with tables/ or lake/ in it (default rove-data)",
+    )
+    parser.add_argument("--examples", metavar="N", type=int, default=5, help="(default 5)")
+    parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw it there, too")
+    add_json_flag(parser)
+    add_spark_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, and show."""
+    question = _question(arguments, time.time())
+    for text in (question.text, question.against):
+        if text is not None:
+            normalise(parse(text))  # what is wrong with it is told before Spark starts
+    report = _asked(arguments, question)
+    if arguments.plot is not None:
+        from rove.lab.backtest_plot import draw
+
+        draw(report, arguments.plot)
+    if arguments.json:
+        emit_json(as_json(report))
+    else:
+        show(report)
+    return 0
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """Everything, and what follows from it."""
+    return {
+        **msgspec.to_builtins(report),
+        "notifications": report.notifications,
+        "notifications_against": report.notifications_against,
+        "share": report.share,
+        "per_day": report.per_day,
+        "bytes_per_day": report.bytes_per_day,
+        "days": msgspec.to_builtins(report.days()),
+    }
+
+
+def _question(arguments: argparse.Namespace, now: float) -> Question:
+    from rove.pipeline.backtest import Question
+
+    fault = filter_fault(arguments.topic) if arguments.topic else None
+    if fault:
+        raise UsageError(f"--topic: {fault}")
+    if split_shared(arguments.topic) is not None:
+        raise UsageError("--topic: who shares with whom nobody can tell; name the filter alone")
+    if not 0 <= arguments.examples <= _EXAMPLES_MAX:
+        raise UsageError(f"--examples takes a number from 0 to {_EXAMPLES_MAX:,}")
+    if arguments.plot is not None and arguments.plot.suffix != ".png":
+        raise UsageError(f"--plot draws PNG files; {arguments.plot} is called otherwise")
+    accepted_at = arguments.accepted_at
+    return Question(
+        text=read_text(arguments.text),
+        against=arguments.against,
+        since=moment_of(arguments.since, "--since", now),
+        until=moment_of(arguments.until, "--until", now),
+        accepted_at=accepted_at and moment_of(accepted_at, "--accepted-at", now),
+        me={} if arguments.me is None else read_object(arguments.me, "--me"),
+        topic_filter=arguments.topic,
+        examples=arguments.examples,
+    )
+
+
+def moment_of(written: str, option: str, now: float) -> float:
+    """Seconds since 1970 of what a person writes; without a zone it is UTC."""
+    if written == "now":
+        return now
+    if ago := _AGO.fullmatch(written):
+        return now - float(ago[1]) * _SECONDS_OF[ago[2]]
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        raise UsageError(
+            f"{option} takes how long ago (30d, 12h, 2w) or a moment (2026-11-16, "
+            f"2026-11-16T08:00), not {written!r}"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _asked(arguments: argparse.Namespace, question: Question) -> Report:
+    from rove.pipeline.backtest import backtest
+    from rove.pipeline.histories import open_history
+    from rove.pipeline.session import open_session
+
+    history = open_history(
+        tables_folder=arguments.tables,
+        lake_folder=arguments.lake,
+        data_folder=arguments.data,
+        channels=arguments.channel,
+    )
+    with _bar(as_json=arguments.json) as tell:
+        session = open_session(spark_settings(arguments))
+        try:
+            return backtest(session, history, question, tell)
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _bar(*, as_json: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, for a person; nothing for a program."""
+    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
+        yield lambda done, tasks: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting Spark", total=None)
+
+        def tell(done: int, tasks: int) -> None:
+            progress.update(task, completed=done, total=tasks, description="matching")
+
+        yield tell
