@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.recorded import Notified, Recording
+from tests.interop.recorded import Notified, Recording
 
 from rove.lang import RankedWindow, matches, parse
 from rove.lang.attributes import attributes_of

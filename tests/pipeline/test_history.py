@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
-from tests.pipeline.recorded import Notified, Recording
+from tests.interop.recorded import Notified, Recording
 
 from rove.pipeline.history import replay
 from rove.pipeline.lake import Lake, LakeError

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.recorded import Notified, Recording
+from tests.interop.recorded import Notified, Recording
 
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches

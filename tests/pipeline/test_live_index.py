@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.pipeline.recorded import Notified, Recording
+from tests.interop.recorded import Notified, Recording
 from tests.pipeline.test_judging import judged, pairs_of
 
 from rove.pipeline.judging import opened

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.pipeline.recorded import Recording
+from tests.interop.recorded import Recording
 
 from rove.lang import RankedWindow, parse
 from rove.pipeline.buckets import RankingError, run_bucket
