@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.past import BEGIN, DAY, Past
+from tests.pipeline.test_histories import BEGIN, DAY, Past
 
 from rove.cli import backtest as command
 from rove.cli import main

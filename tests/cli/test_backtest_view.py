@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.pipeline.reports import report
+from tests.pipeline.test_backtest import report
 
 from rove.cli.backtest_view import DAY_S, HOUR_S, bars, lines_of, show
 

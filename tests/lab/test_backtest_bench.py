@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from tests.pipeline.reports import report
+from tests.pipeline.test_backtest import report
 
 from rove.errors import UsageError
 from rove.lab import backtest_bench as bench

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.reports import report
+from tests.pipeline.test_backtest import report
 
 from rove.errors import UsageError
 from rove.lab.backtest_plot import by_hour_of_day, draw, over_period

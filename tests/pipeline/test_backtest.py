@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
-from tests.pipeline.past import BEGIN, DAY, ME, RANKED, Past
+from tests.pipeline.test_histories import BEGIN, DAY, ME, RANKED, Past
 
 from rove.lang import TextError
-from rove.pipeline.backtest import BacktestError, Cost, Count, Question, Report, backtest
+from rove.pipeline.backtest import (
+    BacktestError,
+    Cost,
+    Count,
+    Question,
+    Report,
+    Shown,
+    backtest,
+)
 from rove.pipeline.histories import History, LakeHistory, TableHistory
 from rove.pipeline.lake import Lake
 from rove.pipeline.tables import Table
@@ -141,30 +149,51 @@ def test_what_cannot_be_answered_is_told_in_a_line(spark: Any, past: Past) -> No
         backtest(spark, LakeHistory(Lake(past.lake)), later)
 
 
-def test_days_without_anything_are_days_too() -> None:
-    report = msgspec.convert(
-        {
-            "text": "a = 1",
-            "against": None,
-            "since": BEGIN + 0.5 * DAY,
-            "until": BEGIN + 3 * DAY,
-            "source": "",
-            "channels": [],
-            "publications": 10,
-            "only_first": 3,
-            "only_second": 0,
-            "both": 0,
-            "hours": [Count(str(int(BEGIN + DAY + hour * 3600)), 1, 0, 0) for hour in (0, 1, 47)],
-            "publishers": [],
-            "publishers_all": 0,
-            "topics": [],
-            "topics_all": 0,
-            "examples": {},
-            "notification_bytes": 100.0,
-            "cost": dict.fromkeys(Cost.__struct_fields__, 0),
-        },
-        Report,
+def report(
+    since: float,
+    until: float,
+    hours: Mapping[int, tuple[int, int, int]],
+    against: str | None = None,
+) -> Report:
+    """With so many notifications in the hours that begin then: first, second and both."""
+    counts = [Count(str(at), *numbers) for at, numbers in sorted(hours.items())]
+    first, second, both = (
+        sum(getattr(count, name) for count in counts) for name in ("first", "second", "both")
     )
-    assert [(int(day.name) - BEGIN) / DAY for day in report.days()] == [0, 1, 2]
-    assert [day.first for day in report.days()] == [0, 2, 1]
-    assert report.bytes_per_day == pytest.approx(3 / 2.5 * 100)
+    shown = [Shown(since, since, "p1", "ann", "air/a", {"NO2": 41})] if counts else []
+    return Report(
+        text="NO2 > 40",
+        against=against,
+        since=since,
+        until=until,
+        source="tables",
+        channels=["air"],
+        publications=100,
+        only_first=first,
+        only_second=second,
+        both=both,
+        hours=counts,
+        publishers=[Count("ann", first, second, both)],
+        publishers_all=3,
+        topics=[Count("air/a", first, second, both)],
+        topics_all=1,
+        examples={"first": shown, "second": [], "both": []},
+        notification_bytes=100.0,
+        cost=Cost(
+            rows_read=50,
+            bytes_read=1_000,
+            bytes_all=100_000,
+            files_read=1,
+            files_all=4,
+            seconds=1.5,
+            cpu_s=0.5,
+        ),
+    )
+
+
+def test_days_without_anything_are_days_too() -> None:
+    hours = {int(BEGIN + DAY + hour * 3600): (1, 0, 0) for hour in (0, 1, 47)}
+    found = report(BEGIN + 0.5 * DAY, BEGIN + 3 * DAY, hours)
+    assert [(int(day.name) - BEGIN) / DAY for day in found.days()] == [0, 1, 2]
+    assert [day.first for day in found.days()] == [0, 2, 1]
+    assert found.bytes_per_day == pytest.approx(3 / 2.5 * 100)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from tests.pipeline.past import BEGIN, DAY, ME, RANKED, TEXTS, Past
+from tests.pipeline.test_histories import BEGIN, DAY, ME, RANKED, TEXTS, Past
 from tests.pipeline.test_pruning import admitted, tables, written
 
 from rove.lang import LimitError, TextError, matches, normalise, parse, to_text

@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -57,6 +57,8 @@ CENTRE: Final = (45.81, 15.98)
 SPREAD: Final = (0.07, 0.10)
 """Of sensors around the centre, in degrees."""
 _DAY_US: Final = 86_400 * 1_000_000
+
+Tell: TypeAlias = Callable[[str], None]
 
 TEXTS: Final = {
     "place": "NO2 > 60 AND distance(lat, long, 45.74, 16.10) < 1500",
@@ -166,7 +168,7 @@ def question(text: str, days: int) -> Question:
     return Question(text=text, since=since, until=since + days * 86_400)
 
 
-def run(spark: Any, table: Table, days: int, tell: Callable[[str], None]) -> Iterator[Measure]:
+def run(spark: Any, table: Table, days: int, tell: Tell) -> Iterator[Measure]:
     """All texts over the table, checked on one day first."""
     state = table.state()
     files = table.files(state=state)
@@ -257,8 +259,21 @@ def _field(path: Path, name: str) -> int:
 # -- the program ---------------------------------------------------------------------------------
 
 
+def measures(rows: int, days: int, folder: Path, tell: Tell) -> Iterator[Measure]:
+    """Make the table where there is none, and measure with a Spark of its own."""
+    table = Table(folder.resolve(), CHANNEL)
+    if table.log.state().version < 0:
+        tell(f"making {rows:,} rows")
+        make_table(folder.resolve(), rows, days, cores())
+    spark = open_session(SparkSettings())
+    try:
+        yield from run(spark, table, days, tell)
+    finally:
+        spark.stop()
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    """Make the table where there is none, and measure."""
+    """The program."""
     parser = argparse.ArgumentParser(description="How little a backtest reads.")
     parser.add_argument("--rows", type=int, default=ROWS, help=f"(default {ROWS:,})")
     parser.add_argument("--days", type=int, default=DAYS, help=f"(default {DAYS})")
@@ -274,16 +289,8 @@ def main(words: Sequence[str] | None = None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         if arguments.full and shutil.disk_usage(folder).free < BYTES_FULL:
             raise UsageError(f"{rows:,} rows need 10 GB of disk; {folder} has less")
-        table = Table(folder.resolve(), CHANNEL)
-        if table.log.state().version < 0:
-            print(f"making {rows:,} rows", file=sys.stderr)
-            make_table(folder.resolve(), rows, days, cores())
-        spark = open_session(SparkSettings())
-        try:
-            tell = partial(print, file=sys.stderr)
-            show(run(spark, table, days, tell), as_json=arguments.json)
-        finally:
-            spark.stop()
+        tell = partial(print, file=sys.stderr)
+        show(measures(rows, days, folder, tell), as_json=arguments.json)
     return 0
 
 
