@@ -222,9 +222,7 @@ def test_a_recorded_broker_notified_of_the_same(tmp_path: Path, seed: int) -> No
     recording.play(600)
     versions = from_lake(recording.read)
     is_ranked = {one.number for one in versions if one.text and parse(one.text).rank is not None}
-    # What a client publishes enters its windows, even where it is not given that.
-    everybody = [msgspec.structs.replace(one, no_local=False) for one in versions]
-    write_index(everybody, tmp_path / "all.index")
+    write_index(versions, tmp_path / "all.index")
     index = opened(IndexSpec((PartSpec(str(tmp_path / "all.index")),)))
     batches = recording.publications().to_batches(max_chunksize=90)
     events = list(recording.read.events())

@@ -4,7 +4,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -76,8 +75,7 @@ def test_what_has_no_place_in_a_table_is_told(spark: Any) -> None:
 def test_the_lake_is_ranked_as_bucket_by_bucket(spark: Any, tmp_path: Path) -> None:
     recording = Recording(tmp_path / "lake", 2)
     recording.play(500)
-    everybody = [msgspec.structs.replace(one, no_local=False) for one in from_lake(recording.read)]
-    write_index(everybody, tmp_path / "all.index")
+    write_index(from_lake(recording.read), tmp_path / "all.index")
     index = opened(IndexSpec((PartSpec(str(tmp_path / "all.index")),)))
     batches = recording.publications().to_batches(max_chunksize=64)
     rows = pa.Table.from_batches([index.ranked_rows(batch, 3) for batch in batches])
