@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
