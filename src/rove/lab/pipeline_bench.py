@@ -11,7 +11,9 @@ publications, with the plain kernel (how many pairs there are) on all of them. N
 - `between`, `grid`, `match`: a join by BETWEEN, timed on a fiftieth of the rows, a join over a
   grid of cells made beforehand, and `match`, all to rows of pairs that a sink drops;
 - `resting`, `travelling`: areas that stand still, and the same that move, at 4 s of event time;
-- `memory`: the most that a worker had, after an eighth of the rows and after all.
+- `memory`: the most that a worker had, after an eighth of the rows and after all;
+- ranked windows, the stream, the way back to subscribers and backtests: see the modules behind
+  `pipeline_bench_jobs`.
 
 A million publications by default, ten with `full`, and then a million subscriptions too. Takes
 about five minutes, half an hour with `full`; a machine that does something else halves the ratios.
@@ -29,6 +31,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rove.lab import pipeline_bench_jobs as jobs
 from rove.lab import pipeline_bench_processes as processes
 from rove.lab.match_engines import WrongAnswerError
 from rove.lab.measure import Measure
@@ -289,5 +292,11 @@ PARTS: Final[dict[str, Callable[[Any], Iterator[Measure]]]] = {
     "joins": _joins,
     "evolving": _evolving,
     "memory": _memory,
+    "ranked": lambda bench: jobs.ranked(bench.options.rows, bench.options.size_max),
+    "stream": lambda bench: jobs.stream(bench.options.size_max),
+    "deliver": lambda bench: jobs.deliver(bench.options.size_max),
+    "backtest": lambda bench: jobs.backtest(
+        bench.folder, bench.options.rows, bench.options.size_max, bench.tell
+    ),
 }
 """Each part by its name, in the order in which they are measured."""

@@ -136,7 +136,8 @@ class VersionIndex:
                 found.append(_found(publications, file, side, ended))
                 groups |= {int(side.numbers[id]): group for id, group in side.shared.items()}
         rows, numbers = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        if groups:
+        if groups and name == "plain":
+            # Windows are each member's own.
             rows, numbers = _one_of_each_group(rows, numbers, groups)
         order = np.lexsort((numbers, rows))
         return rows[order], numbers[order]

@@ -1,0 +1,75 @@
+"""The parts of `rove bench pipeline` that are whole jobs: ranked windows, the stream, the way back
+to subscribers, and backtests. Each has a module of its own that says what it measures and how; here
+they get a Spark session in this process, and sizes that suit the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rove.lab import (
+    backtest_bench,
+    pipeline_deliver_bench,
+    pipeline_ranked_bench,
+    pipeline_stream_bench,
+)
+from rove.lab.measure import Measure
+from rove.pipeline.session import SparkSettings, cores, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_MAX: Final = 1_000
+"""A run whose subscriptions are no more than this is one to see that everything works."""
+Tell = Callable[[str], None]
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    spark = open_session(SparkSettings(memory="4g"))
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def ranked(rows: int, size_max: int) -> Iterator[Measure]:
+    """Rows a second through the windows of ranked subscriptions."""
+    with _session() as spark:
+        subscriptions = min(10_000, size_max)
+        yield from pipeline_ranked_bench.run(spark, subscriptions, rows=min(rows, 1_000_000))
+
+
+def stream(size_max: int) -> Iterator[Measure]:
+    """Publications a second at a delay of a second, and the speed of the source."""
+    with _session() as spark:
+        if size_max <= SMALL_MAX:
+            yield from pipeline_stream_bench.run(
+                spark, size_max, rates=(200,), seconds=3.0, workloads=("W2",), source_rows=2_000
+            )
+        else:
+            yield from pipeline_stream_bench.run(spark, min(100_000, size_max))
+
+
+def deliver(size_max: int) -> Iterator[Measure]:
+    """Notifications a second back to subscribers, and how long one takes from end to end."""
+    if size_max <= SMALL_MAX:
+        yield from pipeline_deliver_bench.run(sizes=((1, 200),), seconds=20.0)
+    else:
+        yield from pipeline_deliver_bench.run()
+
+
+def backtest(folder: Path, rows: int, size_max: int, tell: Tell) -> Iterator[Measure]:
+    """Bytes that a backtest reads of a table; of a hundred million rows in a full run."""
+    table_rows, days = backtest_bench.ROWS, backtest_bench.DAYS
+    if size_max <= SMALL_MAX:
+        table_rows, days = 100_000, 3
+    elif rows >= backtest_bench.ROWS:
+        table_rows, days = backtest_bench.ROWS_FULL, backtest_bench.DAYS_FULL
+    tell(f"making {table_rows:,} rows")
+    table = backtest_bench.make_table(folder / "backtest", table_rows, days, cores())
+    with _session() as spark:
+        yield from backtest_bench.run(spark, table, days, tell)
