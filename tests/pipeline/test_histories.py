@@ -187,6 +187,20 @@ def test_rows_are_restricted_to_what_may_match(spark: Any, past: Past) -> None:
     )
 
 
+def test_an_area_that_moves_is_looked_for_where_it_is_by_day(spark: Any, past: Past) -> None:
+    text = "lat BETWEEN 45.7 + t * 8e-7 AND 45.72 + t * 8e-7"
+    whole = period(0, 3)
+    history = TableHistory(past.tables)
+
+    def files(t: tuple[float, float]) -> int:
+        asked = [(Asked(text, BEGIN), Wanted(parse(text), t))]
+        return sum(part.files for part in history.parts(spark, whole, asked, ""))
+
+    standing = [(Asked("lat > 45"), Wanted(parse("lat > 45")))]
+    every = sum(part.files for part in history.parts(spark, whole, standing, ""))
+    assert 0 < files((0.0, 3 * DAY)) < every
+
+
 def test_every_publication_is_found_again(past: Past) -> None:
     places = {
         row["id"]: (entry.cell, row["position"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 
 from rove.errors import RoveError
 from rove.lang.attributes import attributes_of
+from rove.lang.tree import Time, parts
 from rove.pipeline import tables
 from rove.pipeline.judging import AT_TYPE
 from rove.pipeline.lake import Lake, LakeFile, read_file
@@ -184,7 +186,7 @@ class TableHistory:
         schema = table.schema
         entries = [entry for entry in table.files if _overlaps(entry, period)]
         found = plan(schema, [wanted for _, wanted in asked], topic_filter)
-        chosen = [entry for entry in entries if found.may_hold(entry)]
+        chosen = [entry for entry in _by_moment(table, entries, asked) if found.may_hold(entry)]
         named = {f"a{number}": column for number, column in enumerate(found.columns)}
         is_ranked = any(wanted.subscription.rank is not None for _, wanted in asked)
         own = (*_READ, "id") if is_ranked else _READ
@@ -208,6 +210,29 @@ class TableHistory:
                     if fits(attributes):
                         return Found(row["id"] or "", attributes, entry.size_bytes)
         raise _gone(example)
+
+
+def _by_moment(
+    table: _Snapshot, entries: Sequence[FileEntry], asked: Sequence[tuple[Asked, Wanted]]
+) -> list[FileEntry]:
+    """Files in which something may match in the course of their own day: areas may move."""
+    evolves = any(type(node) is Time for _, wanted in asked for node in parts(wanted.subscription))
+    if not evolves:
+        return list(entries)
+    kept: list[FileEntry] = []
+    for _, group in groupby(entries, lambda entry: entry.day):
+        of_day = list(group)
+        first_us = min(entry.at_min_us for entry in of_day)
+        last_us = max(entry.at_max_us for entry in of_day)
+        wanted = [_during(one, whole, first_us, last_us) for one, whole in asked]
+        found = plan(table.schema, wanted)
+        kept += [entry for entry in of_day if found.may_hold(entry)]
+    return kept
+
+
+def _during(asked: Asked, wanted: Wanted, first_us: int, last_us: int) -> Wanted:
+    t = (first_us / 1e6 - asked.accepted_at, last_us / 1e6 - asked.accepted_at)
+    return msgspec.structs.replace(wanted, t=(max(0.0, t[0]), max(0.0, t[1])))
 
 
 class _Snapshot:
