@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rove.cli import pipeline_ingest, pipeline_jobs, pipeline_summary
+from rove.cli import pipeline_cluster, pipeline_ingest, pipeline_jobs, pipeline_summary
 from rove.cli.output import emit_json
 
 if TYPE_CHECKING:
@@ -144,6 +144,11 @@ PARTS: dict[str, Part] = {
         "make one table of several runs of `rove bench --json`",
         pipeline_summary.add_summary,
         pipeline_summary.run_summary,
+    ),
+    "cluster": Part(
+        "hold up a Spark cluster on this machine",
+        pipeline_cluster.configure,
+        pipeline_cluster.run,
     ),
     "doctor": Part(
         "find out whether Spark runs here, and what keeps it from it",
