@@ -31,6 +31,11 @@ from rove.pipeline.session import ARROW_ROWS, SparkSettings, open_session
 
 _SPAWN: Final = multiprocessing.get_context("spawn")
 _END_S: Final = 30.0
+JAVA_OPTIONS: Final = (
+    "-XX:+UseParallelGC -Darrow.enable_unsafe_memory_access=true "
+    "-Darrow.enable_null_check_for_get=false"
+)
+"""For throughput: a collector that costs less, and no check of every value that Arrow hands out."""
 
 
 class BenchError(RoveError):
@@ -188,7 +193,8 @@ def spark(workers: int) -> Process:
 
 
 def _session(workers: int) -> Any:
-    return open_session(SparkSettings(master=f"local[{workers}]", name="rove bench"))
+    conf = {"spark.driver.extraJavaOptions": JAVA_OPTIONS}
+    return open_session(SparkSettings(master=f"local[{workers}]", name="rove bench", conf=conf))
 
 
 def matched(session: Any, work: Work, form: Form, rows: int | None = None) -> Any:
