@@ -139,7 +139,9 @@ class VersionIndex:
         if groups and name == "plain":
             # Windows are each member's own.
             rows, numbers = _one_of_each_group(rows, numbers, groups)
-        order = np.lexsort((numbers, rows))
+        if len(found) <= 2:
+            return rows, numbers  # of one file, they come by row
+        order = np.argsort(rows, kind="stable")
         return rows[order], numbers[order]
 
 

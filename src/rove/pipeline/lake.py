@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 EMPTY_CHANNEL: Final = "__HIVE_DEFAULT_PARTITION__"
 NOTHING: Final = -1
 """Below every position."""
+_SETTLED_NS: Final = 2_000_000_000
 _FILE_NAME: Final = re.compile(r"(\d+)-(\d+)\.parquet")
 PUBLICATION_COLUMNS: Final = (
     "position",
@@ -141,7 +143,9 @@ class Lake:
     def _list(self, folder: Path, kind: str, channel: str, day: str) -> list[LakeFile]:
         changed_ns = folder.stat().st_mtime_ns
         known = self._listed.get(folder)
-        if known is not None and known[0] == changed_ns:
+        # Some clocks of file systems are coarse: what changed just now may change unnoticed.
+        is_settled = time.time_ns() - changed_ns > _SETTLED_NS
+        if known is not None and known[0] == changed_ns and is_settled:
             return known[1]
         files = [
             LakeFile(int(named[1]), int(named[2]), path, kind, channel, day)
