@@ -40,6 +40,7 @@ _TITLE_WIDTH: Final = 95
 def draw(report: Report, path: Path) -> None:
     """Write a PNG file."""
     try:
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(
@@ -56,6 +57,10 @@ def draw(report: Report, path: Path) -> None:
     over_time.set_ylabel("notifications per hour" if step_s == _HOUR_S else "notifications per day")
     over_time.set_title(_title(report), loc="left", fontsize="medium")
     over_time.set_xlabel("time (UTC)")
+    days = AutoDateLocator()  # type: ignore[no-untyped-call]
+    over_time.xaxis.set_major_locator(days)
+    formatter = ConciseDateFormatter(days)  # type: ignore[no-untyped-call]
+    over_time.xaxis.set_major_formatter(formatter)
     if report.against is not None:
         over_time.legend(frameon=False)
     _stack(by_hour, list(range(24)), by_hour_of_day(report), 1)
@@ -112,5 +117,8 @@ def _title(report: Report) -> str:
         lines = [
             f"{number}: {line}" for number, line in zip(("first", "second"), lines, strict=True)
         ]
-    counts = f"{report.notifications:,} notifications of {report.publications:,} publications"
-    return "\n".join([*lines, counts])
+    counts = f"{report.notifications:,}"
+    if report.against is not None:
+        counts += f" and {report.notifications_against:,}"
+    said = f"{counts} notifications of {report.publications:,} publications"
+    return "\n".join([*lines, said])
