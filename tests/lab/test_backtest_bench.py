@@ -39,6 +39,18 @@ def test_the_table_is_whole(table: Table) -> None:
     assert pc.max(rows["battery"]).as_py() <= 100
 
 
+def test_metadata_tell_what_a_text_needs(table: Table) -> None:
+    size_bytes = sum(entry.size_bytes for entry in table.files())
+    needed = {
+        name: bench.planned_bytes(table, bench.question(text, DAYS))
+        for name, text in bench.TEXTS.items()
+    }
+    assert 0 < needed["place"] < needed["broad"] < size_bytes
+    footers = needed["rare"]
+    assert footers < needed["broad"]
+
+
+@pytest.mark.soak
 def test_everything_is_measured_and_checked(tmp_path: Path) -> None:
     """As a program, with a Spark of its own."""
     words = ["--rows", str(ROWS), "--days", str(DAYS), "--json", "--folder", str(tmp_path)]

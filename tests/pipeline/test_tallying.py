@@ -123,6 +123,28 @@ def test_so_are_tables_without_room_for_columns(case: Any) -> None:
         check(case)
 
 
+@pytest.mark.parametrize("attributes_max", [2, 1_000])
+@pytest.mark.parametrize(
+    ("said", "text", "matched"),
+    [
+        ({"a": {"m": None}}, "a IS NULL", False),
+        ({"a": {"m": None, "n": {"o": None}}}, "a IS NOT NULL AND a.n IS NOT NULL", True),
+        ({"a": {"m": None, "n": 3}}, "a.n + 1 > 3 AND a.m IS NULL AND a IS NOT NULL", True),
+        ({"a": None}, "a IS NULL", True),
+        ({"a": [None]}, "a IS NULL", False),
+        ({"a": {}}, "a IS NULL", False),
+    ],
+)
+def test_an_object_is_there_even_if_its_members_are_null(
+    monkeypatch: pytest.MonkeyPatch, attributes_max: int, said: Any, text: str, matched: bool
+) -> None:
+    for module in (tables_module, typed_module):
+        monkeypatch.setattr(module, "ATTRIBUTES_MAX", attributes_max)
+    full = {"y": 1.5, "z": 1.5, "topic": "air/a"}
+    check((parse(text), {}, [(full, 0.0), ({**full, **said}, 0.0)]))
+    assert matches(parse(text), said) is matched
+
+
 def test_two_texts_a_topic_filter_and_a_later_acceptance(past: Past) -> None:
     asked = (Asked("NO2 > 40", BEGIN), Asked("NO2 > 20 AND kind = 'car'", BEGIN + DAY))
     work = Work(asked, topic_filter="air/+")

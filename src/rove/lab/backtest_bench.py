@@ -186,7 +186,7 @@ def run(spark: Any, table: Table, days: int, tell: Tell) -> Iterator[Measure]:
         before = _read_bytes(spark)
         report = backtest(spark, history, asked)
         by_kernel = _read_bytes(spark) - before
-        yield from _measures(name, report, size_bytes, _planned_bytes(table, asked), by_kernel)
+        yield from _measures(name, report, size_bytes, planned_bytes(table, asked), by_kernel)
 
 
 def _measures(
@@ -222,7 +222,7 @@ def check(spark: Any, history: TableHistory, table: Table, text: str) -> None:
         raise WrongAnswerError(f"{text}: the backtest found {found}, the matcher {expected}")
 
 
-def _planned_bytes(table: Table, asked: Question) -> int:
+def planned_bytes(table: Table, asked: Question) -> int:
     """Of the row groups and columns that are left, by their metadata, footers included."""
     schema = table.schema()
     found: Plan = plan(schema, [Wanted(parse(asked.text), (0.0, asked.until - asked.since))])

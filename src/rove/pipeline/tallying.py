@@ -10,7 +10,7 @@ One text or two can be asked for; of a row the *bits* say which of them it meets
 judged in two steps: rows that meet its condition (`candidates`), brought together in order, go
 through its window (`ranked`), which also tells when each is due.
 
-Costs 0.1 to 0.2 µs a row for texts that compare numbers, a few µs where something is computed.
+Costs 0.4 µs a row for texts that compare numbers, 7 µs where something is computed of each row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ import pyarrow as pa
 
 from rove.lang.parser import parse
 from rove.lang.tree import Attribute, Subscription, walk
-from rove.match.columns import Column, Columns, FloatColumn, Mask, ObjectColumn
+from rove.match.columns import (
+    CarriedColumn,
+    Column,
+    Columns,
+    FloatColumn,
+    Mask,
+    ObjectColumn,
+)
 from rove.match.matcher import Matcher
 from rove.match.ranks import rank_of
 from rove.mqtt.topics import fits
@@ -163,38 +170,54 @@ def columns_of(work: Work, batch: pa.RecordBatch) -> Columns:
 def _parts(
     schema: TableSchema, there: dict[str, pa.Array], topics: pa.Array
 ) -> Iterator[tuple[Path, Callable[[], Column]]]:
+    values = list(_values(schema, there))
+    yield from _objects_of_nulls(values)
     for attribute in schema.attributes:
         marks = there.get(attribute.columns.get("int", ""))
         for kind, name in attribute.columns.items():
-            if name not in there or kind == "int":
+            if name not in there or kind in ("int", "json"):
                 continue
-            if kind == "json":
-                yield attribute.path, partial(_decoded, there[name])
-            elif kind == "double" and marks is not None:
+            if kind == "double" and marks is not None:
                 yield attribute.path, partial(_marked, there[name], marks)
             else:
                 yield attribute.path, partial(column_of, there[name])
-    if REST in there:
-        yield from _of_rest(there[REST])
+    for path, decoded in values:
+        yield path, partial(ObjectColumn, [None if one is NULL else one for one in decoded])
     yield ("topic",), partial(column_of, topics)
 
 
-def _decoded(array: pa.Array) -> Column:
-    return ObjectColumn(_json_values(array))
+class _Null:
+    """Stands for a null that was published; what is missing is None."""
 
 
-def _json_values(array: pa.Array) -> list[Any]:
-    return [None if text is None else msgspec.json.decode(text) for text in array.to_pylist()]
+NULL: Final = _Null()
 
 
-def _of_rest(array: pa.Array) -> Iterator[tuple[Path, Callable[[], Column]]]:
-    """What had no column, value by value: objects may have other members that have."""
+def _values(schema: TableSchema, there: dict[str, pa.Array]) -> Iterator[tuple[Path, list[object]]]:
+    """What is kept as JSON, by attribute."""
+    for attribute in schema.attributes:
+        column = attribute.columns.get("json")
+        if column in there:
+            yield attribute.path, _decoded(there[column])
+    if REST not in there:
+        return
     found: dict[Path, list[object]] = {}
-    for row, rest in enumerate(_json_values(array)):
-        for path, value in _leaves(rest or {}):
-            found.setdefault(path, [None] * len(array))[row] = value
-    for path, values in found.items():
-        yield path, partial(ObjectColumn, values)
+    for row, rest in enumerate(_decoded(there[REST])):
+        # Value by value: objects may have other members that have columns.
+        for path, value in _leaves(rest) if isinstance(rest, dict) else ():
+            of_path = found.setdefault(path, [None] * len(there[REST]))
+            of_path[row] = NULL if value is None else value
+    yield from found.items()
+
+
+def _decoded(array: pa.Array) -> list[object]:
+    texts = array.to_pylist()
+    if not array.null_count < len(texts):
+        return texts  # type: ignore[no-any-return]
+    return [
+        None if text is None else NULL if text == "null" else msgspec.json.decode(text)
+        for text in texts
+    ]
 
 
 def _leaves(rest: dict[str, object]) -> Iterator[tuple[Path, object]]:
@@ -205,6 +228,21 @@ def _leaves(rest: dict[str, object]) -> Iterator[tuple[Path, object]]:
             waiting += [((*path, name), inner) for name, inner in value.items()]
         else:
             yield path, value
+
+
+def _objects_of_nulls(
+    values: Sequence[tuple[Path, list[object]]],
+) -> Iterator[tuple[Path, Callable[[], Column]]]:
+    """Objects that are there, though perhaps all of their members are null; outer ones first."""
+    found: dict[Path, Mask] = {}
+    for path, decoded in values:
+        if len(path) > 1 and NULL in decoded:
+            nulls = np.array([value is NULL for value in decoded], np.bool_)
+            for length in range(1, len(path)):
+                outer = path[:length]
+                found[outer] = found[outer] | nulls if outer in found else nulls
+    for path in sorted(found, key=len):
+        yield path, partial(CarriedColumn, found[path], are_objects=True)
 
 
 class _MarkedColumn(FloatColumn):
