@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -52,23 +49,14 @@ def test_metadata_tell_what_a_text_needs(table: Table) -> None:
 
 @pytest.mark.soak
 def test_everything_is_measured_and_checked(tmp_path: Path) -> None:
-    """As a program, with a Spark of its own."""
-    words = ["--rows", str(ROWS), "--days", str(DAYS), "--json", "--folder", str(tmp_path)]
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "rove.lab.backtest_bench", *words],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found = {one["name"]: one for one in map(json.loads, ran.stdout.splitlines())}
-    assert found["backtest.table"]["value"] == ROWS
+    """With a Spark of its own."""
+    found = {one.name: one for one in bench.measures(ROWS, DAYS, tmp_path, lambda text: None)}
+    assert found["backtest.table"].value == ROWS
     assert {f"backtest.{name}.read" for name in bench.TEXTS} <= set(found)
-    assert found["backtest.broad.notifications"]["value"] > ROWS / 2
-    place, broad = (found[f"backtest.{name}.planned"]["value"] for name in ("place", "broad"))
+    assert found["backtest.broad.notifications"].value > ROWS / 2
+    place, broad = (found[f"backtest.{name}.planned"].value for name in ("place", "broad"))
     assert 0 < place < broad < 100
-    assert found["backtest.place.read"]["goal"] == "≤ 5 %"
+    assert found["backtest.place.read"].goal == "≤ 5 %"
 
 
 def test_a_wrong_answer_ends_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +67,6 @@ def test_a_wrong_answer_ends_it(table: Table, monkeypatch: pytest.MonkeyPatch) -
         bench.check(None, history, table, "NO2 > 1000000")
 
 
-def test_a_disk_that_is_too_small_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench, "BYTES_FULL", 2**80)
-    with pytest.raises(UsageError, match="need 10 GB of disk"):
-        bench.main(["--full", "--folder", str(tmp_path)])
+def test_a_disk_that_is_too_small_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"rows need 1000000000000 GB of disk"):
+        next(bench.measures(10**19, DAYS, tmp_path, lambda text: None))

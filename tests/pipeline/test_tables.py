@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from rove.broker.records import LogRow
@@ -18,6 +19,7 @@ from rove.pipeline.tables import (
     Table,
     TableSchema,
     TablesError,
+    attributes_of_rows,
     channels,
     folder_name,
 )
@@ -113,6 +115,19 @@ def test_a_column_takes_only_its_own() -> None:
     assert found == ["double", None, None, "string", None, None]
     marked = Attribute(NO2, {"double": "NO2", "int": "NO2::int"})
     assert marked.column_of("small") == "double"
+
+
+def test_a_column_in_which_nothing_is_gives_nothing() -> None:
+    schema = grown({(NO2, "small"): 1, (NO2, "float"): 1})
+    named = columns_of(schema, "NO2")
+    rows = pa.table(
+        {
+            "topic": pa.array(["air"]),
+            named["double"]: pa.array([None], pa.float64()),
+            named["int"]: pa.array([None], pa.bool_()),
+        }
+    )
+    assert attributes_of_rows(schema, rows) == [{"topic": "air"}]
 
 
 @pytest.mark.parametrize(

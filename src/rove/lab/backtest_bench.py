@@ -1,6 +1,6 @@
 """How little a backtest reads: a year of a city in a typed table, and texts that ask about it.
 
-    python -m rove.lab.backtest_bench [--rows N | --full] [--folder FOLDER] [--json]
+    rove bench pipeline --part backtest [--full]
 
 The table is made directly, without a broker: sensors that move about a city of some twenty-eight
 cells, three readings a second. Rows are written by the pipeline's own writer, so files, row groups
@@ -15,11 +15,8 @@ what the matcher finds in all rows of a day.
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -32,9 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rove.errors import RoveError, UsageError
+from rove.errors import UsageError
 from rove.lab.match_engines import WrongAnswerError
-from rove.lab.measure import Measure, show
+from rove.lab.measure import Measure
 from rove.lang.parser import parse
 from rove.pipeline.backtest import Question, Report, backtest
 from rove.pipeline.cells import cells
@@ -50,7 +47,8 @@ CHANNEL: Final = "air"
 FIRST_DAY: Final = date(2025, 11, 16)
 ROWS, DAYS = 10_000_000, 36
 ROWS_FULL, DAYS_FULL = 100_000_000, 365
-BYTES_FULL: Final = 10 << 30
+ROW_BYTES: Final = 100
+"""Room for a row, more than twice of what it takes."""
 SHARE_MAX: Final = 0.05
 SENSORS: Final = 2_000
 CENTRE: Final = (45.81, 15.98)
@@ -256,46 +254,19 @@ def _field(path: Path, name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-# -- the program ---------------------------------------------------------------------------------
+# -- all of it -----------------------------------------------------------------------------------
 
 
 def measures(rows: int, days: int, folder: Path, tell: Tell) -> Iterator[Measure]:
-    """Make the table where there is none, and measure with a Spark of its own."""
-    table = Table(folder.resolve(), CHANNEL)
-    if table.log.state().version < 0:
-        tell(f"making {rows:,} rows")
-        make_table(folder.resolve(), rows, days, cores())
+    """Make the table, and measure with a Spark of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(folder).free < rows * ROW_BYTES:
+        wanted = rows * ROW_BYTES / 1e9
+        raise UsageError(f"{rows:,} rows need {wanted:.0f} GB of disk; {folder} has less")
+    tell(f"making {rows:,} rows")
+    table = make_table(folder.resolve(), rows, days, cores())
     spark = open_session(SparkSettings())
     try:
         yield from run(spark, table, days, tell)
     finally:
         spark.stop()
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """The program."""
-    parser = argparse.ArgumentParser(description="How little a backtest reads.")
-    parser.add_argument("--rows", type=int, default=ROWS, help=f"(default {ROWS:,})")
-    parser.add_argument("--days", type=int, default=DAYS, help=f"(default {DAYS})")
-    parser.add_argument(
-        "--full", action="store_true", help=f"{ROWS_FULL:,} rows of {DAYS_FULL} days"
-    )
-    parser.add_argument("--folder", type=Path, help="to keep the table in; made if not there")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    arguments = parser.parse_args(words)
-    rows, days = (ROWS_FULL, DAYS_FULL) if arguments.full else (arguments.rows, arguments.days)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        if arguments.full and shutil.disk_usage(folder).free < BYTES_FULL:
-            raise UsageError(f"{rows:,} rows need 10 GB of disk; {folder} has less")
-        tell = partial(print, file=sys.stderr)
-        show(measures(rows, days, folder, tell), as_json=arguments.json)
-    return 0
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RoveError as error:
-        sys.exit(f"backtest_bench: error: {error}")

@@ -17,7 +17,7 @@ from rove.lab import (
     pipeline_stream_bench,
 )
 from rove.lab.measure import Measure
-from rove.pipeline.session import SparkSettings, cores, open_session
+from rove.pipeline.session import SparkSettings, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,4 @@ def backtest(folder: Path, rows: int, size_max: int, tell: Tell) -> Iterator[Mea
         table_rows, days = 100_000, 3
     elif rows >= backtest_bench.ROWS:
         table_rows, days = backtest_bench.ROWS_FULL, backtest_bench.DAYS_FULL
-    tell(f"making {table_rows:,} rows")
-    table = backtest_bench.make_table(folder / "backtest", table_rows, days, cores())
-    with _session() as spark:
-        yield from backtest_bench.run(spark, table, days, tell)
+    yield from backtest_bench.measures(table_rows, days, folder / "backtest", tell)

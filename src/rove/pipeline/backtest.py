@@ -9,7 +9,7 @@ matcher, and ranked texts go through its own windows; only which rows are read d
 The text is taken to be accepted when the period begins, unless told otherwise, and `me.` stays what
 it is. Tables hold what passed the rules of quality; the lake holds everything.
 
-Measured by `python -m rove.lab.backtest_bench` (docs/backtest.md). The driver holds one line for
+Measured by `rove bench pipeline --part backtest` (docs/backtest.md). The driver holds one line for
 each hour, publisher and topic that something matched.
 """
 

@@ -271,7 +271,9 @@ def attributes_of_rows(schema: TableSchema, rows: Any) -> list[dict[str, object]
             marks: Sequence[bool] = [False] * len(places)
             mark = attribute.columns.get("int")
             if kind == "double" and mark in names:
-                marks = pc.is_valid(rows.column(mark)).take(pa.array(places)).to_pylist()
+                marks = (
+                    pc.is_valid(rows.column(mark)).take(pa.array(places, pa.int64())).to_pylist()
+                )
             for place, value, is_whole in zip(places, values, marks, strict=True):
                 _put(found[place], attribute.path, _value_of(kind, value, is_whole=is_whole))
     if schema.has_rest and REST in names:
