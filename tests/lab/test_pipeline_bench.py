@@ -60,6 +60,17 @@ def test_a_picture_has_a_line_for_each_engine(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_busy_machine_is_told_from_a_slow_spark() -> None:
+    speeds = {"kernel1": 100.0, "kernel2": 90.0, "spark1": 40.0, "spark2": 88.0}
+    control, scaling = pipeline_bench._scaling("here", speeds)
+    assert (control.name, control.ratio, control.reached) == ("here.undisturbed", 0.9, False)
+    assert (scaling.name, scaling.reached) == ("here.scaling", True)
+    quiet = {"kernel1": 100.0, "kernel2": 190.0}
+    (alone,) = pipeline_bench._scaling("here", quiet)
+    assert alone.reached
+    assert list(pipeline_bench._scaling("here", {"kernel2": 1.0, "spark2": 1.0})) == []
+
+
 def test_goals_say_which_way() -> None:
     fast = pipeline_bench._compared("a", 1.0, 0.61, "b", 0.6)
     slow = pipeline_bench._compared("a", 1.0, 0.59, "b", 0.6)
