@@ -11,8 +11,8 @@ infinite is there but cannot be compared, since no publication could say it.
 The work is done by column, in NumPy, and by distinct string. A row becomes a publication in
 Python, a mapping, only for a subscription that has to be computed with it (`Columns.publications`).
 
-Measured by `rove bench pipeline`: 0.1 µs for a row of five floats, against 1.4 µs for the same as a
-dictionary (`Subjects.batch`).
+Costs 0.04 µs of processor time for a row of five floats, where the same as dictionaries, one by one
+(`Subjects.batch`), takes 1.0 µs (best of several, `time.process_time`, batches of 50,000).
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ A column's name is an attribute as a text writes it: dots reach into nested obje
 backticks may hold anything. Columns are made when somebody asks for them (`Columns`).
 
 The lake's own form, a payload and its user properties, is decoded row by row by the function that
-the broker uses (`rove.lang.attributes`): 0.9 µs a row of five members, against 0.1 µs for columns.
+the broker uses (`rove.lang.attributes`): 1.3 µs of processor time for five members, and 0.5 µs to
+make columns of them, where a table's own columns take 0.04 µs (`time.process_time`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ matcher, saved as it is searched, with the names of the subscriptions in front o
 writes the file once; the workers of one machine map it and share its pages, each opens it once.
 
 The folder of these files goes when the driver ends, since a DataFrame may be computed at any time
-until then. Adding a text takes 0.1 to 0.2 ms; opening a file of a million some 0.1 s.
+until then. Adding a text takes 0.1 ms; opening a saved matcher of a million boxes 0.02 s.
 """
 
 from __future__ import annotations
