@@ -18,7 +18,7 @@ from rove.cli import main
 def test_a_pipe_gets_every_notification_and_the_summary(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["demo", "--seconds", "5"]) == 0
+    assert main(["demo", "--seconds", "5", "--no-spark"]) == 0
     out = capsys.readouterr().out
     assert "200 publications in 5 s" in out
     told = [line for line in out.splitlines() if " s  home" in line]
@@ -27,9 +27,9 @@ def test_a_pipe_gets_every_notification_and_the_summary(
 
 
 def test_it_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--seconds", "3"]) == 0
+    assert main(["demo", "--seconds", "3", "--no-spark"]) == 0
     first = capsys.readouterr().out
-    assert main(["demo", "--seconds", "3"]) == 0
+    assert main(["demo", "--seconds", "3", "--no-spark"]) == 0
     assert capsys.readouterr().out == first
 
 
@@ -78,7 +78,7 @@ def read_until(controller: int, wanted: bytes, timeout_s: float = 30.0) -> bytes
 
 
 def test_a_terminal_gets_a_moving_picture_and_the_summary() -> None:
-    with on_terminal("--seconds", "2") as (process, controller):
+    with on_terminal("--seconds", "2", "--no-spark") as (process, controller):
         shown = read_until(controller, b"rove check").decode()
         assert process.wait(timeout=30) == 0
     assert "who gets what" in shown

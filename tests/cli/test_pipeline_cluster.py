@@ -9,7 +9,13 @@ from pathlib import Path
 
 def test_it_says_where_it_is_and_ends_when_told() -> None:
     command = [sys.executable, "-m", "rove", "pipeline", "cluster", "--workers", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Where the tests themselves run in the background, their children ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    ) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline().startswith("spark://127.0.0.1:")

@@ -261,7 +261,7 @@ class Subscriber(Client):
 
 
 class Received:
-    """What a subscriber got, in the order in which the broker means it.
+    """What a subscriber got of each topic, in the order in which the broker means it.
 
     On a new connection the broker sends again what it was not answered: the last packets of
     before, under their old identifiers, and perhaps some that never arrived. Those that are known
@@ -270,32 +270,34 @@ class Received:
 
     def __init__(self) -> None:
         self.all: set[tuple[str, int]] = set()
-        self._known: list[tuple[str, int, int]] = []
-        self._again: list[tuple[str, int, int]] = []
+        self._known: dict[str, list[tuple[int, int]]] = {}
+        self._again: dict[str, list[tuple[int, int]]] = {}
 
     def begin_connection(self) -> None:
         """What is sent again from now on follows all that came before."""
-        self._settle()
+        for topic in list(self._again):
+            self._settle(topic)
 
     def add(self, topic: str, number: int, packet_id: int, dup: bool) -> None:
         """A notification has come."""
         self.all.add((topic, number))
         if dup:
-            self._again.append((topic, number, packet_id))
+            self._again.setdefault(topic, []).append((number, packet_id))
         else:
-            self._settle()
-            self._known.append((topic, number, packet_id))
+            self._settle(topic)
+            self._known.setdefault(topic, []).append((number, packet_id))
 
     def numbers(self, topic: str) -> list[int]:
         """What came on a topic; to be asked at the end."""
-        self._settle()
-        return [number for where, number, _ in self._known if where == topic]
+        self._settle(topic)
+        return [number for number, _ in self._known.get(topic, [])]
 
-    def _settle(self) -> None:
-        again, self._again = self._again, []
+    def _settle(self, topic: str) -> None:
+        again = self._again.pop(topic, [])
+        known = self._known.setdefault(topic, [])
         for count in range(len(again), -1, -1):
-            if self._known[len(self._known) - count :] == again[:count]:
-                self._known += again[count:]
+            if known[len(known) - count :] == again[:count]:
+                known += again[count:]
                 return
 
 

@@ -13,8 +13,10 @@ def test_an_empty_lake_is_waited_for(tmp_path: Path) -> None:
 
 def test_what_keeps_it_from_running_is_told(tmp_path: Path) -> None:
     (tmp_path / "_position").write_text("5\n")
-    (tmp_path / "subscriptions").write_text("no folder")
+    damaged = tmp_path / "publications/channel=air/day=2026-11-16"
+    damaged.mkdir(parents=True)
+    (damaged / "0000000000000001-0000000000000005.parquet").write_bytes(b"no parquet")
     with SparkBeside(tmp_path, {"smog": "NO2 > 40"}) as spark:
         *_, counts = spark.catch_up(5)
         assert counts == {"smog": 0}
-        assert "rove: error:" in spark.trouble
+        assert "rove: error: match: cannot read" in spark.trouble

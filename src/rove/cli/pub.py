@@ -104,7 +104,8 @@ async def _publish_one(arguments: argparse.Namespace, payload: bytes) -> int:
     async with open_client(arguments) as client:
         published = await client.publish(arguments.topic, payload, id=arguments.id, **options)
     if arguments.json:
-        emit_json(msgspec.to_builtins(published))
+        # Only what was published is of interest here, not what the broker says besides.
+        emit_json({"id": published.id, "has_subscribers": published.has_subscribers})
     else:
         nobody = "" if published.has_subscribers else " (nobody has subscribed to it)"
         print(f"{published.id}{nobody}")

@@ -70,7 +70,7 @@ class Published(msgspec.Struct, frozen=True):
     has_subscribers: bool = True
     """False if the broker said that nobody wants it now."""
     user: Mapping[str, str] = {}
-    """User properties of the broker's answer."""
+    """User properties of the broker's answer, if it has any."""
 
 
 def connect(

@@ -249,7 +249,8 @@ def _listeners(scene: Scene) -> RenderableType:
         count = f"{scene.received[one.name]:,}"
         row = [Text(one.name, style=f"bold {one.colour}"), Text(one.kind), Text(count)]
         table.add_row(*row, *_by_spark(scene, one.name))
-    table.add_row(Text("everyone, by topic alone", style="dim"), "", f"{scene.published:,}")
+    everyone = "everyone, by topic alone" if scene.found is None else "by topic alone"
+    table.add_row(Text(everyone, style="dim"), "", f"{scene.published:,}")
     return Panel(table, title="who gets what", width=WIDTH - COLUMNS - 6)
 
 

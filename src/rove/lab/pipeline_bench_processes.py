@@ -31,11 +31,6 @@ from rove.pipeline.session import ARROW_ROWS, SparkSettings, open_session
 
 _SPAWN: Final = multiprocessing.get_context("spawn")
 _END_S: Final = 30.0
-JAVA_OPTIONS: Final = (
-    "-XX:+UseParallelGC -Darrow.enable_unsafe_memory_access=true "
-    "-Darrow.enable_null_check_for_get=false"
-)
-"""For throughput: a collector that costs less, and no check of every value that Arrow hands out."""
 
 
 class BenchError(RoveError):
@@ -193,8 +188,7 @@ def spark(workers: int) -> Process:
 
 
 def _session(workers: int) -> Any:
-    conf = {"spark.driver.extraJavaOptions": JAVA_OPTIONS}
-    return open_session(SparkSettings(master=f"local[{workers}]", name="rove bench", conf=conf))
+    return open_session(SparkSettings(master=f"local[{workers}]", name="rove bench"))
 
 
 def matched(session: Any, work: Work, form: Form, rows: int | None = None) -> Any:

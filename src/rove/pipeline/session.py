@@ -172,8 +172,13 @@ def java_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
         yield f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         yield "-Xlog:disable"
         yield "-Xlog:all=error:stderr"
+    # A value that Arrow hands out is one that was just written: no need to check each again.
+    yield "-Darrow.enable_unsafe_memory_access=true"
+    yield "-Darrow.enable_null_check_for_get=false"
     if settings.brief:
         yield from ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    else:
+        yield "-XX:+UseParallelGC"
     if java is not None:
         if java.version < _FORKS_BY_DEFAULT:
             yield "-Djdk.lang.Process.launchMechanism=VFORK"
