@@ -65,7 +65,7 @@ def test_a_problem_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:2] == ["ok", "packages"]
     at = next(n for n, line in enumerate(lines) if "no Spark master answers" in line)
-    assert lines[at].startswith("problem  master     spark://127.0.0.1:1: ")
+    assert lines[at].startswith("problem  master         spark://127.0.0.1:1: ")
     assert "→" in lines[at + 1]
     assert lines[-1].startswith("1 problems, ")
     assert pipeline.run(parse("doctor", *NOWHERE, "--json")) == 1

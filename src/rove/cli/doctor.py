@@ -6,14 +6,10 @@ import argparse
 import time
 from collections.abc import Iterator
 
-import msgspec
-
 from rove.cli.config import add_options, load_for
-from rove.cli.output import emit_json
+from rove.cli.findings import show
 from rove.errors import RoveError
 from rove.serve.doctor import Finding, examine_configuration, examine_machine
-
-EXIT_PROBLEM = 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,18 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine the machine and the configuration."""
-    findings = []
-    for finding in _examine(arguments):
-        findings.append(finding)
-        if not arguments.json:
-            _print_for_people(finding)
-    problems = sum(finding.state == "problem" for finding in findings)
-    if arguments.json:
-        emit_json({"ok": not problems, "findings": msgspec.to_builtins(findings)})
-    else:
-        warnings = sum(finding.state == "warning" for finding in findings)
-        print(f"\n{problems} problems, {warnings} warnings")
-    return EXIT_PROBLEM if problems else 0
+    return show(_examine(arguments), as_json=arguments.json)
 
 
 def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -47,9 +32,3 @@ def _examine(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("configuration", "problem", str(error), "`rove config` explains every key")
         return
     yield from examine_configuration(config, now_s)
-
-
-def _print_for_people(finding: Finding) -> None:
-    print(f"{finding.state:<8} {finding.subject:<14} {finding.text}", flush=True)
-    if finding.advice:
-        print(f"{'':<8} {'':<14} → {finding.advice}", flush=True)

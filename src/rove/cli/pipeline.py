@@ -12,16 +12,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from rove.cli import pipeline_cluster, pipeline_ingest, pipeline_jobs, pipeline_summary
-from rove.cli.output import emit_json
+from rove.cli.findings import show
 
 if TYPE_CHECKING:
-    from rove.pipeline.doctor import Finding
     from rove.pipeline.session import SparkSettings
-
-EXIT_PROBLEM = 1
 
 
 class Part(NamedTuple):
@@ -99,24 +94,7 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
 def _run_doctor(arguments: argparse.Namespace) -> int:
     from rove.pipeline.doctor import examine_each
 
-    findings = []
-    for finding in examine_each(spark_settings(arguments)):
-        findings.append(finding)
-        if not arguments.json:
-            _print_for_people(finding)
-    problems = sum(finding.state == "problem" for finding in findings)
-    if arguments.json:
-        emit_json({"ok": not problems, "findings": msgspec.to_builtins(findings)})
-    else:
-        warnings = sum(finding.state == "warning" for finding in findings)
-        print(f"\n{problems} problems, {warnings} warnings")
-    return EXIT_PROBLEM if problems else 0
-
-
-def _print_for_people(finding: Finding) -> None:
-    print(f"{finding.state:<8} {finding.subject:<10} {finding.text}", flush=True)
-    if finding.advice:
-        print(f"{'':<8} {'':<10} → {finding.advice}", flush=True)
+    return show(examine_each(spark_settings(arguments)), as_json=arguments.json)
 
 
 def _run_jobs(arguments: argparse.Namespace) -> int:

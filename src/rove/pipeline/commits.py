@@ -25,13 +25,14 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from rove.errors import RoveError
+from rove.pipeline.disk import sync, told
 
 NOTHING: Final = -1
 """Below every position, and the version of a table without commits."""
@@ -211,7 +212,7 @@ class Log:
         path = self.path_of(after.version)
         whole = after if after.version % SNAPSHOT_EVERY == 0 else None
         unfinished = path.with_name(f".{uuid.uuid4().hex}.tmp")
-        with told(f"cannot write the manifest {path}"):
+        with told(f"cannot write the manifest {path}", ManifestError):
             try:
                 unfinished.write_bytes(msgspec.json.encode(Written(change, whole)))
                 sync(unfinished)
@@ -222,21 +223,3 @@ class Log:
                 unfinished.unlink(missing_ok=True)
             sync(self.folder)
         return True
-
-
-def sync(path: Path) -> None:
-    """Flush a file or a folder's names to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def told(what: str, error_type: type[RoveError] = ManifestError) -> Iterator[None]:
-    """Errors of the disk as one line for people."""
-    try:
-        yield
-    except OSError as error:
-        raise error_type(f"{what}: {error.strerror or error}") from error

@@ -31,7 +31,8 @@ from rove.pipeline import tables
 from rove.pipeline.judging import AT_TYPE
 from rove.pipeline.lake import Lake, LakeFile, read_file
 from rove.pipeline.pruning import Plan, Wanted, plan, spark_filter
-from rove.pipeline.tables import BASE, Table, TableSchema
+from rove.pipeline.sql import SPARK_TYPES, quoted
+from rove.pipeline.tables import Table, TableSchema
 from rove.pipeline.tallying import Asked, Example, Work
 
 if TYPE_CHECKING:
@@ -272,30 +273,16 @@ def _table_rows(
     from pyspark.sql import functions as f
 
     folder = table.folder
-    types = {field.name: _SPARK_TYPES[field.type] for field in table.schema.arrow()}
+    types = {field.name: SPARK_TYPES[field.type] for field in table.schema.arrow()}
     read = [*own, *found.columns]
-    ddl = ", ".join([*(f"{_quoted(name)} {types[name]}" for name in read), "cell string"])
+    ddl = ", ".join([*(f"{quoted(name)} {types[name]}" for name in read), "cell string"])
     paths = [str(folder / entry.path) for entry in entries]
     with _quick_listing(spark, len(paths)):
         reader = spark.read.schema(ddl).option("basePath", str(folder / "data"))
         rows = reader.option(_VECTORED, "false").parquet(*paths)
-    renamed = [f.col(_quoted(column)).alias(f"a{i}") for i, column in enumerate(found.columns)]
+    renamed = [f.col(quoted(column)).alias(f"a{i}") for i, column in enumerate(found.columns)]
     wanted = rows.where(spark_filter(found.filter)).where(_within(period))
     return wanted.select(*own, "cell", *renamed)
-
-
-_SPARK_TYPES: Final = {
-    pa.int64(): "long",
-    pa.int8(): "tinyint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.string(): "string",
-    BASE.field("at").type: "timestamp",
-}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _within(period: Period) -> Any:

@@ -33,7 +33,8 @@ import numpy as np
 import pyarrow as pa
 
 from rove.errors import RoveError
-from rove.pipeline.commits import NOTHING, Change, FileEntry, Skipped, State, told
+from rove.pipeline.commits import NOTHING, Change, FileEntry, Skipped, State
+from rove.pipeline.disk import told
 from rove.pipeline.duplicates import duplicate_positions
 from rove.pipeline.lake import Lake, LakeError, LakeFile, read_file
 from rove.pipeline.quality import RuleBook, Rules, read_rules

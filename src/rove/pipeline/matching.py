@@ -46,6 +46,7 @@ from rove.pipeline.matcher_files import (
     plain_subscription,
     ship,
 )
+from rove.pipeline.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -103,7 +104,7 @@ def match(
     needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
     job = Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
-    found = df.select(*(_quoted(name) for name in needed))
+    found = df.select(*(quoted(name) for name in needed))
     return found.mapInArrow(partial(_matched, job), _schema(df, kept, asked, form))
 
 
@@ -152,10 +153,6 @@ def _needed(
         for name in columns
         if name in others or (name in seen and (looked_at is None or path_of(name)[0] in looked_at))
     ]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _added_name(form: Form) -> str:
@@ -350,7 +347,7 @@ def matches(
         when = times_of(arrays[-1], "at") if is_timed else np.zeros(batch.num_rows)
         return pa.array(_holding(_compiled(text, since, state), batch, when))
 
-    given = [functions.lit(True), *(functions.col(_quoted(name)) for name in names)]
+    given = [functions.lit(True), *(functions.col(quoted(name)) for name in names)]
     if at is not None:
         given.append(functions.col(at) if isinstance(at, str) else at)
     return functions.arrow_udf(holds, "boolean")(*given)

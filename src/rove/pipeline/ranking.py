@@ -44,6 +44,7 @@ from rove.pipeline.ranked_tables import (
     ranked_texts,
 )
 from rove.pipeline.session import cores
+from rove.pipeline.sql import quoted
 from rove.pipeline.versions import Version
 
 if TYPE_CHECKING:
@@ -100,10 +101,10 @@ def rank(
     ]
     shipped = ship(df.sparkSession, asked_in(conditions).path) if conditions else None
     job = _Job(texts, shipped, at, kept, carried, buckets, until)
-    selected = df.select(*(_quoted(name) for name in needed))
+    selected = df.select(*(quoted(name) for name in needed))
     candidates = selected.mapInArrow(partial(_candidates, job), _candidate_schema(df, carried))
     together = candidates.repartitionById(buckets, _BUCKET).sortWithinPartitions(
-        *(_quoted(name) for name in (_BUCKET, at, *([order] if order else [])))
+        *(quoted(name) for name in (_BUCKET, at, *([order] if order else [])))
     )
     return together.mapInArrow(partial(_ranked, job), _result_schema(df, kept, texts))
 
@@ -115,10 +116,6 @@ def _check(df: DataFrame, named: Sequence[str], kept: Sequence[str]) -> None:
     for name in kept:
         if name.lower() in ADDED:
             raise RankingError(f"there is a column {name} already; rename it, or keep others")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _head(name: str) -> str:

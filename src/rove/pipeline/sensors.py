@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
 import shutil
 import uuid
@@ -47,8 +46,10 @@ from pyspark.sql import functions as sf
 from rove.errors import RoveError
 from rove.pipeline.cells import NONE, cells, is_on_map
 from rove.pipeline.commits import State
+from rove.pipeline.disk import sync
 from rove.pipeline.lake import EMPTY_CHANNEL
 from rove.pipeline.repeating import repeat
+from rove.pipeline.sql import quoted
 from rove.pipeline.status import Progress
 from rove.pipeline.tables import Table, TableSchema, channels, folder_name
 
@@ -343,17 +344,13 @@ def numeric_attributes(rows: DataFrame) -> dict[str, Column]:
         if column not in _OTHERS and (kind in _NUMBERS or kind.startswith("decimal")):
             columns.setdefault(_attribute_of(column), []).append(column)
     return {
-        name: sf.coalesce(*[sf.col(_quoted(each)).cast("double") for each in own])
+        name: sf.coalesce(*[sf.col(quoted(each)).cast("double") for each in own])
         for name, own in columns.items()
     }
 
 
 def _attribute_of(column: str) -> str:
     return column.rpartition("::")[0] or column
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _readings(source: _Source, cell_m: int) -> DataFrame:
@@ -498,9 +495,9 @@ class _Days:
         (part,) = parts
         rows: int = pq.read_metadata(part).num_rows
         place.mkdir(exist_ok=True)
-        _sync(part)
+        sync(part)
         part.replace(place / _FILE)
-        _sync(place)
+        sync(place)
         return rows
 
     def _known(self) -> dict[str, str]:
@@ -517,7 +514,7 @@ class _Days:
     def _note(self, known: Mapping[str, str]) -> None:
         unfinished = self._folder / f".{_DAYS}.tmp"
         unfinished.write_bytes(msgspec.json.encode(known))
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.replace(self._folder / _DAYS)
 
 
@@ -565,12 +562,3 @@ def _prints(table: Table, state: State, attributes: Sequence[str] | None) -> dic
         day: hashlib.sha256(msgspec.json.encode((sorted(own), attributes))).hexdigest()
         for day, own in paths.items()
     }
-
-
-def _sync(path: Path) -> None:
-    """Flush a file or a folder's names to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rove.errors import RoveError
+from rove.pipeline.disk import sync, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +113,7 @@ def write_part(folder: Path, batch: int, table: pa.Table, kind: str = PARTS) -> 
 
     path = _new_file(folder / kind, batch, "parquet")
     pq.write_table(table, path, compression="zstd")
-    _sync(path)
+    sync(path)
     if "position" not in table.column_names or not table.num_rows:
         return Part(path.name, table.num_rows)
     ends = pc.min_max(table["position"])
@@ -123,7 +124,7 @@ def write_bytes(folder: Path, batch: int, content: bytes, kind: str = STATES) ->
     """Write a file of this batch; the name of it."""
     path = _new_file(folder / kind, batch, "bin")
     path.write_bytes(content)
-    _sync(path)
+    sync(path)
     return path.name
 
 
@@ -142,10 +143,10 @@ class Sink:
         """Open the folder, or make it."""
         self.folder = folder
         self._lock = threading.Lock()
-        with _told(f"cannot use the folder {folder}"):
+        with told(f"cannot use the folder {folder}", SinkError):
             for name in (_MANIFESTS, PARTS, STATES, SCRATCH):
                 (folder / name).mkdir(parents=True, exist_ok=True)
-            _sync(folder)
+            sync(folder)
             self._manifests = {each.file_name: each for each in manifests(folder)}
             for path in (folder / _MANIFESTS).iterdir():
                 if path.name not in self._manifests:  # unfinished, or folded before a crash
@@ -182,14 +183,14 @@ class Sink:
 
     def commit(self, manifest: Manifest) -> None:
         """Let this manifest count; all that it names must be on disk."""
-        with _told(f"cannot commit batch {manifest.batch} in {self.folder}"):
+        with told(f"cannot commit batch {manifest.batch} in {self.folder}", SinkError):
             for kind in (PARTS, STATES):
-                _sync(self.folder / kind)
+                sync(self.folder / kind)
             self._put(manifest)
 
     def tidy(self) -> None:
         """Fold what has become many, and remove what nobody names; cheap when there is nothing."""
-        with _told(f"cannot tidy up {self.folder}"):
+        with told(f"cannot tidy up {self.folder}", SinkError):
             folded = False
             while group := _foldable(self._in_order()):
                 self._fold(group)
@@ -226,9 +227,9 @@ class Sink:
         path = self.folder / _MANIFESTS / manifest.file_name
         unfinished = path.with_name(f".{path.name}.tmp")
         unfinished.write_bytes(msgspec.json.encode(manifest))
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
         with self._lock:
             self._manifests[manifest.file_name] = manifest
 
@@ -246,7 +247,7 @@ class Sink:
             notes=tuple(note for each in group for note in each.notes),
             retired=tuple(part.name for part in before if part.name not in kept),
         )
-        _sync(self.folder / PARTS)
+        sync(self.folder / PARTS)
         self._put(whole)
         for each in group:
             (self.folder / _MANIFESTS / each.file_name).unlink(missing_ok=True)
@@ -375,21 +376,3 @@ def _read_part(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(path).read()
-
-
-def _sync(path: Path) -> None:
-    """Flush a file or a folder's names to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Errors of the disk as one line for people."""
-    try:
-        yield
-    except OSError as error:
-        raise SinkError(f"{what}: {error.strerror or error}") from error

@@ -39,6 +39,7 @@ import pyarrow.parquet as pq
 from rove.errors import RoveError
 from rove.pipeline.cells import KM_DEFAULT
 from rove.pipeline.commits import FileEntry, FileKind, Log, State
+from rove.pipeline.sql import SPARK_TYPES, quoted
 
 NamePath: TypeAlias = tuple[str, ...]
 """The names that lead to an attribute, from outside in."""
@@ -145,7 +146,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         """An attribute as one number in Spark's SQL, whichever columns it is in."""
         attribute = self.by_path().get(path)
         parts = [
-            f"cast({_quoted(column)} as double)"
+            f"cast({quoted(column)} as double)"
             for kind, column in (attribute.columns.items() if attribute else ())
             if kind in ("double", "long")
         ]
@@ -405,26 +406,12 @@ class Table:
         """The rows as a Spark DataFrame, with the columns `day` and `cell` of the folders."""
         state = self.state()
         wanted = [*self.schema(state).arrow(), pa.field("day", _TEXT), pa.field("cell", _TEXT)]
-        ddl = ", ".join(f"{_quoted(field.name)} {_SPARK_TYPES[field.type]}" for field in wanted)
+        ddl = ", ".join(f"{quoted(field.name)} {SPARK_TYPES[field.type]}" for field in wanted)
         entries = self.files(days=days, cells=cells, state=state)
         if not entries:
             return spark.createDataFrame([], ddl)
         paths = [str(self.folder / entry.path) for entry in entries]
         return spark.read.schema(ddl).option("basePath", str(self.folder / "data")).parquet(*paths)
-
-
-_SPARK_TYPES: Final[Mapping[Any, str]] = {
-    pa.int64(): "long",
-    pa.int8(): "tinyint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.string(): "string",
-    BASE.field("at").type: "timestamp",
-}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def schema_of(state: State, folder: Path) -> TableSchema:

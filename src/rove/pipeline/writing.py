@@ -29,7 +29,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rove.pipeline.cells import cells
-from rove.pipeline.commits import NOTHING, FileEntry, FileKind, sync
+from rove.pipeline.commits import NOTHING, FileEntry, FileKind
+from rove.pipeline.disk import sync
 from rove.pipeline.quality import Judge, Rules, positions
 from rove.pipeline.tables import BASE, NamePath, Sort, TableSchema
 from rove.pipeline.typed import Typer

@@ -1,0 +1,26 @@
+"""Flushing, and errors of the disk."""
+
+from pathlib import Path
+
+import pytest
+
+from rove.errors import RoveError
+from rove.pipeline.disk import sync, told
+
+
+class DiskError(RoveError):
+    pass
+
+
+def test_files_and_folders_are_flushed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    sync(tmp_path / "file")
+    sync(tmp_path)
+
+
+def test_an_error_is_one_line_of_the_named_kind(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DiskError, match=r"^cannot flush it: No such file or directory$"),
+        told("cannot flush it", DiskError),
+    ):
+        sync(tmp_path / "none")
