@@ -51,6 +51,7 @@ def alive(process: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.soak
 def test_a_worker_is_killed_and_then_the_driver(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}  # a killed driver leaves its folders
     with subprocess.Popen(

@@ -77,6 +77,7 @@ def test_an_executor_loads_what_the_driver_has_compiled(unpacked: Path) -> None:
     assert found["compiled"] == 0
 
 
+@pytest.mark.soak
 def test_what_differs_is_compiled_and_counted(unpacked: Path) -> None:
     source = unpacked / "rove" / "match" / "text_kernels.py"
     text = source.read_text()
