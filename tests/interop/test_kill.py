@@ -326,7 +326,9 @@ class Asker(Client):
                 self.notified.append(packet)
                 self.send(Puback(packet.packet_id))
             case Puback(packet_id) | Suback(packet_id):
-                self._answers[packet_id].set_result(packet)
+                answer = self._answers[packet_id]
+                if not answer.done():  # whoever asked may have given up meanwhile
+                    answer.set_result(packet)
 
     async def ask(self, make: Callable[[int], Publish | Subscribe]) -> None:
         """Send what is made for a packet identifier; Lost if no answer comes."""
