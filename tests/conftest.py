@@ -1,12 +1,30 @@
-"""How Hypothesis behaves here.
+"""How Hypothesis behaves here, and one Spark session for all tests of a process.
 
 `make test` must say the same thing twice, on every machine, so the default profile draws the
 same examples each time. Looking for new ones is the business of `make soak`. No deadlines in
 either: they measure the machine's neighbours.
 """
 
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("soak", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Made for short work; starting it takes seconds."""
+    from rove.pipeline.session import SparkSettings, open_session
+
+    with warnings.catch_warnings():
+        # Spark and pandas warn of things that are theirs to mend.
+        warnings.simplefilter("ignore")
+        session = open_session(SparkSettings(master="local[2]", memory="1g", brief=True))
+        yield session
+        session.stop()

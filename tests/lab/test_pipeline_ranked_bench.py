@@ -2,25 +2,12 @@
 
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rove.lab import pipeline_ranked_bench as bench
-from rove.pipeline.session import SparkSettings, open_session
 from rove.testing.workloads import AirQuality
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """The session that the pipeline's own tests use in this process, or will use."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        session = open_session(SparkSettings(master="local[2]", memory="1g", brief=True))
-        yield session
-        session.stop()
 
 
 def test_both_cases_are_measured(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rove.pipeline import class_archive
-from rove.pipeline.java import Java, find_java
+from rove.pipeline.java import Java
 
 JAVA_17 = Java(Path("/a/script"), 17, "PATH", "17.0.1", Path("/a"))
 JAVA_25 = Java(Path("/a/script"), 25, "PATH", "25.0.1", Path("/a"))
@@ -82,17 +82,6 @@ def test_what_nobody_used_for_long_is_removed_and_a_failure_leaves_nothing(
 def test_the_exercise_is_a_little_of_everything(spark: Any, tmp_path: Path) -> None:
     assert class_archive.exercise(spark, tmp_path) == class_archive.EXERCISE_ROWS
     assert {path.name for path in tmp_path.iterdir()} == {"table", "output", "checkpoint"}
-
-
-def test_the_session_of_these_tests_uses_it(spark: Any) -> None:
-    archive = class_archive.path_of(find_java())
-    if archive is None or not archive.exists():
-        pytest.skip("another process is still making it")
-    beans = spark.sparkContext._jvm.java.lang.management.ManagementFactory
-    told = [str(word) for word in beans.getRuntimeMXBean().getInputArguments()]
-    if not any(str(archive) in word for word in told):
-        pytest.skip("it was made after this session had begun")
-    assert any("SharedArchiveFile" in word or "AOTCache" in word for word in told)
 
 
 @pytest.mark.soak
