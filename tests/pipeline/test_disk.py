@@ -1,5 +1,7 @@
 """Flushing, and errors of the disk."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,11 @@ def test_an_error_is_one_line_of_the_named_kind(tmp_path: Path) -> None:
         told("cannot flush it", DiskError),
     ):
         sync(tmp_path / "none")
+
+
+def test_a_folder_of_a_process_is_gone_with_it() -> None:
+    code = "from rove.pipeline.disk import *; print({folder_of_process('x') for _ in 'ab'}.pop())"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    folder = Path(ran.stdout.strip())
+    assert folder.name.startswith("rove-x-")
+    assert not folder.exists()

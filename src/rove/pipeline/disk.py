@@ -1,9 +1,13 @@
-"""What everything that keeps something on disk needs: flushing, and errors as a line for people."""
+"""What everything that writes needs: flushing, errors as a line for people, a passing folder."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,3 +30,14 @@ def told(what: str, error_type: type[RoveError]) -> Iterator[None]:
         yield
     except OSError as error:
         raise error_type(f"{what}: {error.strerror or error}") from error
+
+
+@functools.cache
+def folder_of_process(name: str) -> Path:
+    """A folder that is gone when this process ends, the same for the same name.
+
+    For what Spark may ask for at any time until then.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"rove-{name}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

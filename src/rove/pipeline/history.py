@@ -15,17 +15,14 @@ these may want is brought together by bucket and sorted (see `rove.pipeline.rank
 
 from __future__ import annotations
 
-import atexit
 import functools
-import shutil
-import tempfile
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from rove.pipeline.disk import folder_of_process
 from rove.pipeline.index_files import write_index
 from rove.pipeline.judging import (
     PAIRS_SQL,
@@ -89,7 +86,7 @@ def matched(
     """The same for publications, versions and the events behind them, from wherever they come."""
     from pyspark.sql import functions as f
 
-    path = _folder() / f"{uuid.uuid4().hex}.index"
+    path = folder_of_process("history") / f"{uuid.uuid4().hex}.index"
     places = write_index(versions, path)
     shipped = ship(spark, str(path))
     found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
@@ -115,11 +112,3 @@ def _candidates(
     versions = opened(IndexSpec((PartSpec(index.local_path()),)))
     for batch in batches:
         yield versions.ranked_rows(batch, buckets)
-
-
-@functools.cache
-def _folder() -> Path:
-    """Indexes of this process; a DataFrame may be computed at any time until its end."""
-    folder = Path(tempfile.mkdtemp(prefix="rove-history-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

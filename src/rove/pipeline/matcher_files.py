@@ -11,11 +11,8 @@ until then. Adding a text takes 0.1 ms; opening a saved matcher of a million box
 
 from __future__ import annotations
 
-import atexit
 import functools
 import mmap
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +28,7 @@ from rove.lang.parser import parse
 from rove.lang.tree import Attribute, Subscription, Time, walk
 from rove.match.matcher import Matcher
 from rove.match.saving import SavedError
+from rove.pipeline.disk import folder_of_process
 from rove.pipeline.versions import ANY_TOPIC, Version, from_file, from_table
 
 if TYPE_CHECKING:
@@ -148,7 +146,7 @@ def _written(versions: Sequence[Version], ids: Sequence[int | str], *, timed: bo
             filtered = filtered or f"{id} ({version.filter})"
     matcher.compact()
     head = _Head(list(ids), [one.filter for one in versions] if filtered else [])
-    path = _folder() / f"subscriptions-{uuid.uuid4().hex}"
+    path = folder_of_process("matching") / f"subscriptions-{uuid.uuid4().hex}"
     with path.open("wb") as file:
         file.writelines(_parts(head, matcher))
     has_names = isinstance(ids[0], str)
@@ -200,13 +198,6 @@ def _parts(head: _Head, matcher: Matcher) -> Iterator[bytes | memoryview]:
     begin = _MAGIC + len(encoded).to_bytes(8, "little") + encoded
     yield begin + bytes(-len(begin) % _PAGE)
     yield from matcher.save()
-
-
-@functools.cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="rove-matching-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 class Shipped(msgspec.Struct, frozen=True):

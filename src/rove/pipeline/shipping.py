@@ -17,16 +17,13 @@ fill it where it is empty, before several workers do so at once.
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import importlib.util
 import logging
 import os
 import platform
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 import time
 import zipfile
@@ -38,6 +35,7 @@ import msgspec
 
 import rove
 from rove.errors import RoveError
+from rove.pipeline.disk import folder_of_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,9 +140,7 @@ def kernel_files() -> Iterator[Path]:
 
 def package_archive() -> Path:
     """A zip of the package, the same for the same contents; gone when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="rove-shipping-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    archive = folder / "rove.zip"
+    archive = folder_of_process("shipping") / "rove.zip"
     write_package(archive)
     return archive
 
