@@ -19,7 +19,7 @@ from rove.lang.attributes import attributes_of
 from rove.lang.values import change_state
 from rove.match.saving import SavedError
 from rove.mqtt.topics import fits
-from rove.pipeline.buckets import NOTIFICATIONS, RankingError, run_bucket
+from rove.pipeline.buckets import NOTIFICATIONS, RankingError, is_ranked, run_bucket
 from rove.pipeline.index_files import write_index
 from rove.pipeline.judging import RANKED_ROWS, IndexSpec, PartSpec, opened
 from rove.pipeline.lake import Event
@@ -220,7 +220,7 @@ def test_a_recorded_broker_notified_of_the_same(tmp_path: Path, seed: int) -> No
     recording = Recording(tmp_path / "lake", seed)
     recording.play(600)
     versions = from_lake(recording.read)
-    is_ranked = {one.number for one in versions if one.text and parse(one.text).rank is not None}
+    numbers = {one.number for one in versions if is_ranked(one.text)}
     write_index(versions, tmp_path / "all.index")
     index = opened(IndexSpec((PartSpec(str(tmp_path / "all.index")),)))
     batches = recording.publications().to_batches(max_chunksize=90)
@@ -238,7 +238,7 @@ def test_a_recorded_broker_notified_of_the_same(tmp_path: Path, seed: int) -> No
             given, state = run_bucket(bucket, 2, state, now, rows, until)
             found += [Notified(one[0], one[2], one[5]) for one in given_of(given)]
             after = last
-    expected = [one for one in recording.notified() if one.subscription in is_ranked]
+    expected = [one for one in recording.notified() if one.subscription in numbers]
     assert len(expected) > 100
     assert sorted(found) == sorted(expected)
 
@@ -291,3 +291,17 @@ def test_what_does_not_belong_together_is_refused() -> None:
         run_bucket(1, 2, state, [], table([]))
     with pytest.raises(SavedError, match="no saved matcher"):
         run_bucket(0, 1, b"what?", [], table([]))
+
+
+@pytest.mark.parametrize(
+    ("text", "ranked"),
+    [
+        ("", False),
+        ("x > 5", False),
+        ("place = 'in order'", False),
+        ("order by x limit 1 within 1 hours", True),
+        ("x > 5 ORDER BY x LIMIT 2 WITHIN 3 PUBLICATIONS", True),
+    ],
+)
+def test_what_has_an_order_is_ranked(text: str, ranked: bool) -> None:
+    assert is_ranked(text) is ranked

@@ -15,15 +15,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             number=71, text="ORDER BY x LIMIT 1 WITHIN 1 HOURS", client_id="ann", no_local=True
         ),
         Version(number=72, text="", filter="air/#", share="team"),
+        Version(number=73, text="x > 1", filter="air/#", client_id="bob", no_local=True),
     ]
     places = write_index(versions, tmp_path / "a.index")
-    assert places == [("plain", 0), ("ranked", 0), ("plain", 1)]
+    assert places == [("plain", 0), ("ranked", 0), ("plain", 1), ("plain", 2)]
     found = open_index(str(tmp_path / "a.index"))
-    assert found.plain.numbers.tolist() == [70, 72]
-    assert (found.plain.since[0], found.plain.until.tolist()) == (3, [9, FOR_EVER])
-    assert found.plain.accepted_at.tolist() == [5.5, 0.0]
+    assert found.plain.numbers.tolist() == [70, 72, 73]
+    assert found.plain.own == {2: "bob"}
+    assert (found.plain.since[0], found.plain.until.tolist()) == (3, [9, FOR_EVER, FOR_EVER])
+    assert found.plain.accepted_at.tolist() == [5.5, 0.0, 0.0]
     assert found.plain.shared == {1: ("team", "air/#")}
-    assert (found.ranked.numbers.tolist(), found.ranked.own) == ([71], {0: "ann"})
+    assert (found.ranked.numbers.tolist(), found.ranked.own) == ([71], {}), "windows hold all"
     assert found.filters("air/a") == [1, 0] or found.filters("air/a") == [0, 1]
     assert found.filters("road") == [1]
     assert open_index(str(tmp_path / "a.index")) is found

@@ -25,7 +25,6 @@ from rove.pipeline.stream import (
     StreamError,
     StreamSettings,
     batch_bounds,
-    is_ranked,
     match_slice,
 )
 from rove.pipeline.versions import from_lake
@@ -152,12 +151,6 @@ def test_bounds_of_a_batch_are_those_that_spark_noted(tmp_path: Path) -> None:
     assert batch_bounds(tmp_path, 1, beginning=4) == (9, 30)
     with pytest.raises(StreamError, match="cannot read the offset of batch 2 in"):
         batch_bounds(tmp_path, 2, beginning=4)
-
-
-def test_ranked_texts_are_known() -> None:
-    assert is_ranked(NEAREST)
-    assert not is_ranked("NO2 > 5")
-    assert not is_ranked("place = 'within reach'")
 
 
 # --- with Spark -----------------------------------------------------------------------------------

@@ -71,9 +71,9 @@ class Side:
         self.until: Longs = arrays[2]
         self.accepted_at: Floats = arrays[3]
         self.own: Mapping[int, str] = head.own
-        """Those that want nothing from their own client, and who that is."""
+        """Those that want nothing from their own client, and who that is; nobody who is ranked."""
         self.shared: Mapping[int, tuple[str, str]] = head.shared
-        """Those that share what comes, with their group and filter."""
+        """Those that share what comes, with their group and filter; likewise."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -119,14 +119,21 @@ class _Builder:
         self.versions.append(version)
         return id
 
-    def parts(self) -> tuple[_SideHead, list[bytes | memoryview]]:
-        """What is written of it, and the head that tells how to read that."""
+    def parts(self, *, is_ranked: bool) -> tuple[_SideHead, list[bytes | memoryview]]:
+        """What is written of it, and the head that tells how to read that.
+
+        A window holds what its own client published, and is each member's own: who is told of it
+        is decided behind the windows.
+        """
         self.matcher.compact()
         versions = self.versions
-        own = {id: one.client_id for id, one in enumerate(versions) if one.no_local}
-        shared = {
-            id: (one.share, one.filter) for id, one in enumerate(versions) if one.share is not None
-        }
+        own: dict[int, str] = {}
+        shared: dict[int, tuple[str, str]] = {}
+        for id, one in enumerate(() if is_ranked else versions):
+            if one.no_local:
+                own[id] = one.client_id
+            if one.share is not None:
+                shared[id] = (one.share, one.filter)
         saved = self.matcher.save()
         size = sum(memoryview(part).nbytes for part in saved)
         columns = [
@@ -160,7 +167,8 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
             places.append((side, sides[side].add(version, _with_filter(number, text.condition))))
         except LanguageError as error:
             raise IndexFileError(f"subscription {version.number}: {error}") from error
-    (plain, plain_parts), (ranked, ranked_parts) = (side.parts() for side in sides.values())
+    plain, plain_parts = sides["plain"].parts(is_ranked=False)
+    ranked, ranked_parts = sides["ranked"].parts(is_ranked=True)
     head = msgspec.msgpack.encode(_Head(list(filters), plain, ranked))
     begin = _MAGIC + len(head).to_bytes(8, "little") + head
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")

@@ -136,8 +136,7 @@ class VersionIndex:
                 found.append(_found(publications, file, side, ended))
                 groups |= {int(side.numbers[id]): group for id, group in side.shared.items()}
         rows, numbers = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        if groups and name == "plain":
-            # Windows are each member's own.
+        if groups:
             rows, numbers = _one_of_each_group(rows, numbers, groups)
         if len(found) <= 2:
             return rows, numbers  # of one file, they come by row
@@ -162,8 +161,7 @@ def _found(
     pairs = side.matcher.match(shown, at.tolist())
     ids = pairs.subscriptions
     here = rows[pairs.publications]
-    is_ranked = side is file.ranked
-    holds = _holds(publications, here, ids, side, ended, is_ranked=is_ranked)
+    holds = _holds(publications, here, ids, side, ended)
     return here[holds], side.numbers[ids[holds]]
 
 
@@ -189,8 +187,6 @@ def _holds(
     ids: Longs,
     side: Side,
     ended: dict[int, int],
-    *,
-    is_ranked: bool,
 ) -> npt.NDArray[np.bool_]:
     """Which pairs are of a version that holds at the publication's position."""
     until = side.until
@@ -200,8 +196,7 @@ def _holds(
     positions = publications.positions[rows]
     holds = (positions > side.since[ids]) & (positions <= until[ids])
     holds &= publications.at[rows] >= side.accepted_at[ids]
-    if side.own and not is_ranked:
-        # A window also holds what its own client published: it is only not told of it.
+    if side.own:
         for pair in np.flatnonzero(np.isin(ids, list(side.own))).tolist():
             publisher = publications.client_ids[int(rows[pair])]
             holds[pair] &= publisher != side.own[int(ids[pair])]

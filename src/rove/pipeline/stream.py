@@ -43,13 +43,12 @@ import pyarrow.parquet as pq
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rove.errors import RoveError
-from rove.lang.parser import parse
 from rove.pipeline import sink as sinks
 from rove.pipeline import source
+from rove.pipeline.buckets import NOTIFICATIONS, is_ranked, run_bucket
 from rove.pipeline.judging import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
-from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
 from rove.pipeline.session import cores
 from rove.pipeline.sink import Manifest, Part, Sink, write_bytes, write_part
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
@@ -402,12 +401,6 @@ def _noted_offset(checkpoint: Path, batch: int) -> int:
         return int(json.loads(offset)["position"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StreamError(f"cannot read the offset of batch {batch} in {path}: {error}") from error
-
-
-@functools.lru_cache(maxsize=4096)
-def is_ranked(text: str) -> bool:
-    """Whether a text has an order; parsed only if it may."""
-    return "within" in text.lower() and parse(text).rank is not None
 
 
 def _last_moment(matched: Sequence[TaskReport]) -> float | None:
