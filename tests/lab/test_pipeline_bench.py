@@ -25,7 +25,7 @@ def test_a_small_run_beside_the_kernel_and_beside_sql() -> None:
     measures = {measure.name: measure for measure in pipeline_bench.run(options, told.append)}
     prefix = "pipeline.W2.300."
     assert {name.removeprefix(prefix) for name in measures} == {
-        "kernel2", "spark2", "spark2.grouped", "spark2.pairs",
+        "kernel2", "spark2", "spark2.rows", "spark2.grouped", "spark2.pairs",
         "between", "grid", "match", "match.sql", "resting", "travelling",
     }  # fmt: skip
     assert all(measure.value > 0 for measure in measures.values())

@@ -82,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--full",
         action="store_const",
         const=True,
-        help="of pipeline: ten million publications, a million subscriptions; half an hour",
+        help="of pipeline: ten million publications, a million subscriptions; most of an hour",
     )
 
 

@@ -7,6 +7,8 @@ publications, with the plain kernel (how many pairs there are) on all of them. N
 - `kernel1`, `kernel2`: the matcher in one process per core, Arrow batches in memory, pairs counted;
 - `spark1`, `spark2`: Spark with one worker on one core, and two on two; publications are read from
   Parquet, and who wants them comes back to the JVM as packed numbers (`rove.pipeline.match`);
+- `spark2.rows`: the same of a DataFrame that is not simply files, so that Spark reads them and
+  sends its rows to the workers;
 - `spark2.grouped`, `spark2.pairs`: the same as arrays, and as a row for each pair;
 - `undisturbed`: whether two kernels were nearly twice as quick as one; if not, something else ran
   on the machine, and none of these ratios counts, neither those that were reached nor the others;
@@ -17,8 +19,9 @@ publications, with the plain kernel (how many pairs there are) on all of them. N
 - ranked windows, the stream, the way back to subscribers and backtests: see the modules behind
   `pipeline_bench_jobs`.
 
-A million publications by default, ten with `full`, and then a million subscriptions too. Takes
-about five minutes, half an hour with `full`; a machine that does something else halves the ratios.
+A million publications by default; ten with `full`, against up to a million subscriptions, on two
+workers. Takes six minutes, most of an hour with `full`; a machine that does something else halves
+the ratios.
 """
 
 from __future__ import annotations
@@ -76,14 +79,15 @@ class Options(msgspec.Struct, frozen=True):
     """Numbers of subscriptions, ascending."""
     rows: int = 1_000_000
     workers: Sequence[int] = (1, 2)
-    rounds: int = 3
+    rounds: int = 6
+    """At most, and fewer where they take long; Java needs some to warm up."""
     parts: Sequence[str] = ()
     """Of PARTS; all if none is named."""
     size_max: int = 1_000_000
     """Of the subscriptions that the parts choose by themselves."""
 
 
-FULL: Final = Options(sizes=(10_000, 100_000, 1_000_000), rows=10_000_000)
+FULL: Final = Options(sizes=(10_000, 100_000, 1_000_000), rows=10_000_000, workers=(2,))
 QUICK: Final = Options(sizes=(500,), rows=20_000, rounds=1, size_max=500)
 
 
@@ -191,9 +195,10 @@ def _beside_kernel(
         f"{label}.spark{workers}", per_s, ratio, plain.name, _KERNEL_GOAL if has_goal else None
     )
     if workers == max(bench.options.workers) and len(boxes) <= _FORMS_MAX:
-        for form in ("grouped", "pairs"):
+        for form in ("rows", "grouped", "pairs"):
             bench.tell(f"{label}: {form}")
-            other = bench.per_s(spark.ask(processes.timed, work, form, 1))
+            rounds = bench.options.rounds if form == "rows" else 1
+            other = bench.per_s(spark.ask(processes.timed, work, form, rounds))
             what = f"{label}.spark{workers}"
             yield Measure(f"{what}.{form}", other, UNIT, other / per_s, what)
 
@@ -285,9 +290,10 @@ def _memory(bench: _Bench) -> Iterator[Measure]:
     label = f"pipeline.W1.{len(boxes)}.memory{workers}"
     peaks: dict[str, float] = {}
     with processes.spark(workers) as spark:
-        for what, rows in (("eighth", work.rows // 8), ("all", work.rows)):
+        files = len(work.files)
+        for what, some in (("eighth", files // 8), ("all", files)):
             bench.tell(f"{label}: {what}")
-            found: list[tuple[int, int]] = spark.ask(processes.worker_bytes, work, rows)
+            found: list[tuple[int, int]] = spark.ask(processes.worker_bytes, work, some)
             peaks[what] = max(peak for peak, _ in found) / 2**20
     share = max(share for _, share in found) / 2**20
     yield Measure(f"{label}.eighth", peaks["eighth"], "MiB")

@@ -36,6 +36,7 @@ from rove.pipeline.matcher_files import Shipped, ship
 from rove.pipeline.ranking import rank_rows
 from rove.pipeline.session import cores
 from rove.pipeline.versions import Version, versions_of
+from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,12 +101,14 @@ def matched(
     return notifications.unionByName(rank_rows(rows, events, buckets=buckets, until=until))
 
 
+@in_worker
 def _match(index: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     versions = opened(IndexSpec((PartSpec(index.local_path()),)))
     for batch in batches:
         yield versions.match_lake(batch)
 
 
+@in_worker
 def _candidates(
     index: Shipped, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:

@@ -46,7 +46,9 @@ from rove.pipeline.matcher_files import (
     plain_subscription,
     ship,
 )
+from rove.pipeline.parquet_scan import Scan, scan_of
 from rove.pipeline.sql import quoted
+from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -104,8 +106,13 @@ def match(
     needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
     job = Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
+    schema = _schema(df, kept, asked, form)
+    scan = scan_of(df, needed)
+    if scan is not None:
+        tasks = df.sparkSession.range(0, len(scan.tasks), 1, len(scan.tasks))
+        return tasks.mapInArrow(partial(_scanned, job, scan), schema)
     found = df.select(*(quoted(name) for name in needed))
-    return found.mapInArrow(partial(_matched, job), _schema(df, kept, asked, form))
+    return found.mapInArrow(partial(_matched, job), schema)
 
 
 def _named(*names: str | None) -> list[str]:
@@ -185,11 +192,19 @@ class Job(msgspec.Struct, frozen=True):
     form: Form
 
 
+@in_worker
 def _matched(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     opened = open_matcher(job.file.local_path())
     for piece, found in pieces(job, opened, batches):
         if len(found.subscriptions):
             yield _output(job, opened, piece, found)
+
+
+def _scanned(job: Job, scan: Scan, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same for the tasks of a scan."""
+    for batch in given:
+        for task in batch.column("id").to_pylist():
+            yield from _matched(job, scan.read(task))
 
 
 def pieces(

@@ -46,6 +46,7 @@ from rove.pipeline.ranked_tables import (
 from rove.pipeline.session import cores
 from rove.pipeline.sql import quoted
 from rove.pipeline.versions import Version
+from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,6 +156,7 @@ class _Job(msgspec.Struct, frozen=True):
     until: float | None
 
 
+@in_worker
 def _candidates(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows that some subscription may want, once for each bucket of these."""
     everywhere = np.zeros(job.buckets, bool)
@@ -186,6 +188,7 @@ def _by_bucket(job: _Job, piece: pa.RecordBatch, everywhere: Any) -> pa.RecordBa
     return pa.RecordBatch.from_arrays([*kept.columns, *added], names)
 
 
+@in_worker
 def _ranked(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the bucket of a partition; its rows come in order."""
     windows: RankedTable | None = None
@@ -228,6 +231,7 @@ class _LakeWork(msgspec.Struct, frozen=True):
     until: float | None
 
 
+@in_worker
 def _rank_lake(work: _LakeWork, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     run: Bucket | None = None
     for batch in batches:

@@ -41,6 +41,8 @@ _ALWAYS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    # Over TCP a task waits 40 ms for an acknowledgement before it begins.
+    "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",

@@ -53,6 +53,7 @@ from rove.pipeline.session import cores
 from rove.pipeline.sink import Manifest, Part, Sink, write_bytes, write_part
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.status import Progress
+from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,6 +133,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
 
 
+@in_worker
 def match_slices(
     index: IndexSpec,
     out: str,
@@ -191,6 +193,7 @@ class BucketWork(msgspec.Struct, frozen=True, kw_only=True):
     """What the batch before left, by bucket."""
 
 
+@in_worker
 def rank_buckets(work: BucketWork, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the windows of the buckets that this task is given."""
     for bucket in itertools.chain.from_iterable(each["id"].to_pylist() for each in given):

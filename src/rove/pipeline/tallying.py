@@ -43,6 +43,7 @@ from rove.pipeline.buckets import Bucket
 from rove.pipeline.judging import AT_TYPE, RANKED_ROWS
 from rove.pipeline.lake import Event
 from rove.pipeline.tables import REST, TableSchema
+from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
     from rove.lang.values import Path
@@ -286,6 +287,7 @@ def hits_of(batch: pa.RecordBatch, bits: npt.NDArray[np.int32]) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays([found[name] for name in HITS.names], schema=HITS)
 
 
+@in_worker
 def candidates(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows that meet a condition, with what the scores of ranked texts look at."""
     scored = {
@@ -443,6 +445,7 @@ def _order(one: Example) -> tuple[int, int, int, str, str]:
     return one.shuffled, one.at_us, position, one.client_id, one.topic
 
 
+@in_worker
 def tallied(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Judge and count the rows of a task."""
 
@@ -452,6 +455,7 @@ def tallied(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     return _tallied(work.examples, batches, hits)
 
 
+@in_worker
 def tallied_hits(examples: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count hits that were found before."""
     return _tallied(examples, batches, lambda hits: hits)
