@@ -1,14 +1,13 @@
 """Subscriptions over time."""
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.serve.conftest import Running
 
+from rove.client import sync
 from rove.pipeline.lake import Event
 from rove.pipeline.versions import (
     FOR_EVER,
@@ -20,6 +19,8 @@ from rove.pipeline.versions import (
     from_table,
     from_texts,
 )
+from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
+from rove.serve.passwords import set_password
 
 
 def made(number: int, position: int, text: str = "x > 1", **more: Any) -> Event:
@@ -107,44 +108,47 @@ def test_a_table(spark: Any) -> None:
         from_table(spark.createDataFrame([("x > 1", "a")], "text string, number string"))
 
 
-VIEW = {
-    "client": "ann", "filter": "x > 1", "accepted_at": 1.5, "no_local": True,
-}  # fmt: skip
-
-
-class _Pages(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        if self.headers.get("Authorization") is None:
-            self.send_error(401, "who are you?")
-            return
-        after = int(self.path.split("after=")[1].split("&")[0])
-        topic = "$share/team/air/#" if after else "air/#"
-        page = {"items": [{**VIEW, "number": after + 1, "topic": topic}]}
-        answer = json.dumps({**page, "next": None if after else 1}).encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def pages() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), _Pages)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def broker(tmp_path: Path) -> Iterator[Running]:
+    set_password(tmp_path / "passwords", "admin", b"secret")
+    access = Access(password_file=str(tmp_path / "passwords"))
+    running = Running(
+        Config(
+            listen=Listen(mqtt_port=0, http_port=0),
+            data=Data(folder=str(tmp_path / "data")),
+            access=access,
+            lake=Lake(channels=(Channel("road", ("road",), ("publications",)),)),
+        )
+    )
+    yield running
+    running.stop()
 
 
-def test_pages_of_a_broker(pages: str) -> None:
-    first, second = from_broker(pages, user="ann", password="secret")
-    assert (first.number, first.filter, first.share, first.no_local) == (1, "air/#", None, True)
-    assert (second.number, second.filter, second.share) == (2, "air/#", "team")
-    with pytest.raises(VersionsError, match="answered 401: who are you"):
-        from_broker(pages)
+def test_what_a_running_broker_has(broker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rove.pipeline.versions._PAGE", 2)
+    url = f"http://127.0.0.1:{broker.ports['http']}"
+    address = f"mqtt://admin:secret@127.0.0.1:{broker.ports['mqtt']}"
+    with sync.connect(address, client_id="bob") as bob:
+        bob.me["x"] = 5
+        subscribed = [
+            bob.subscribe("air/#", "x > 1"),
+            bob.subscribe("$share/team/air/#"),
+            bob.subscribe("road", "x < me.x", engine="spark"),
+        ]
+        found = from_broker(url, user="admin", password="secret")
+        for one in subscribed:
+            one.close()
+    assert [(one.filter, one.text, one.share) for one in found] == [
+        ("air/#", "x > 1", None), ("air/#", "", "team"), ("road", "x < me.x", None),
+    ]  # fmt: skip
+    assert [one.client_id for one in found] == ["bob"] * 3
+    assert [one.engine for one in found] == ["broker", "broker", "spark"]
+    assert [one.me for one in found] == [{}, {}, {"x": 5}], "only who looks at it"
+    assert sorted({one.number for one in found}) == [one.number for one in found]
+    with pytest.raises(VersionsError, match="answered 401"):
+        from_broker(url)
+
+
+def test_a_broker_that_is_not_there() -> None:
     with pytest.raises(VersionsError, match="cannot ask the broker"):
         from_broker("http://127.0.0.1:1")

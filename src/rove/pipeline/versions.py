@@ -221,15 +221,15 @@ def _of_view(view: Mapping[str, Any]) -> Version:
         client_id=view["client"],
         no_local=view["no_local"],
         share=share,
-        me=view.get("me", {}),
-        engine=view.get("engine", "broker"),
+        me=view["me"],
+        engine=view["engine"],
     )
 
 
 def _pages(url: str, headers: Mapping[str, str]) -> Iterator[Sequence[Mapping[str, Any]]]:
     after: int | None = 0
     while after is not None:
-        asked = f"{url}/subscriptions?after={after}&count={_PAGE}"
+        asked = f"{url}/subscriptions?after={after}&limit={_PAGE}"
         request = urllib.request.Request(asked, headers=dict(headers))
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:

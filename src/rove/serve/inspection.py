@@ -78,6 +78,8 @@ class SubscriptionView(msgspec.Struct):
     accepted_at: float
     engine: str
     """Who finds what meets it: `broker`, or `spark`."""
+    me: dict[str, object]
+    """The subscriber's variables as they are now, if the filter looks at any."""
 
 
 def clients(state: State, after: int, count: int) -> Page[ClientView]:
@@ -145,9 +147,11 @@ def subscriptions(sessions: Iterable[Session], after: int, count: int) -> Page[S
 def subscription_view(one: Subscription) -> SubscriptionView:
     """One subscription."""
     text, evolve, engine = "", "", "broker"
+    me: dict[str, object] = {}
     interest = one.interest
     if interest is not None:
         text, evolve, engine = interest.text, interest.evolve_text, interest.engine
+        me = one.session.me if interest.uses_me else {}
     topic = one.topic_filter if one.group is None else f"$share/{one.group}/{one.topic_filter}"
     return SubscriptionView(
         one.number,
@@ -162,4 +166,5 @@ def subscription_view(one: Subscription) -> SubscriptionView:
         one.retain_as_published,
         one.accepted_at,
         engine,
+        me,
     )
