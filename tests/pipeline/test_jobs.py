@@ -40,18 +40,6 @@ def settings_of(folder: Path, **changes: Any) -> JobSettings:
     return JobSettings(**{"lake": folder / "lake", "out": folder / "out", **changes})
 
 
-@pytest.fixture
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For jobs that do not use it: what is tested is who runs when, not Spark."""
-
-    class Nothing:
-        def stop(self) -> None:
-            pass
-
-    monkeypatch.setattr(jobs, "open_session", lambda _settings: Nothing())
-
-
-@pytest.mark.usefixtures("no_spark")
 def test_jobs_run_side_by_side_until_they_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +53,7 @@ def test_jobs_run_side_by_side_until_they_are_done(
         context.report(Progress(position=40, rows_in=40, rows_out=2))
 
     for name in ("a", "b"):
-        monkeypatch.setitem(JOBS, name, Job("", work))
+        monkeypatch.setitem(JOBS, name, Job("", work, needs_spark=False))
     ended = run_jobs(["a", "b"], settings_of(tmp_path, once=True))
     assert [(one.job, one.state, one.rows_in) for one in ended] == [
         ("a", "done", 40), ("b", "done", 40),
@@ -73,7 +61,6 @@ def test_jobs_run_side_by_side_until_they_are_done(
     assert [one.state for one in statuses(tmp_path / "out")] == ["done", "done"]
 
 
-@pytest.mark.usefixtures("no_spark")
 def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
@@ -83,8 +70,8 @@ def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def waits(context: Context) -> None:
         assert context.stopping.wait(30)
 
-    monkeypatch.setitem(JOBS, "fails", Job("", fails))
-    monkeypatch.setitem(JOBS, "waits", Job("", waits))
+    monkeypatch.setitem(JOBS, "fails", Job("", fails, needs_spark=False))
+    monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
     with pytest.raises(JobError, match=r"^fails: it is broken$"):
         run_jobs(["waits", "fails"], settings_of(tmp_path))
     found = {one.job: one for one in statuses(tmp_path / "out")}
@@ -93,7 +80,6 @@ def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found["waits"].state == "stopped"
 
 
-@pytest.mark.usefixtures("no_spark")
 def test_one_job_is_stopped_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
@@ -101,12 +87,11 @@ def test_one_job_is_stopped_by_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
         (context.folder / STOP).touch()
         assert context.stopping.wait(30)
 
-    monkeypatch.setitem(JOBS, "waits", Job("", waits))
+    monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
     (ended,) = run_jobs(["waits"], settings_of(tmp_path))
     assert ended.state == "stopped"
 
 
-@pytest.mark.usefixtures("no_spark")
 def test_a_signal_stops_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
@@ -114,7 +99,7 @@ def test_a_signal_stops_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         os.kill(os.getpid(), signal.SIGTERM)
         assert context.stopping.wait(30)
 
-    monkeypatch.setitem(JOBS, "waits", Job("", waits))
+    monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
     before = signal.getsignal(signal.SIGTERM)
     (ended,) = run_jobs(["waits"], settings_of(tmp_path))
     assert ended.state == "stopped"

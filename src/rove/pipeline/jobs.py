@@ -64,16 +64,21 @@ class Context:
     """What a job is given."""
 
     def __init__(
-        self, name: str, spark: SparkSession, settings: JobSettings, reporter: Reporter
+        self, name: str, spark: SparkSession | None, settings: JobSettings, reporter: Reporter
     ) -> None:
         self.name = name
-        self.spark = spark
+        self._spark = spark
         self.settings = settings
         self.folder = settings.out / name
         self.stopping = threading.Event()
         """Set when the job should end; `wait` on it instead of sleeping."""
         self._reporter = reporter
         self._lake = Lake(settings.lake)
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, f"{self.name} has said that it needs no Spark"
+        return self._spark
 
     @property
     def once(self) -> bool:
@@ -94,6 +99,7 @@ class Job(NamedTuple):
 
     summary: str
     run: Callable[[Context], None]
+    needs_spark: bool = True
 
 
 def _match(context: Context) -> None:
@@ -128,7 +134,7 @@ def _metrics(context: Context) -> None:
 
 JOBS: Final[dict[str, Job]] = {
     "match": Job("subscriptions against publications, into a table of notifications", _match),
-    "deliver": Job("notifications of match to subscribers with engine = spark", _deliver),
+    "deliver": Job("notifications of match to subscribers with engine = spark", _deliver, False),
     "ingest": Job("publications into typed tables, judged by rules of quality", _ingest),
     "sensors": Job("readings of typed tables by cell of the map and interval", _sensors),
     "metrics": Job("what the broker counted, by intervals, into the metrics database", _metrics),
@@ -147,15 +153,12 @@ def run_jobs(
         for name in dict.fromkeys(names):
             stack.enter_context(held(settings.out / name, name))
         reporters = {name: Reporter(settings.out / name, name) for name in dict.fromkeys(names)}
-        is_ours = not _session_runs()
         try:
-            spark = open_session(spark_settings)
+            spark = stack.enter_context(_session(names, spark_settings))
         except BaseException as error:
             for reporter in reporters.values():
                 reporter.end("failed", one_line(error))
             raise
-        if is_ours:
-            stack.callback(spark.stop)
         runs = [
             _Run(Context(name, spark, settings, reporter), JOBS[name].run, reporter)
             for name, reporter in reporters.items()
@@ -165,6 +168,23 @@ def run_jobs(
     if failed := next((run for run in runs if run.error is not None), None):
         raise JobError(f"{failed.context.name}: {one_line(failed.error)}") from failed.error
     return [run.reporter.status for run in runs]
+
+
+@contextlib.contextmanager
+def _session(
+    names: Sequence[str], spark_settings: SparkSettings | None
+) -> Iterator[SparkSession | None]:
+    """The session that these jobs share, if any of them needs one."""
+    if not any(JOBS[name].needs_spark for name in names):
+        yield None
+        return
+    is_ours = not _session_runs()
+    spark = open_session(spark_settings)
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
 
 
 def _session_runs() -> bool:
