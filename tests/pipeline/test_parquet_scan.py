@@ -13,6 +13,7 @@ import pytest
 from rove.pipeline import parquet_scan
 from rove.pipeline.matching import match
 from rove.pipeline.parquet_scan import Scan, ScanError, Slice, cut, scan_of
+from rove.pipeline.ranking import rank
 
 NOON = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 COLUMNS: dict[str, Any] = {
@@ -120,3 +121,17 @@ def test_a_file_that_is_gone_is_named(folder: Path) -> None:
     missing = str(folder / "three.parquet")
     with pytest.raises(ScanError, match=r"cannot read .*three\.parquet"):
         list(Scan(((Slice(missing),),), schema).read(0))
+
+
+def test_ranks_over_files_are_the_same(spark: Any, folder: Path) -> None:
+    files = spark.read.parquet(str(folder))
+    texts = [
+        "x > 20 ORDER BY x DESC LIMIT 3 WITHIN 60 SECONDS",
+        "ORDER BY small LIMIT 1 WITHIN 9 PUBLICATIONS",
+    ]
+    both = [
+        sorted(tuple(row) for row in rank(df, texts, at="at", order="id", keep=["id"]).collect())
+        for df in (files, files.where("id >= 0"))
+    ]
+    assert len(both[0]) > 900
+    assert both[0] == both[1]

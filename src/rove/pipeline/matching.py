@@ -46,7 +46,7 @@ from rove.pipeline.matcher_files import (
     plain_subscription,
     ship,
 )
-from rove.pipeline.parquet_scan import Scan, scan_of
+from rove.pipeline.parquet_scan import map_batches
 from rove.pipeline.sql import quoted
 from rove.pipeline.workers import in_worker
 
@@ -106,13 +106,7 @@ def match(
     needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
     job = Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
-    schema = _schema(df, kept, asked, form)
-    scan = scan_of(df, needed)
-    if scan is not None:
-        tasks = df.sparkSession.range(0, len(scan.tasks), 1, len(scan.tasks))
-        return tasks.mapInArrow(partial(_scanned, job, scan), schema)
-    found = df.select(*(quoted(name) for name in needed))
-    return found.mapInArrow(partial(_matched, job), schema)
+    return map_batches(df, needed, partial(_matched, job), _schema(df, kept, asked, form))
 
 
 def _named(*names: str | None) -> list[str]:
@@ -198,13 +192,6 @@ def _matched(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
     for piece, found in pieces(job, opened, batches):
         if len(found.subscriptions):
             yield _output(job, opened, piece, found)
-
-
-def _scanned(job: Job, scan: Scan, given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same for the tasks of a scan."""
-    for batch in given:
-        for task in batch.column("id").to_pylist():
-            yield from _matched(job, scan.read(task))
 
 
 def pieces(

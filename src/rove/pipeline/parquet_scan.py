@@ -12,7 +12,8 @@ files that are too large for one slice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 
 from rove.errors import RoveError
 from rove.pipeline.session import ARROW_ROWS
+from rove.pipeline.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,6 +68,31 @@ class Scan(msgspec.Struct, frozen=True):
             except (OSError, pa.ArrowException) as error:
                 said = str(error).splitlines()[0]
                 raise ScanError(f"cannot read {each.path}: {said}") from error
+
+
+def map_batches(
+    df: DataFrame,
+    columns: Sequence[str],
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: Any,
+) -> DataFrame:
+    """`mapInArrow` over some columns of a table, by whichever way is the shorter."""
+    scan = scan_of(df, columns)
+    if scan is None:
+        return df.select(*(quoted(name) for name in columns)).mapInArrow(function, schema)
+    count = len(scan.tasks)
+    tasks = df.sparkSession.range(0, count, 1, count)
+    return tasks.mapInArrow(partial(_scanned, scan, function), schema)
+
+
+def _scanned(
+    scan: Scan,
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    given: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in given:
+        for task in batch.column("id").to_pylist():
+            yield from function(scan.read(task))
 
 
 def scan_of(df: DataFrame, columns: Sequence[str]) -> Scan | None:

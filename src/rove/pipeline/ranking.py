@@ -35,6 +35,7 @@ from rove.pipeline.buckets import (
 )
 from rove.pipeline.lake import Event
 from rove.pipeline.matcher_files import Shipped, Subscriptions, asked_in, open_matcher, ship
+from rove.pipeline.parquet_scan import map_batches
 from rove.pipeline.ranked_tables import (
     ADDED,
     MATCHED,
@@ -102,8 +103,7 @@ def rank(
     ]
     shipped = ship(df.sparkSession, asked_in(conditions).path) if conditions else None
     job = _Job(texts, shipped, at, kept, carried, buckets, until)
-    selected = df.select(*(quoted(name) for name in needed))
-    candidates = selected.mapInArrow(partial(_candidates, job), _candidate_schema(df, carried))
+    candidates = map_batches(df, needed, partial(_candidates, job), _candidate_schema(df, carried))
     together = candidates.repartitionById(buckets, _BUCKET).sortWithinPartitions(
         *(quoted(name) for name in (_BUCKET, at, *([order] if order else [])))
     )
