@@ -220,12 +220,12 @@ def _wrong_obstacles(map_: Map) -> Iterator[str]:
             if not _is_on(map_, point):
                 yield f"obstacles[{number}] has a corner {list(point)} that is not on the map"
     polygons = _polygons(map_.obstacles)
-    for number in np.flatnonzero(~shapely.is_valid(polygons)):
-        reason = shapely.is_valid_reason(polygons[number])
-        yield f"obstacles[{number}] is no polygon: {reason}"
+    for wrong in np.flatnonzero(~shapely.is_valid(polygons)):
+        reason = shapely.is_valid_reason(polygons[wrong])
+        yield f"obstacles[{wrong}] is no polygon: {reason}"
     inner = shapely.buffer(polygons, -GRAZE_M, join_style="mitre")
-    for number in np.flatnonzero(shapely.is_empty(inner)):
-        yield f"obstacles[{number}] is thinner than {2000 * GRAZE_M:g} mm; walls have two sides"
+    for thin in np.flatnonzero(shapely.is_empty(inner)):
+        yield f"obstacles[{thin}] is thinner than {2000 * GRAZE_M:g} mm; walls have two sides"
     if map_.free_space.is_empty:
         yield "obstacles cover all of it; leave room to walk"
 
@@ -329,7 +329,7 @@ def _listed(key: str, values: Iterator[str]) -> list[str]:
 def _inline(value: object) -> str:
     """A value on one line."""
     if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
+        fields = msgspec.structs.fields(type(value))
         pairs = ((each.encode_name, getattr(value, each.name)) for each in fields)
         return "{" + ", ".join(f"{key} = {_inline(each)}" for key, each in pairs) + "}"
     if isinstance(value, tuple):

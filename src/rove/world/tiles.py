@@ -77,7 +77,8 @@ class Tiles:
 
         What reaches less than a millimetre into a wall still counts as beside it.
         """
-        return tiles_of_points(self.triangles, *self.grid, _column(x), _column(y), GRAZE_M)
+        tiles: Ints = tiles_of_points(self.triangles, *self.grid, _column(x), _column(y), GRAZE_M)
+        return tiles
 
     def in_rectangles(
         self, x: Floats, y: Floats, reach_x: Floats | float, reach_y: Floats | float
