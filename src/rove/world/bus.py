@@ -21,8 +21,9 @@ turn, in the order of publication (by call, then by line of the batch), and for 
 ascending receiver, then by ascending number of what it was found by. Times never go back.
 
 **Retained.** A table can keep the last message of each topic. Whoever joins a topic is then given
-it at the next turn, in the place of its join among the publications of that turn. It counts as
-delivered, not as published. Joining all topics gives nothing, as if retained messages were refused.
+it at the next turn, in the place of its join among the publications of that turn (those of one
+call by ascending topic, then subscriber). It counts as delivered, not as published. Joining all
+topics gives nothing, as if retained messages were refused.
 
 **Nobody there.** What is published while nobody listens counts as published, is kept if the table
 retains, and reaches nobody.
@@ -50,14 +51,14 @@ Rectangles at rest are the same in all four.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from rove.match.designs import Evolve
 from rove.world.counters import Counters
 from rove.world.messages import Messages, What
-from rove.world.state import Floats, Ints, WorldError
+from rove.world.state import Flags, Floats, Ints, WorldError
 
 EXACT = Evolve()
 
@@ -86,7 +87,11 @@ class Deliveries:
         """The deliveries of some kinds, over the same messages."""
         if len(self.messages.what) and bool(np.isin(self.messages.what, whats).all()):
             return self
-        wanted = np.isin(np.arange(len(What)), whats)[self.messages.what[self.message]]
+        wanted = np.isin(np.arange(len(What)), whats)
+        return self.where(wanted[self.messages.what[self.message]])
+
+    def where(self, wanted: Flags) -> Deliveries:
+        """The deliveries whose flag is set, over the same messages."""
         return Deliveries(
             self.at,
             self.messages,
@@ -96,10 +101,8 @@ class Deliveries:
         )
 
 
-class Rectangles:
+class Rectangles(NamedTuple):
     """Rectangles of an area table, in columns."""
-
-    __slots__ = ("number", "reach_x", "reach_y", "receiver", "since", "vx", "vy", "x", "y")
 
     number: Ints
     receiver: Ints

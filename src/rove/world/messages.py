@@ -152,6 +152,11 @@ class Messages:
             setattr(taken, name, getattr(self, name)[lines])
         return taken
 
+    def put(self, lines: Ints | Longs, messages: Messages) -> None:
+        """Write messages over those at these lines, each once."""
+        for name in Messages.__slots__:
+            getattr(self, name)[lines] = getattr(messages, name)
+
     @staticmethod
     def joined(batches: Sequence[Messages]) -> Messages:
         """All messages of some batches, one batch after the other."""

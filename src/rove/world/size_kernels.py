@@ -43,3 +43,15 @@ def add_length_bytes(metres: Any, sizes: Any) -> None:
         millimetres = np.int64(np.rint(metres[i] * 1000.0))
         minus = millimetres < 0
         sizes[i] += minus + _whole_number_bytes(abs(millimetres) // 1000) + 4
+
+
+@njit(
+    types.void(row_of(types.int8), row_of(I8), row_of(I8), row_of(I8), row_of(I8)),
+    cache=True,
+    nogil=True,
+)
+def tally(whats: Any, counts: Any, sizes: Any, totals: Any, total_bytes: Any) -> None:
+    """Add messages, each counts[i] times, to the totals of their kinds."""
+    for i in range(whats.size):
+        totals[whats[i]] += counts[i]
+        total_bytes[whats[i]] += counts[i] * sizes[i]
