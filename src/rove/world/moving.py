@@ -81,11 +81,15 @@ class Movement:
         """Whether an entity walks a path."""
         return entity < len(self._ticks_left) and bool(self._ticks_left[entity])
 
-    def set_speed(self, chosen: Ints, speed: float) -> None:
-        """Another speed from now on; who walks goes on along the same path."""
+    def check_speed(self, speed: float) -> None:
+        """WorldError if nobody can be so fast or slow."""
         if not SPEED_MIN <= speed <= SPEED_MAX:
             rule = f"it is from {SPEED_MIN:g} to {SPEED_MAX:g} metres a second"
             raise WorldError(f"a speed of {speed:g} cannot be: {rule}; to halt, stop")
+
+    def set_speed(self, chosen: Ints, speed: float) -> None:
+        """Another speed from now on; who walks goes on along the same path."""
+        self.check_speed(speed)
         self._fit()
         self._entities.speed[chosen] = speed
         _change_pace(*self._columns(), np.ascontiguousarray(chosen, np.int32))

@@ -1,0 +1,257 @@
+"""What commands do to a world.
+
+A command is looked at twice. `check` refuses at once what can never work: somebody who does not
+exist, a pattern that fits nobody, a place that is not on the map, a point in a wall. `apply` does
+it, in the next tick; what is refused only then (an apple that somebody else was quicker to take)
+is a WorldError too, which the world writes down instead of stopping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rove.world import behaviours, commands, items
+from rove.world.commands import Command
+from rove.world.state import Ints, Kind, WorldError
+from rove.world.steering import straight_ahead
+
+if TYPE_CHECKING:
+    from rove.world.simulation import World
+
+_WITHIN_M_MIN: Final = 5.0
+
+
+def check(world: World, command: Command) -> None:
+    """WorldError if a command cannot be obeyed, whatever happens before it is its turn."""
+    _CHECKS[type(command)](world, command)
+
+
+def apply(world: World, command: Command) -> None:
+    """Obey; WorldError if it cannot be done now."""
+    _DEEDS[type(command)](world, command)
+
+
+# -- walking ------------------------------------------------------------------------------
+
+
+def _check_go(world: World, command: commands.Go) -> None:
+    world.inhabitants(command.who)
+    world.place(command.point)
+
+
+def _go(world: World, command: commands.Go) -> None:
+    x, y = world.place(command.point)
+    blocked = []
+    for entity in world.inhabitants(command.who).tolist():
+        world.assign(np.array([entity], np.int32), behaviours.Stand())
+        if not world.go(entity, x, y):
+            blocked.append(world.entities.names[entity])
+    if blocked:
+        others = f" and {len(blocked) - 1} others" if len(blocked) > 1 else ""
+        raise WorldError(f"there is no way to {x:g} {y:g} for {blocked[0]}{others}")
+
+
+def _check_steer(world: World, command: commands.Steer) -> None:
+    world.inhabitants(command.who)
+
+
+def _steer(world: World, command: commands.Steer) -> None:
+    chosen = world.inhabitants(command.who)
+    world.assign(chosen, behaviours.Stand())
+    if command.dx == 0 and command.dy == 0:
+        return
+    for entity in chosen.tolist():
+        x, y = float(world.entities.x[entity]), float(world.entities.y[entity])
+        end = straight_ahead(world.tiles, x, y, command.dx, command.dy)
+        world.movement.set_path(entity, np.array([end]))
+
+
+def _check_speed(world: World, command: commands.Speed) -> None:
+    world.inhabitants(command.who)
+    world.movement.check_speed(command.speed)
+
+
+def _speed(world: World, command: commands.Speed) -> None:
+    world.movement.set_speed(world.inhabitants(command.who), command.speed)
+
+
+# -- behaviours ---------------------------------------------------------------------------
+
+_Plain = commands.Stop | commands.Wander | commands.Travel | commands.Trade | commands.Behave
+
+
+def _plain_name(command: _Plain) -> str:
+    match command:
+        case commands.Behave():
+            return command.behaviour
+        case commands.Stop():
+            return "stand"
+    return type(command).__name__.lower()
+
+
+def _check_plain(world: World, command: _Plain) -> None:
+    world.inhabitants(command.who)
+    behaviours.make_behaviour(_plain_name(command))
+
+
+def _plain(world: World, command: _Plain) -> None:
+    behaviour = behaviours.make_behaviour(_plain_name(command))
+    world.assign(world.inhabitants(command.who), behaviour)
+
+
+def _chosen_but(world: World, command: commands.Follow | commands.Flee) -> Ints:
+    """Nobody follows or flees themselves."""
+    whom = world.entities.number(command.whom)
+    chosen = world.inhabitants(command.who)
+    others: Ints = chosen[chosen != whom]
+    if not len(others):
+        verb = type(command).__name__.lower()
+        raise WorldError(f"{command.whom} cannot {verb} itself; name somebody else")
+    return others
+
+
+def _follow(world: World, command: commands.Follow) -> None:
+    world.assign(_chosen_but(world, command), behaviours.Follow(command.whom))
+
+
+def _flee(world: World, command: commands.Flee) -> None:
+    world.assign(_chosen_but(world, command), behaviours.Flee(command.whom))
+
+
+def _check_patrol(world: World, command: commands.Patrol) -> None:
+    world.inhabitants(command.who)
+    for stop in command.stops:
+        world.place(stop)
+
+
+def _patrol(world: World, command: commands.Patrol) -> None:
+    world.assign(world.inhabitants(command.who), behaviours.Patrol(command.stops))
+
+
+def _crowd(world: World, command: commands.Gather) -> Ints:
+    """Those who are called: by name, or so many of the nearest."""
+    if isinstance(command.who, str):
+        return world.inhabitants(command.who)
+    everybody = world.inhabitants("*")
+    if command.who > len(everybody):
+        raise WorldError(f"{command.who} cannot gather: there are {len(everybody)} inhabitants")
+    x, y = world.place(command.point)
+    of = world.entities
+    squares = (of.x[everybody] - x) ** 2 + (of.y[everybody] - y) ** 2
+    nearest = everybody[np.argsort(squares, kind="stable")[: command.who]]
+    return np.sort(nearest)
+
+
+def _check_gather(world: World, command: commands.Gather) -> None:
+    world.place(command.point)
+    _crowd(world, command)
+
+
+def _gather(world: World, command: commands.Gather) -> None:
+    crowd = _crowd(world, command)
+    # Unless told otherwise, each has some three square metres.
+    within_m = command.within_m or max(_WITHIN_M_MIN, float(np.sqrt(len(crowd))))
+    world.assign(crowd, behaviours.Gather(command.point, within_m))
+
+
+# -- items and engines ----------------------------------------------------------------------
+
+
+def _item(world: World, name: str) -> int:
+    item = world.entities.number(name)
+    if world.entities.kind[item] != Kind.ITEM:
+        raise WorldError(f"{name} is no item")
+    return item
+
+
+def _check_item(world: World, command: commands.Pick | commands.Drop | commands.Use) -> None:
+    world.inhabitants(command.who)
+    if command.item is not None:
+        _item(world, command.item)
+
+
+def _pick(world: World, command: commands.Pick) -> None:
+    number = world.entities.number
+    items.pick_up(world.entities, number(command.who), number(command.item))
+
+
+def _drop(world: World, command: commands.Drop) -> None:
+    who = world.entities.number(command.who)
+    if command.item is not None:
+        items.drop(world.entities, who, world.entities.number(command.item))
+        return
+    carried = items.carried_by(world.entities, who).tolist()
+    if not carried:
+        raise WorldError(f"{command.who} carries nothing")
+    for item in carried:
+        items.drop(world.entities, who, item)
+
+
+def _use(world: World, command: commands.Use) -> None:
+    number = world.entities.number
+    items.use(world.entities, number(command.who), number(command.item))
+
+
+def _check_give(world: World, command: commands.Give) -> None:
+    world.inhabitants(command.who)
+    world.inhabitants(command.whom)
+    _item(world, command.item)
+
+
+def _give(world: World, command: commands.Give) -> None:
+    number = world.entities.number
+    who, item, whom = number(command.who), number(command.item), number(command.whom)
+    items.give(world.entities, who, item, whom)
+
+
+def _check_engine(world: World, command: commands.Engine) -> None:
+    if command.engine not in world.engine_names:
+        there_are = ", ".join(world.engine_names) or "none"
+        raise WorldError(f"no engine {command.engine} runs on this world; there are {there_are}")
+
+
+def _engine(world: World, command: commands.Engine) -> None:
+    world.engine_wanted = command.engine
+
+
+_CHECKS: Final[dict[type[Command], Callable[[World, Any], object]]] = {
+    commands.Go: _check_go,
+    commands.Steer: _check_steer,
+    commands.Speed: _check_speed,
+    commands.Stop: _check_plain,
+    commands.Wander: _check_plain,
+    commands.Travel: _check_plain,
+    commands.Trade: _check_plain,
+    commands.Behave: _check_plain,
+    commands.Follow: _chosen_but,
+    commands.Flee: _chosen_but,
+    commands.Patrol: _check_patrol,
+    commands.Gather: _check_gather,
+    commands.Pick: _check_item,
+    commands.Drop: _check_item,
+    commands.Use: _check_item,
+    commands.Give: _check_give,
+    commands.Engine: _check_engine,
+}
+_DEEDS: Final[dict[type[Command], Callable[[World, Any], None]]] = {
+    commands.Go: _go,
+    commands.Steer: _steer,
+    commands.Speed: _speed,
+    commands.Stop: _plain,
+    commands.Wander: _plain,
+    commands.Travel: _plain,
+    commands.Trade: _plain,
+    commands.Behave: _plain,
+    commands.Follow: _follow,
+    commands.Flee: _flee,
+    commands.Patrol: _patrol,
+    commands.Gather: _gather,
+    commands.Pick: _pick,
+    commands.Drop: _drop,
+    commands.Use: _use,
+    commands.Give: _give,
+    commands.Engine: _engine,
+}
