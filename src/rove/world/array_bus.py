@@ -360,6 +360,8 @@ class _Areas:
 
     def holders(self, x: Floats, y: Floats, at: float) -> tuple[Longs, Ints]:
         """The rectangles that hold each place, by receiver, then number."""
+        if not len(x):  # nothing is published, so `clees` must make no versions
+            return np.zeros(1, np.int64), np.empty(0, np.int32)
         if self._lines is None:
             placed = np.flatnonzero(self.is_placed).astype(np.int32)
             order = np.argsort(self.receiver[placed], kind="stable")

@@ -238,13 +238,16 @@ def parse_payload(payload: bytes) -> Messages:
 
 
 def _read(name: str, value: str | int | float | None) -> int | float:
-    if name in _LENGTHS and value is None:
-        return NO_PLACE
-    right = (int, float) if name in _LENGTHS else int
-    if not isinstance(value, right):
-        wanted = "a number" if name in _LENGTHS else "a whole number"
-        raise WorldError(f"a payload has {name} {value!r}; it should be {wanted}")
-    return value
+    if name in _LENGTHS:
+        if value is None:
+            return NO_PLACE
+        if isinstance(value, int | float):
+            return value
+        raise WorldError(f"a payload has {name} {value!r}; it should be a number")
+    bits = COLUMNS[name]().itemsize * 8
+    if isinstance(value, int) and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        return value
+    raise WorldError(f"a payload has {name} {value!r}; it should be whole, of {bits} bits")
 
 
 def payload_bytes(messages: Messages) -> Longs:
