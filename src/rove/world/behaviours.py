@@ -21,7 +21,7 @@ Randomness comes from `world.rng` and from nowhere else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _BLOCKED_S: Final = 1.0
 """Who finds no way looks again after this."""
+_FLIGHTS: Final = 8
+
+Metres = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Behaviour(msgspec.Struct, eq=False, forbid_unknown_fields=True):
@@ -43,6 +47,9 @@ class Behaviour(msgspec.Struct, eq=False, forbid_unknown_fields=True):
     name: ClassVar[str] = ""
     think_s: ClassVar[float | None] = None
     """How often to decide anew even when there is something to do; None: never."""
+
+    def check(self, world: World) -> None:
+        """WorldError if this cannot be done in a world; asked before anybody gets it."""
 
     def decide(self, world: World, entity: int) -> None:
         """Send an entity somewhere, let it wait, or neither, and then it stands."""
@@ -96,8 +103,8 @@ class Wander(Behaviour):
     """Walk about: to some point near by, rest a little, to another."""
 
     name: ClassVar[str] = "wander"
-    range_m: float = 100.0
-    pause_s: float = 3.0
+    range_m: Metres = 100.0
+    pause_s: Seconds = 3.0
 
     def decide(self, world: World, entity: int) -> None:
         self.decide_all(world, np.array([entity], np.int32))
@@ -113,8 +120,11 @@ class Gather(Behaviour):
 
     name: ClassVar[str] = "gather"
     point: Point
-    within_m: float = 10.0
-    pause_s: float = 1.0
+    within_m: Metres = 10.0
+    pause_s: Seconds = 1.0
+
+    def check(self, world: World) -> None:
+        world.place(self.point)
 
     def decide(self, world: World, entity: int) -> None:
         self.decide_all(world, np.array([entity], np.int32))
@@ -141,7 +151,7 @@ class Travel(Behaviour):
     """Go far: across the map, and on at once."""
 
     name: ClassVar[str] = "travel"
-    choices: int = 4
+    choices: Annotated[int, msgspec.Meta(ge=1)] = 4
     """The farthest of so many random points."""
 
     def decide(self, world: World, entity: int) -> None:
@@ -157,9 +167,13 @@ class Patrol(Behaviour):
     """From point to point, and from the last to the first."""
 
     name: ClassVar[str] = "patrol"
-    stops: tuple[Point, ...]
-    pause_s: float = 0.0
+    stops: Annotated[tuple[Point, ...], msgspec.Meta(min_length=1)]
+    pause_s: Seconds = 0.0
     _reached: dict[int, int] = {}
+
+    def check(self, world: World) -> None:
+        for stop in self.stops:
+            world.place(stop)
 
     def decide(self, world: World, entity: int) -> None:
         stop = self._reached.get(entity, 0)
@@ -175,7 +189,10 @@ class Follow(Behaviour):
     name: ClassVar[str] = "follow"
     think_s: ClassVar[float | None] = 1.0
     whom: str
-    distance_m: float = 2.0
+    distance_m: Metres = 2.0
+
+    def check(self, world: World) -> None:
+        world.entities.number(self.whom)
 
     def decide(self, world: World, entity: int) -> None:
         whom = world.entities.number(self.whom)
@@ -192,22 +209,23 @@ class Flee(Behaviour):
     name: ClassVar[str] = "flee"
     think_s: ClassVar[float | None] = 1.0
     whom: str
-    distance_m: float = 30.0
+    distance_m: Metres = 30.0
+
+    def check(self, world: World) -> None:
+        world.entities.number(self.whom)
 
     def decide(self, world: World, entity: int) -> None:
         of, whom = world.entities, world.entities.number(self.whom)
-        metres = items.distance_m(of, entity, whom)
-        if metres > self.distance_m:
+        if items.distance_m(of, entity, whom) > self.distance_m:
             world.stop(entity)
             return
-        # Away, on a line with the other; who stands in the same point goes anywhere.
-        dx, dy = float(of.x[entity] - of.x[whom]), float(of.y[entity] - of.y[whom])
-        scale = self.distance_m / metres if metres > 0 else 0.0
-        away = np.array([of.x[entity] + dx * scale]), np.array([of.y[entity] + dy * scale])
-        one = np.array([entity], np.int32)
-        x, y, found = world.free_points_near(one, *away, self.distance_m)
-        if found[0]:
-            world.go(entity, float(x[0]), float(y[0]))
+        # Of some points around, the farthest from the other: straight away may be a wall.
+        here = np.full(_FLIGHTS, entity, np.int32)
+        x, y, found = world.free_points_near(here, of.x[here], of.y[here], self.distance_m)
+        squares = np.where(found, (x - of.x[whom]) ** 2 + (y - of.y[whom]) ** 2, -1.0)
+        farthest = int(np.argmax(squares))
+        if found[farthest]:
+            world.go(entity, float(x[farthest]), float(y[farthest]))
 
 
 @register
@@ -216,7 +234,7 @@ class Trade(Behaviour):
 
     name: ClassVar[str] = "trade"
     think_s: ClassVar[float | None] = 2.0
-    range_m: float = 200.0
+    range_m: Metres = 200.0
     """How far a buyer may be."""
     _buyers: dict[int, int] = {}
 
@@ -244,15 +262,17 @@ class Trade(Behaviour):
         of = world.entities
         buyer = self._buyers.get(entity, NOBODY)
         if buyer == NOBODY:
-            buyer = self._buyers[entity] = self._buyer_for(world, entity)
+            buyer = self._buyer_for(world, entity)
         if buyer == NOBODY:
             world.stop(entity)
-        elif items.is_in_reach(of, entity, buyer):
+            return
+        self._buyers[entity] = buyer
+        if items.is_in_reach(of, entity, buyer):
             world.stop(entity)
             items.give(of, entity, item, buyer)
             del self._buyers[entity]
-        else:
-            world.go(entity, float(of.x[buyer]), float(of.y[buyer]))
+        elif not world.go(entity, float(of.x[buyer]), float(of.y[buyer])):
+            del self._buyers[entity]
 
     def _buyer_for(self, world: World, entity: int) -> int:
         """Anybody in range; NOBODY if there is nobody."""

@@ -9,12 +9,13 @@ is a WorldError too, which the world writes down instead of stopping.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import numpy as np
 
 from rove.world import behaviours, commands, items
-from rove.world.commands import Command
+from rove.world.behaviours import Behaviour, make_behaviour
+from rove.world.commands import Command, Point
 from rove.world.state import Ints, Kind, WorldError
 from rove.world.steering import straight_ahead
 
@@ -26,12 +27,12 @@ _WITHIN_M_MIN: Final = 5.0
 
 def check(world: World, command: Command) -> None:
     """WorldError if a command cannot be obeyed, whatever happens before it is its turn."""
-    _CHECKS[type(command)](world, command)
+    _DEEDS[type(command)][0](world, command)
 
 
 def apply(world: World, command: Command) -> None:
     """Obey; WorldError if it cannot be done now."""
-    _DEEDS[type(command)](world, command)
+    _DEEDS[type(command)][1](world, command)
 
 
 # -- walking ------------------------------------------------------------------------------
@@ -80,29 +81,59 @@ def _speed(world: World, command: commands.Speed) -> None:
 
 # -- behaviours ---------------------------------------------------------------------------
 
-_Plain = commands.Stop | commands.Wander | commands.Travel | commands.Trade | commands.Behave
+_Behaving: TypeAlias = (
+    commands.Stop
+    | commands.Wander
+    | commands.Travel
+    | commands.Trade
+    | commands.Behave
+    | commands.Follow
+    | commands.Flee
+    | commands.Patrol
+    | commands.Gather
+)
 
 
-def _plain_name(command: _Plain) -> str:
+def _wanted(command: _Behaving, crowd: Ints) -> Behaviour:
     match command:
-        case commands.Behave():
-            return command.behaviour
+        case commands.Follow():
+            return behaviours.Follow(command.whom)
+        case commands.Flee():
+            return behaviours.Flee(command.whom)
+        case commands.Patrol():
+            return behaviours.Patrol(command.stops)
+        case commands.Gather():
+            # Unless told otherwise, each has some three square metres.
+            within_m = command.within_m or max(_WITHIN_M_MIN, float(np.sqrt(len(crowd))))
+            return behaviours.Gather(command.point, within_m)
         case commands.Stop():
-            return "stand"
-    return type(command).__name__.lower()
+            return behaviours.Stand()
+        case commands.Behave():
+            return make_behaviour(command.behaviour)
+    return make_behaviour(type(command).__name__.lower())
 
 
-def _check_plain(world: World, command: _Plain) -> None:
-    world.inhabitants(command.who)
-    behaviours.make_behaviour(_plain_name(command))
+def _meant(world: World, command: _Behaving) -> Ints:
+    """Whom a command is for."""
+    match command:
+        case commands.Gather(who=int(count)):
+            return _nearest(world, command.point, count)
+        case commands.Follow() | commands.Flee():
+            return _others(world, command)
+    return world.inhabitants(str(command.who))
 
 
-def _plain(world: World, command: _Plain) -> None:
-    behaviour = behaviours.make_behaviour(_plain_name(command))
-    world.assign(world.inhabitants(command.who), behaviour)
+def _nearest(world: World, point: Point, count: int) -> Ints:
+    x, y = world.place(point)
+    everybody = world.inhabitants("*")
+    if count > len(everybody):
+        raise WorldError(f"{count} cannot gather: there are {len(everybody)} inhabitants")
+    of = world.entities
+    squares = (of.x[everybody] - x) ** 2 + (of.y[everybody] - y) ** 2
+    return np.sort(everybody[np.argsort(squares, kind="stable")[:count]])
 
 
-def _chosen_but(world: World, command: commands.Follow | commands.Flee) -> Ints:
+def _others(world: World, command: commands.Follow | commands.Flee) -> Ints:
     """Nobody follows or flees themselves."""
     whom = world.entities.number(command.whom)
     chosen = world.inhabitants(command.who)
@@ -113,48 +144,13 @@ def _chosen_but(world: World, command: commands.Follow | commands.Flee) -> Ints:
     return others
 
 
-def _follow(world: World, command: commands.Follow) -> None:
-    world.assign(_chosen_but(world, command), behaviours.Follow(command.whom))
+def _check_behaving(world: World, command: _Behaving) -> None:
+    _wanted(command, _meant(world, command)).check(world)
 
 
-def _flee(world: World, command: commands.Flee) -> None:
-    world.assign(_chosen_but(world, command), behaviours.Flee(command.whom))
-
-
-def _check_patrol(world: World, command: commands.Patrol) -> None:
-    world.inhabitants(command.who)
-    for stop in command.stops:
-        world.place(stop)
-
-
-def _patrol(world: World, command: commands.Patrol) -> None:
-    world.assign(world.inhabitants(command.who), behaviours.Patrol(command.stops))
-
-
-def _crowd(world: World, command: commands.Gather) -> Ints:
-    """Those who are called: by name, or so many of the nearest."""
-    if isinstance(command.who, str):
-        return world.inhabitants(command.who)
-    everybody = world.inhabitants("*")
-    if command.who > len(everybody):
-        raise WorldError(f"{command.who} cannot gather: there are {len(everybody)} inhabitants")
-    x, y = world.place(command.point)
-    of = world.entities
-    squares = (of.x[everybody] - x) ** 2 + (of.y[everybody] - y) ** 2
-    nearest = everybody[np.argsort(squares, kind="stable")[: command.who]]
-    return np.sort(nearest)
-
-
-def _check_gather(world: World, command: commands.Gather) -> None:
-    world.place(command.point)
-    _crowd(world, command)
-
-
-def _gather(world: World, command: commands.Gather) -> None:
-    crowd = _crowd(world, command)
-    # Unless told otherwise, each has some three square metres.
-    within_m = command.within_m or max(_WITHIN_M_MIN, float(np.sqrt(len(crowd))))
-    world.assign(crowd, behaviours.Gather(command.point, within_m))
+def _behave(world: World, command: _Behaving) -> None:
+    chosen = _meant(world, command)
+    world.assign(chosen, _wanted(command, chosen))
 
 
 # -- items and engines ----------------------------------------------------------------------
@@ -217,41 +213,17 @@ def _engine(world: World, command: commands.Engine) -> None:
     world.engine_wanted = command.engine
 
 
-_CHECKS: Final[dict[type[Command], Callable[[World, Any], object]]] = {
-    commands.Go: _check_go,
-    commands.Steer: _check_steer,
-    commands.Speed: _check_speed,
-    commands.Stop: _check_plain,
-    commands.Wander: _check_plain,
-    commands.Travel: _check_plain,
-    commands.Trade: _check_plain,
-    commands.Behave: _check_plain,
-    commands.Follow: _chosen_but,
-    commands.Flee: _chosen_but,
-    commands.Patrol: _check_patrol,
-    commands.Gather: _check_gather,
-    commands.Pick: _check_item,
-    commands.Drop: _check_item,
-    commands.Use: _check_item,
-    commands.Give: _check_give,
-    commands.Engine: _check_engine,
+_Deed: TypeAlias = Callable[["World", Any], None]
+_BEHAVING: Final = dict.fromkeys(get_args(_Behaving), (_check_behaving, _behave))
+_DEEDS: Final[dict[type[Command], tuple[_Deed, _Deed]]] = {
+    **_BEHAVING,
+    commands.Go: (_check_go, _go),
+    commands.Steer: (_check_steer, _steer),
+    commands.Speed: (_check_speed, _speed),
+    commands.Pick: (_check_item, _pick),
+    commands.Drop: (_check_item, _drop),
+    commands.Use: (_check_item, _use),
+    commands.Give: (_check_give, _give),
+    commands.Engine: (_check_engine, _engine),
 }
-_DEEDS: Final[dict[type[Command], Callable[[World, Any], None]]] = {
-    commands.Go: _go,
-    commands.Steer: _steer,
-    commands.Speed: _speed,
-    commands.Stop: _plain,
-    commands.Wander: _plain,
-    commands.Travel: _plain,
-    commands.Trade: _plain,
-    commands.Behave: _plain,
-    commands.Follow: _follow,
-    commands.Flee: _flee,
-    commands.Patrol: _patrol,
-    commands.Gather: _gather,
-    commands.Pick: _pick,
-    commands.Drop: _drop,
-    commands.Use: _use,
-    commands.Give: _give,
-    commands.Engine: _engine,
-}
+"""For each command, how it is checked and how it is done."""

@@ -291,6 +291,7 @@ class World:
 
     def assign(self, chosen: Ints, behaviour: Behaviour) -> None:
         """Give some a behaviour; they stop, and decide from now on as it says."""
+        behaviour.check(self)
         self._fit()
         for entity in chosen.tolist():
             self.movement.stop(entity)
