@@ -30,13 +30,13 @@ def test_spark_finds_what_the_broker_did(tmp_path: Path, spark: Any, seed: int) 
 
 @pytest.mark.soak
 def test_spark_finds_what_the_broker_did_of_ten_million(tmp_path: Path, spark: Any) -> None:
-    """Half an hour or more, nearly all of it the simulated broker's."""
+    """An hour or more, nearly all of it the simulated broker's."""
     equal_in_spark(tmp_path, spark, 10_000_000)
 
 
 def equal_in_spark(tmp_path: Path, spark: Any, publications: int) -> None:
     recording = Recording(tmp_path / "lake", 44, rows_per_file=65_536)
-    recording.play(publications // 100, publishing=200, burst=100)
+    recording.play(publications // 85, publishing=200, burst=100)  # of 100 steps, 86 publish
     assert len(recording.read.files("publications")) > 4
     there = spark.read.parquet(str(recording.folder / "notifications"))
     why = f.coalesce(f.decode("payload", "utf-8"), f.lit(""))
