@@ -1,0 +1,357 @@
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""The compiled part of the engines: which rectangle is due, which replica is to go.
+
+Each is one pass over all clients, all entities or all replicas, a few nanoseconds for each. A mask
+and a dozen array operations in its place would be ten passes, and harder to read.
+
+**Rectangles that follow.** `follow` decides for everybody at once whether a rectangle has to be
+placed, and what has to be asked for. It knows three rectangles around a thing that moves:
+
+- what it *sees*, its reach in each direction. At all times this has to lie in
+- the *view*: what it will see while it goes on for `ahead_s` as it goes now. Asking for a view
+  brings everything in it, so the next question is due after `ahead_s`;
+- the *subscription*: the view, longer in front by what a broker may lag behind (`lag_s`). It goes
+  with the thing if it evolves, otherwise it lies.
+
+What was asked for *and* was in the subscription ever since is known: whatever changed there was
+told. Of a rectangle that moves with (ux, uy) for t seconds since the question that is the part of
+the view that is in front of its rear now. Only the rest of the new view has to be asked for, and
+nothing if there is no rest. The known part is told as the centre of a rectangle as large as the new
+view (`former`), which is possible if it reaches an end of the view in each direction; otherwise
+everything is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numba import njit, types
+
+from rove.match.intrinsics import F8, I4, I8, row_of
+from rove.world.pair_kernels import SECOND_BITS
+
+SLACK_M: Final = 0.01
+"""By how much views are wider than the reach: positions over MQTT are rounded to millimetres."""
+_EDGE_M: Final = 0.002
+"""By how much less is told to be known where the known part ends, for the same reason."""
+_ASTRAY_M: Final = 1e-6
+"""Who is farther from where its velocity brings it has not moved by that."""
+_ROUNDING_S: Final = 1e-9
+
+HAS, PLACED_X, PLACED_Y, PLACED_AT, UX, UY, VIEW_X, VIEW_Y, HALF_X, HALF_Y, ASKED_AT = range(11)
+FOLLOWED_COLUMNS: Final = 11
+"""Of a line of `followed`: whether there is a rectangle; where the thing was when it was placed,
+and when; the rectangle's velocity; centre and half the sides of the view that was asked for last,
+and when."""
+
+_FLAGS, _KEYS, _NUMBERS, _VALUES = row_of(types.boolean), row_of(I8), row_of(I4), row_of(F8)
+_TABLE = types.Array(F8, 2, "C")
+_SECOND: Final = (1 << SECOND_BITS) - 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ahead_s(vx: float, vy: float, ahead_s: float, ahead_max_x: float, ahead_max_y: float) -> float:
+    """For how long a view is made: less for those who would get too far in that time."""
+    if abs(vx) * ahead_s > ahead_max_x:
+        ahead_s = ahead_max_x / abs(vx)
+    if abs(vy) * ahead_s > ahead_max_y:
+        ahead_s = ahead_max_y / abs(vy)
+    return ahead_s
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _is_due(thing: Any, line: Any, evolves: bool, ahead_s: float, at: float) -> bool:
+    """Whether a new rectangle has to be placed: there is none, it leads astray, it is old."""
+    if line[HAS] == 0.0:
+        return True
+    seconds = at - line[PLACED_AT]
+    if evolves:
+        turned = thing[2] != line[UX] or thing[3] != line[UY]
+        astray_x = abs(thing[0] - line[PLACED_X] - line[UX] * seconds) > _ASTRAY_M
+        return turned or astray_x or abs(thing[1] - line[PLACED_Y] - line[UY] * seconds) > _ASTRAY_M
+    has_moved = thing[0] != line[PLACED_X] or thing[1] != line[PLACED_Y]
+    return has_moved and seconds >= ahead_s - _ROUNDING_S
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _sees_beyond(thing: Any, line: Any, reaches: Any) -> bool:
+    """Whether what is seen is no longer all in the view that was asked for."""
+    in_x = abs(thing[0] - line[VIEW_X]) + reaches[0] <= line[HALF_X]
+    return not (in_x and abs(thing[1] - line[VIEW_Y]) + reaches[1] <= line[HALF_Y])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _look(thing: Any, line: Any, reaches: Any, ahead_s: float, at: float) -> None:
+    """Take note of a new view."""
+    vx, vy = thing[2], thing[3]
+    seconds = _ahead_s(vx, vy, ahead_s, reaches[2], reaches[3])
+    line[VIEW_X] = thing[0] + vx * seconds / 2
+    line[VIEW_Y] = thing[1] + vy * seconds / 2
+    line[HALF_X] = reaches[0] + SLACK_M + abs(vx) * seconds / 2
+    line[HALF_Y] = reaches[1] + SLACK_M + abs(vy) * seconds / 2
+    line[ASKED_AT] = at
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _place(thing: Any, line: Any, evolves: bool, lag_s: float, at: float, rectangle: Any) -> None:
+    """Take note of a new rectangle around the view, and write it down."""
+    vx, vy = thing[2], thing[3]
+    line[HAS], line[PLACED_AT] = 1.0, at
+    line[PLACED_X], line[PLACED_Y] = thing[0], thing[1]
+    line[UX], line[UY] = (vx, vy) if evolves else (0.0, 0.0)
+    rectangle[0], rectangle[1] = line[VIEW_X] + vx * lag_s / 2, line[VIEW_Y] + vy * lag_s / 2
+    rectangle[2] = line[HALF_X] + abs(vx) * lag_s / 2
+    rectangle[3] = line[HALF_Y] + abs(vy) * lag_s / 2
+    rectangle[4], rectangle[5] = line[UX], line[UY]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _known_side(low: float, high: float, view: float, half: float) -> Any:
+    """(all, former): whether a side of a view lies in [low, high], else where a former one lay."""
+    # Of a view that has only moved, the rear is where it was computed to be, up to rounding.
+    if low <= view - half + _ASTRAY_M:
+        if high >= view + half - _ASTRAY_M:
+            return True, view
+        return False, high - _EDGE_M - half if high > view - half else math.nan
+    if high >= view + half - _ASTRAY_M and low < view + half:
+        return False, low + _EDGE_M + half
+    return False, math.nan
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ask(before: Any, line: Any, at: float, question: Any) -> bool:
+    """Write down what to ask for to know a view, given the line before; False if all is known."""
+    former_x = former_y = math.nan
+    if before[HAS] != 0.0:
+        moved_x, moved_y = (
+            before[UX] * (at - before[ASKED_AT]),
+            before[UY] * (at - before[ASKED_AT]),
+        )
+        low_x = before[VIEW_X] - before[HALF_X] + max(moved_x, 0.0)
+        high_x = before[VIEW_X] + before[HALF_X] + min(moved_x, 0.0)
+        low_y = before[VIEW_Y] - before[HALF_Y] + max(moved_y, 0.0)
+        high_y = before[VIEW_Y] + before[HALF_Y] + min(moved_y, 0.0)
+        all_x, former_x = _known_side(low_x, high_x, line[VIEW_X], line[HALF_X])
+        all_y, former_y = _known_side(low_y, high_y, line[VIEW_Y], line[HALF_Y])
+        if all_x and all_y:
+            return False
+    if math.isnan(former_x) or math.isnan(former_y):
+        former_x = former_y = math.nan
+    question[0], question[1] = line[VIEW_X], line[VIEW_Y]
+    question[2], question[3] = line[HALF_X], line[HALF_Y]
+    question[4], question[5] = former_x, former_y
+    return True
+
+
+@njit(
+    types.Tuple((_NUMBERS, _TABLE, _NUMBERS, _TABLE))(
+        *(_TABLE, _NUMBERS, _NUMBERS),
+        *(types.UniTuple(_VALUES, 4), _FLAGS, _VALUES, types.boolean, F8, F8, F8),
+    ),
+    cache=True,
+    nogil=True,
+)
+def follow(
+    followed: Any,
+    lines: Any,
+    numbers: Any,
+    motion: Any,
+    renewed: Any,
+    reaches: Any,
+    evolves: bool,
+    ahead_s: float,
+    lag_s: float,
+    at: float,
+) -> tuple[Any, Any, Any, Any]:
+    """(placed, rectangles, asking, questions): which lines have to place what, and ask for what.
+
+    Line lines[i] of `followed` follows entity numbers[i]; `motion` has x, y, vx, vy of all. Lines
+    that are `renewed` place in any case. `reaches` are reach_x, reach_y, and how long a view may be
+    in front, x and y. A rectangle is x, y, half its sides, vx, vy; a question is the view's x, y,
+    half its sides, and the former x and y (NaN if all is new).
+    """
+    x, y, vx, vy = motion
+    placed, asking = np.empty(lines.size, np.int32), np.empty(lines.size, np.int32)
+    rectangles, questions = np.empty((lines.size, 6)), np.empty((lines.size, 6))
+    before = np.empty(FOLLOWED_COLUMNS)
+    places = asks = 0
+    for i in range(lines.size):
+        line, number = followed[lines[i]], numbers[i]
+        thing = (x[number], y[number], vx[number], vy[number])
+        is_placed = renewed[lines[i]] or _is_due(thing, line, evolves, ahead_s, at)
+        is_asked = is_placed or _sees_beyond(thing, line, reaches)
+        if not is_asked:
+            moves = evolves and (thing[2] != 0.0 or thing[3] != 0.0)
+            is_asked = moves and at - line[ASKED_AT] >= ahead_s - _ROUNDING_S
+        if not is_asked:
+            continue
+        before[:] = line
+        _look(thing, line, reaches, ahead_s, at)
+        if _ask(before, line, at, questions[asks]):
+            asking[asks] = lines[i]
+            asks += 1
+        if is_placed or not evolves:
+            _place(thing, line, evolves, lag_s, at, rectangles[places])
+            placed[places] = lines[i]
+            places += 1
+    return (
+        placed[:places].copy(),
+        rectangles[:places].copy(),
+        asking[:asks].copy(),
+        questions[:asks].copy(),
+    )
+
+
+@njit(_TABLE(_TABLE, F8), cache=True, nogil=True)
+def views_at(followed: Any, at: float) -> Any:
+    """Low x, high x, low y, high y of each view, gone on as its rectangle goes."""
+    views = np.empty((followed.shape[0], 4))
+    for i in range(views.shape[0]):
+        line = followed[i]
+        seconds = at - line[ASKED_AT]
+        x, y = line[VIEW_X] + line[UX] * seconds, line[VIEW_Y] + line[UY] * seconds
+        views[i, 0], views[i, 1] = x - line[HALF_X], x + line[HALF_X]
+        views[i, 2], views[i, 3] = y - line[HALF_Y], y + line[HALF_Y]
+    return views
+
+
+# -- replicas -----------------------------------------------------------------------------
+
+
+@njit(
+    _NUMBERS(types.Array(types.int8, 1, "C"), _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _FLAGS),
+    cache=True,
+    nogil=True,
+)
+def heard_by_clients(
+    what: Any, entity: Any, message: Any, receiver: Any, avatar: Any, wanted: Any
+) -> Any:
+    """The deliveries of `wanted` kinds to clients, but those to a client about its own avatar.
+
+    Receivers that are no clients have numbers beyond theirs.
+    """
+    heard = np.empty(message.size, np.int32)
+    count = 0
+    for i in range(message.size):
+        line, client = message[i], receiver[i]
+        if client < avatar.size and wanted[what[line]] and entity[line] != avatar[client]:
+            heard[count] = i
+            count += 1
+    return heard[:count].copy()
+
+
+_COLUMN = types.Array(F8, 1, "A")
+
+
+@njit(
+    _FLAGS(_KEYS, *(_COLUMN,) * 4, types.Array(I8, 1, "A"), _TABLE, F8, I8), cache=True, nogil=True
+)
+def are_out_of_sight(
+    keys: Any,
+    x: Any,
+    y: Any,
+    vx: Any,
+    vy: Any,
+    tick: Any,
+    sights: Any,
+    tolerance_m: float,
+    moving_since: int,
+) -> Any:
+    """Which replicas are outside of their client's rectangle, or move and have fallen silent.
+
+    `sights` has low x, high x, low y, high y of each client. Who moves tells so at every tick; if
+    the last that was heard is from before `moving_since`, it has left.
+    """
+    gone = np.zeros(keys.size, np.bool_)
+    for i in range(keys.size):
+        sight = sights[keys[i] & _SECOND]
+        in_x = (x[i] >= sight[0] - tolerance_m) & (x[i] <= sight[1] + tolerance_m)
+        in_y = (y[i] >= sight[2] - tolerance_m) & (y[i] <= sight[3] + tolerance_m)
+        is_silent = ((vx[i] != 0.0) | (vy[i] != 0.0)) & (tick[i] < moving_since)
+        gone[i] = is_silent or not (in_x & in_y)
+    return gone
+
+
+# -- tiles --------------------------------------------------------------------------------
+
+
+@njit(
+    types.Tuple((_KEYS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS))(
+        _KEYS, _NUMBERS, _NUMBERS, _KEYS, _NUMBERS
+    ),
+    cache=True,
+    nogil=True,
+)
+def exchanged(
+    starts: Any, members: Any, lines: Any, new_starts: Any, new_members: Any
+) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """(starts, members, joined lines and members, left lines and members) of an exchange.
+
+    The members of line i are members[starts[i]:starts[i + 1]], ascending; those of lines[j], which
+    ascend, become new_members[new_starts[j]:new_starts[j + 1]].
+    """
+    count = starts.size - 1
+    all_starts = np.zeros(count + 1, np.int64)
+    room = members.size + new_members.size
+    all_members = np.empty(room, np.int32)
+    joined, joined_members = np.empty(room, np.int32), np.empty(room, np.int32)
+    left, left_members = np.empty(room, np.int32), np.empty(room, np.int32)
+    joins = leaves = j = used = 0
+    for i in range(count):
+        a, a_end = starts[i], starts[i + 1]
+        if j == lines.size or lines[j] != i:
+            all_members[used : used + a_end - a] = members[a:a_end]
+            used += a_end - a
+            all_starts[i + 1] = used
+            continue
+        b, b_end = new_starts[j], new_starts[j + 1]
+        j += 1
+        all_members[used : used + b_end - b] = new_members[b:b_end]
+        used += b_end - b
+        all_starts[i + 1] = used
+        while a < a_end or b < b_end:
+            if b == b_end or (a < a_end and members[a] < new_members[b]):
+                left[leaves], left_members[leaves] = i, members[a]
+                leaves += 1
+                a += 1
+            elif a == a_end or new_members[b] < members[a]:
+                joined[joins], joined_members[joins] = i, new_members[b]
+                joins += 1
+                b += 1
+            else:
+                a += 1
+                b += 1
+    return (
+        all_starts,
+        all_members[:used].copy(),
+        joined[:joins].copy(),
+        joined_members[:joins].copy(),
+        left[:leaves].copy(),
+        left_members[:leaves].copy(),
+    )
+
+
+@njit(_FLAGS(_KEYS, _NUMBERS, _FLAGS, _KEYS, _NUMBERS), cache=True, nogil=True)
+def are_elsewhere(keys: Any, topic_of: Any, looked_at: Any, starts: Any, topics: Any) -> Any:
+    """Which replicas lie in a tile that their client has left; only clients `looked_at` are.
+
+    `topic_of` has the topic of each entity's tile; those of client c are, ascending,
+    topics[starts[c]:starts[c + 1]].
+    """
+    gone = np.zeros(keys.size, np.bool_)
+    for i in range(keys.size):
+        client = keys[i] & _SECOND
+        if looked_at[client]:
+            topic = topic_of[keys[i] >> SECOND_BITS]
+            low, end = starts[client], starts[client + 1]
+            high = end
+            while low < high:
+                middle = (low + high) >> 1
+                if topics[middle] < topic:
+                    low = middle + 1
+                else:
+                    high = middle
+            gone[i] = low == end or topics[low] != topic
+    return gone

@@ -1,0 +1,112 @@
+"""What the roles of all engines share: the order of a tick, what they may see, who is who.
+
+An engine tells clients of the entities around their avatars, over a publish/subscribe system. It
+is written as roles: clients, which know their own avatars, what they subscribed to and what was
+delivered to them; masters, the servers' side, which know the entities that they hold; and, for one
+engine, a service that knows where everybody is. A role acts on its bus and is told what was
+delivered, nothing else: in process one object plays all roles on one `ArrayBus`, over MQTT each
+process plays one, with a client of a real broker for a bus.
+
+A tick has one order. Clients act, then masters (they subscribe, then publish what happened at
+this tick); then the bus has its turn, and everybody receives. Who wants to answer does so at the
+next tick. So an update arrives in the tick in which it happened, and what has to be asked for one
+tick later: that is the delay which all engines state. Between processes the order of roles is not
+known, and need not be: whoever learns of a place subscribes first and asks then, whoever changes
+something there subscribes first and tells then, so one of the two hears the other.
+
+Each role keeps arrays over all numbers and acts on those that are its own. Considered: numbers of
+its own for each process. They would save little memory and cost a translation at every message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar
+
+import numpy as np
+
+from rove.world.bus import Deliveries
+from rove.world.engine_kernels import heard_by_clients
+from rove.world.messages import What
+from rove.world.replicas import Replicas
+from rove.world.state import Clients, Entities, Flags, Floats, Ints, Longs
+
+DELAY_TICKS: Final = 1
+"""To ask takes a tick, and to be answered the next: what ought to be at k is there at k + 1."""
+
+SERVERS_FROM: Final = 1_000_000_000
+"""Server s subscribes with the number SERVERS_FROM + s, client c with c."""
+SERVICE: Final = 2_000_000_000
+
+
+Column = TypeVar("Column", Flags, Floats, Ints, Longs)
+
+
+class Ground(Protocol):
+    """What an engine needs of `rove.world.tiles.Tiles`."""
+
+    def in_rectangles(
+        self, x: Floats, y: Floats, reach_x: Floats | float, reach_y: Floats | float
+    ) -> tuple[Longs, Ints]:
+        """The tiles that touch the closed rectangle around each point."""
+
+
+class Surroundings(Protocol):
+    """What an engine is shown of a `rove.world.simulation.World`."""
+
+    @property
+    def entities(self) -> Entities: ...
+    @property
+    def clients(self) -> Clients: ...
+    @property
+    def tiles(self) -> Ground: ...
+
+
+class Owned:
+    """What a process has: everything, or some numbers."""
+
+    def __init__(self, numbers: Sequence[int] | None = None) -> None:
+        self._numbers = None if numbers is None else np.unique(np.asarray(numbers, np.int32))
+
+    def among(self, column: Ints) -> Ints:
+        """The lines of a column whose values one has."""
+        if self._numbers is None:
+            return np.arange(len(column), dtype=np.int32)
+        return np.flatnonzero(np.isin(column, self._numbers)).astype(np.int32)
+
+
+def grown(values: Column, count: int, filling: float = 0) -> Column:
+    """A column, or a table, with at least so many lines."""
+    if len(values) >= count:
+        return values
+    more = np.full((count - len(values), *values.shape[1:]), filling, values.dtype)
+    return np.concatenate([values, more])
+
+
+def told(deliveries: Deliveries, clients: Clients, *whats: What) -> Deliveries:
+    """What clients were told about others than their own avatars, of some kinds."""
+    wanted = np.zeros(len(What), np.bool_)
+    wanted[list(whats)] = True
+    messages = deliveries.messages
+    lines = heard_by_clients(
+        messages.what,
+        messages.entity,
+        deliveries.message,
+        deliveries.receiver,
+        np.ascontiguousarray(clients.avatar, np.int32),
+        wanted,
+    )
+    return Deliveries(
+        deliveries.at,
+        messages,
+        deliveries.message[lines],
+        deliveries.receiver[lines],
+        deliveries.subscription[lines],
+    )
+
+
+def drop_left(replicas: Replicas, deliveries: Deliveries, clients: Clients) -> None:
+    """Clients drop what they were told has left."""
+    if np.any(deliveries.messages.what == What.LEFT):
+        left = told(deliveries, clients, What.LEFT)
+        replicas.drop(left.receiver, left.messages.entity[left.message])
