@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rove.world.area_kernels import CLEES, EXACT, NEVER, PES, points_in_rectangles, sides_at
+from rove.world.area_kernels import CLEES, EXACT, NEVER, PES, Search, points_in_rectangles, sides_at
 from rove.world.state import Floats
 
 Sides = tuple[Floats, Floats, Floats, Floats]
@@ -94,6 +94,18 @@ def test_nothing_and_one() -> None:
     assert fast(one, one, around(none, none, 1.0, 1.0)) == [[]]
     assert fast(one, one, around(one, one, 1.0, 1.0)) == [[0]]
     assert fast(none, none, around(none, none, 1.0, 1.0)) == []
+
+
+def test_the_room_of_one_search_serves_the_next() -> None:
+    rng = np.random.default_rng(8)
+    search = Search()
+    for points in (5, 200, 0, 60):
+        x, y = rng.uniform(0, 9, (2, points))
+        sides = around(x, y, 2.0, 2.0)
+        starts, found = search.find(x, y, *sides)
+        again, found_again = points_in_rectangles(x, y, *sides)
+        assert starts.tolist() == again.tolist()
+        assert found.tolist() == found_again.tolist()
 
 
 # -- moving rectangles ------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from rove.world.pair_kernels import (
     starts_of,
     with_keys,
     without_keys,
+    write_keys,
 )
 from rove.world.state import Ints, Longs
 
@@ -41,6 +42,13 @@ def test_keys_are_ordered_as_their_pairs() -> None:
     first, second = pairs_of(keys)
     assert first.tolist() == [0, 0, 0, 1, LARGEST]
     assert second.tolist() == [0, 0, LARGEST, 0, LARGEST]
+
+
+def test_keys_of_messages_and_receivers() -> None:
+    keys = np.empty(3, np.int64)
+    assert write_keys(ints(7, 5, 9), ints(1, 0, 0), ints(3, 1, 2), keys)
+    assert [column.tolist() for column in pairs_of(keys)] == [[5, 7, 7], [3, 1, 2]]
+    assert not write_keys(ints(7, 5, 9), ints(0, 1, 2), ints(0, 0, 0), keys)
 
 
 @pytest.mark.parametrize("pairs", [([1, 0], [0, 0]), ([1, 1], [2, 1]), ([0, 2, 1], [0, 0, 0])])
@@ -110,10 +118,10 @@ def test_judging_against_dictionaries(seed: int) -> None:
     ought = {int(key): int(rng.integers(0, 10)) for key in random_keys(rng)}
     held = {int(key): int(rng.integers(0, 10)) for key in random_keys(rng)}
     keys, since = longs(list(ought)), np.array([ought[key] for key in sorted(ought)], np.int64)
-    versions = np.array([held[key] for key in sorted(held)], np.int64)
+    marks = np.array([(held[key], 0) for key in sorted(held)], np.int64).reshape(-1, 2)
     out = np.full(len(ought), 9, np.int8)
     due = np.array([5])  # all keys are below 60, so all have the first number 0
-    found = judge(keys, since, longs(list(held)), versions, due, 6, out)
+    found = judge(keys, since, longs(list(held)), marks, due, 6, out)
     verdicts = [
         0 if ought[key] > 6 else 1 if key not in held else 2 if held[key] < 5 else 0
         for key in sorted(ought)

@@ -21,11 +21,12 @@ import numpy as np
 from numba import njit, types
 
 from rove.match.intrinsics import F8, I4, I8, row_of
+from rove.world.state import Floats, Ints, Longs
 
 EXACT, PES, CLEES = 0, 1, 2
 """How a moving rectangle is evaluated; `lees` has the answers of `exact`."""
-_CELLS_PER_SIDE = 5.0
-"""Of a mean rectangle. More cells read fewer points in vain, but are more to step through."""
+_COLUMNS_PER_RECTANGLE, _ROWS_PER_RECTANGLE = 8.0, 3.0
+"""Of mean size. Finer cells read fewer points in vain; but each row is a stretch of its own."""
 NEVER = -math.inf
 """The moment of a version that is not there."""
 
@@ -44,9 +45,8 @@ def _cell(value: float, corner: float, per_metre: float, last: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _cells_along(span: float, sides_sum: float, rectangles: int) -> int:
+def _cells_along(span: float, side: float) -> int:
     """How many cells a side of the grid has."""
-    side = sides_sum / rectangles / _CELLS_PER_SIDE
     return int(min(max(span / side, 1.0), 1e6)) if side > 0.0 and span > 0.0 else 1
 
 
@@ -67,8 +67,8 @@ def _grid_size(
             count += 1
     if count == 0:
         return 1, 1
-    columns = _cells_along(span_x, width, count)
-    rows = _cells_along(span_y, height, count)
+    columns = _cells_along(span_x, width / count / _COLUMNS_PER_RECTANGLE)
+    rows = _cells_along(span_y, height / count / _ROWS_PER_RECTANGLE)
     while columns * rows > 4 * points + 64:
         if columns > rows:
             columns = (columns + 1) // 2
@@ -121,24 +121,23 @@ def _grown(values: Any, used: int, room: int) -> Any:
     return grown
 
 
-_ROW = row_of(F8)
+_ROW, _NUMBERS = row_of(F8), row_of(I4)
 
 
 @njit(
-    types.Tuple((row_of(I8), row_of(I4)))(_ROW, _ROW, _ROW, _ROW, _ROW, _ROW),
+    types.Tuple((row_of(I8), _NUMBERS, _NUMBERS, _NUMBERS))(
+        *(_ROW, _ROW, _ROW, _ROW, _ROW, _ROW, _NUMBERS, _NUMBERS)
+    ),
     cache=True,
     nogil=True,
 )
-def points_in_rectangles(
-    x: Any, y: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any
-) -> tuple[Any, Any]:
-    """The closed rectangles around each point: those of point p are at starts[p]:starts[p + 1].
-
-    They ascend. A rectangle with a low above its high holds nothing.
-    """
+def _search(
+    x: Any, y: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any, ones: Any, others: Any
+) -> tuple[Any, Any, Any, Any]:
+    """What `Search.find` says; `ones` and `others` are room for pairs, and returned larger."""
     points, rectangles = x.size, low_x.size
     if points == 0 or rectangles == 0:
-        return np.zeros(points + 1, np.int64), np.empty(0, np.int32)
+        return np.zeros(points + 1, np.int64), np.empty(0, np.int32), ones, others
     left, bottom = x.min(), y.min()
     span_x, span_y = x.max() - left, y.max() - bottom
     columns, rows = _grid_size(span_x, span_y, low_x, high_x, low_y, high_y, points)
@@ -149,28 +148,57 @@ def points_in_rectangles(
         row = _cell(y[i], bottom, per_y, rows - 1)
         cells[i] = row * columns + _cell(x[i], left, per_x, columns - 1)
     starts, numbers, sorted_x, sorted_y = _sorted_into(cells, columns * rows, x, y)
-    room = 4 * points + 4 * rectangles
-    found_points, found_rectangles = np.empty(room, np.int32), np.empty(room, np.int32)
     pairs = 0
     for i in range(rectangles):
-        if not (low_x[i] <= high_x[i] and low_y[i] <= high_y[i]):
+        low, high, bottom_side, top_side = low_x[i], high_x[i], low_y[i], high_y[i]
+        if not (low <= high and bottom_side <= top_side):
             continue
-        first = _cell(low_x[i], left, per_x, columns - 1)
-        last = _cell(high_x[i], left, per_x, columns - 1)
-        top = _cell(high_y[i], bottom, per_y, rows - 1)
-        for row in range(_cell(low_y[i], bottom, per_y, rows - 1), top + 1):
+        first = _cell(low, left, per_x, columns - 1)
+        last = _cell(high, left, per_x, columns - 1)
+        top = _cell(top_side, bottom, per_y, rows - 1)
+        for row in range(_cell(bottom_side, bottom, per_y, rows - 1), top + 1):
             begin, end = starts[row * columns + first], starts[row * columns + last + 1]
-            if pairs + end - begin > room:
-                room = 2 * (room + end - begin)
-                found_points = _grown(found_points, pairs, room)
-                found_rectangles = _grown(found_rectangles, pairs, room)
+            if pairs + end - begin > ones.size:
+                room = 2 * (pairs + end - begin)
+                ones, others = _grown(ones, pairs, room), _grown(others, pairs, room)
             for k in range(begin, end):
                 # Written in any case: a branch on the outcome would be mispredicted often.
-                found_points[pairs] = numbers[k]
-                found_rectangles[pairs] = i
-                inside_x = (sorted_x[k] >= low_x[i]) & (sorted_x[k] <= high_x[i])
-                pairs += inside_x & (sorted_y[k] >= low_y[i]) & (sorted_y[k] <= high_y[i])
-    return _dealt_out(found_points, found_rectangles, pairs, points)
+                ones[pairs] = numbers[k]
+                others[pairs] = i
+                inside_x = (sorted_x[k] >= low) & (sorted_x[k] <= high)
+                pairs += inside_x & (sorted_y[k] >= bottom_side) & (sorted_y[k] <= top_side)
+    dealt_starts, dealt = _dealt_out(ones, others, pairs, points)
+    return dealt_starts, dealt, ones, others
+
+
+def points_in_rectangles(
+    x: Floats, y: Floats, low_x: Floats, high_x: Floats, low_y: Floats, high_y: Floats
+) -> tuple[Longs, Ints]:
+    """A single `Search.find`, for who searches once in a while."""
+    return Search().find(x, y, low_x, high_x, low_y, high_y)
+
+
+class Search:
+    """Finds rectangles around points; keeps the room that it once needed.
+
+    New memory is dear: to be given a page costs as much as finding 100 pairs.
+    """
+
+    def __init__(self) -> None:
+        self._ones: Ints = np.empty(0, np.int32)
+        self._others: Ints = np.empty(0, np.int32)
+
+    def find(
+        self, x: Floats, y: Floats, low_x: Floats, high_x: Floats, low_y: Floats, high_y: Floats
+    ) -> tuple[Longs, Ints]:
+        """The closed rectangles around each point: those of point p are at starts[p]:starts[p + 1].
+
+        They ascend. A rectangle with a low above its high holds nothing.
+        """
+        starts, found, self._ones, self._others = _search(
+            x, y, low_x, high_x, low_y, high_y, self._ones, self._others
+        )
+        return starts, found
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.match.designs import Evolve, checked_seconds
-from rove.world.area_kernels import CLEES, NEVER, PES, points_in_rectangles, sides_at
+from rove.world.area_kernels import CLEES, NEVER, PES, Search, sides_at
 from rove.world.area_kernels import EXACT as EVALUATED_EXACTLY
 from rove.world.bus import EXACT, Deliveries, Rectangles
 from rove.world.counters import Counters
@@ -178,7 +178,7 @@ class ArrayBus:
         started = self._now()
         ends, numbers = here.holders(messages.x, messages.y, at)
         self.counters.matching_ns += self._now() - started
-        receivers = here.receiver[numbers]
+        receivers = numbers if here.is_by_receiver else here.receiver[numbers]
         counts = np.diff(ends) if here.is_by_receiver else distinct_counts(ends, receivers)
         self._count(messages, counts, here.topic_bytes(len(messages)), published=True)
         self._found.append(_Found(messages, ends, receivers, numbers))
@@ -328,8 +328,11 @@ class _Areas:
         self._sides: Floats = np.empty((0, 7))
         """low_x, high_x, low_y, high_y at the time of submission, vx, vy, since."""
         self._version_at: Floats = np.empty(0)
+        self._search = Search()
         self._lines: Ints | None = None
         """The numbers of those placed, by receiver, then number."""
+        self._is_full = False
+        """True if the numbers are 0, 1, 2 and so on."""
         self.is_by_receiver = True
         """False once a receiver may have several rectangles."""
 
@@ -366,11 +369,12 @@ class _Areas:
             placed = np.flatnonzero(self.is_placed).astype(np.int32)
             order = np.argsort(self.receiver[placed], kind="stable")
             self._lines = placed if self.is_by_receiver else placed[order]
+            self._is_full = np.array_equal(self._lines, np.arange(len(placed)))
         sides = sides_at(
             self._lines, self._sides, self._version_at, self._design, self._seconds, at
         )
-        ends, found = points_in_rectangles(x, y, *sides)
-        return ends, self._lines[found]
+        ends, found = self._search.find(x, y, *sides)
+        return ends, found if self._is_full else self._lines[found]
 
     def topic_bytes(self, count: int) -> Longs:
         return np.full(count, self._topic_bytes, np.int64)

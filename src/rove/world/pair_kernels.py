@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.intrinsics import F8, I4, I8, row_of
+from rove.match.intrinsics import F8, I4, I8, row_of, table_of
+from rove.world.state import Ints, Longs
 
 SECOND_BITS = 32
 _KEYS, _NUMBERS, _FLAGS = row_of(I8), row_of(I4), row_of(types.boolean)
+_MARKS = table_of(I8)
 _SECOND = (1 << SECOND_BITS) - 1
 
 
@@ -77,7 +79,7 @@ def missing_from(keys: Any, wanted: Any) -> Any:
         if i == keys.size or keys[i] != wanted[j]:
             missing[count] = wanted[j]
             count += 1
-    return missing[:count].copy()
+    return missing[:count]
 
 
 @njit(_KEYS(_KEYS, _KEYS), cache=True, nogil=True)
@@ -105,7 +107,7 @@ def without_keys(keys: Any, old: Any) -> Any:
         count += end - i
         i = end + 1 if end < keys.size and keys[end] == old[j] else end
     left[count : count + keys.size - i] = keys[i:]
-    return left[: count + keys.size - i].copy()
+    return left[: count + keys.size - i]
 
 
 @njit(_KEYS(_KEYS), cache=True, nogil=True)
@@ -154,7 +156,7 @@ def receivers_of(keys: Any, starts: Any, everywhere: Any, topics: Any) -> tuple[
             count += 1
             e += 1
         ends[i + 1] = count
-    return ends, receivers[:count].copy()
+    return ends, receivers[:count]
 
 
 @njit(_KEYS(_KEYS, _NUMBERS), cache=True, nogil=True)
@@ -176,21 +178,26 @@ def last_lines(numbers: Any, count: int) -> Any:
     return lasts[lasts >= 0]
 
 
-@njit(
-    types.Tuple((_KEYS, _KEYS))(_KEYS, _NUMBERS, _NUMBERS, _KEYS, _KEYS, I8),
-    cache=True,
-    nogil=True,
-)
-def continued(
-    starts: Any, seconds: Any, own: Any, keys: Any, since: Any, tick: int
-) -> tuple[Any, Any]:
-    """The pairs of now and since when they are, from those of the tick before.
+# -- what ought to be and what is ---------------------------------------------------------
+
+
+@njit(I8(_KEYS, _NUMBERS, _NUMBERS, _KEYS, _KEYS, I8, _KEYS, _KEYS), cache=True, nogil=True)
+def continue_pairs(
+    starts: Any,
+    seconds: Any,
+    own: Any,
+    keys: Any,
+    since: Any,
+    tick: int,
+    new_keys: Any,
+    new_since: Any,
+) -> int:
+    """Write down the pairs of now and since when they are, from those of the tick before.
 
     The second numbers of the first number f are at starts[f]:starts[f + 1]; the pair of each
-    second number with its `own` first number is left out.
+    second number with its `own` first number is left out. How many there are is returned; there
+    has to be room for all.
     """
-    new_keys = np.empty(seconds.size, np.int64)
-    new_since = np.empty(seconds.size, np.int64)
     count, before = 0, 0
     for first in range(starts.size - 1):
         for k in range(starts[first], starts[first + 1]):
@@ -203,22 +210,31 @@ def continued(
             new_keys[count] = key
             new_since[count] = since[before] if has_been else tick
             count += 1
-    return new_keys[:count].copy(), new_since[:count].copy()
+    return count
+
+
+def continued(
+    starts: Longs, seconds: Ints, own: Ints, keys: Longs, since: Longs, tick: int
+) -> tuple[Longs, Longs]:
+    """The same, in new arrays."""
+    new_keys, new_since = np.empty((2, len(seconds)), np.int64)
+    count = continue_pairs(starts, seconds, own, keys, since, tick, new_keys, new_since)
+    return new_keys[:count], new_since[:count]
 
 
 @njit(
-    types.UniTuple(I8, 3)(_KEYS, _KEYS, _KEYS, _KEYS, _KEYS, I8, row_of(types.int8)),
+    types.UniTuple(I8, 3)(_KEYS, _KEYS, _KEYS, _MARKS, _KEYS, I8, row_of(types.int8)),
     cache=True,
     nogil=True,
 )
 def judge(
-    keys: Any, since: Any, held: Any, versions: Any, versions_due: Any, judged_since: int, out: Any
+    keys: Any, since: Any, held: Any, marks: Any, versions_due: Any, judged_since: int, out: Any
 ) -> tuple[int, int, int]:
     """(missing, stale, extra): pairs that ought to be against pairs that are held.
 
     A pair is judged if it is since `judged_since` or earlier, and stale if its version is below
     that of its first number in `versions_due`. `out` has 0 for a pair that is well, 1 for a
-    missing and 2 for a stale one.
+    missing and 2 for a stale one. A line of `marks` begins with the version.
     """
     missing, stale, met, j = 0, 0, 0, 0
     for i in range(keys.size):
@@ -232,7 +248,7 @@ def judge(
         if not has:
             missing += 1
             out[i] = 1
-        elif versions[j] < versions_due[keys[i] >> SECOND_BITS]:
+        elif marks[j, 0] < versions_due[keys[i] >> SECOND_BITS]:
             stale += 1
             out[i] = 2
     return missing, stale, held.size - met
@@ -240,7 +256,7 @@ def judge(
 
 # -- pairs with a state -------------------------------------------------------------------
 
-_MARKS, _MOTIONS, _VALUES = types.Array(I8, 2, "C"), types.Array(F8, 2, "C"), row_of(F8)
+_MOTIONS, _VALUES = table_of(F8), row_of(F8)
 _TOLD = (_KEYS, _KEYS, _VALUES, _VALUES, _VALUES, _VALUES)
 """Version, tick, x, y, vx and vy of messages."""
 
@@ -256,17 +272,42 @@ def _write(marks: Any, motions: Any, place: int, told: Any, line: int) -> None:
     motions[place, 3] = vy[line]
 
 
-@njit(
-    _NUMBERS(_KEYS, _MARKS, _MOTIONS, _KEYS, _NUMBERS, types.Tuple(_TOLD)), cache=True, nogil=True
-)
-def confirm(keys: Any, marks: Any, motions: Any, new: Any, lines: Any, told: Any) -> Any:
-    """Give pairs that are there what messages tell; where in `new` those are that are not there.
+@njit(cache=True, nogil=True, inline="always")
+def _move(keys: Any, marks: Any, motions: Any, target: int, source: int) -> None:
+    keys[target] = keys[source]
+    for column in range(2):
+        marks[target, column] = marks[source, column]
+    for column in range(4):
+        motions[target, column] = motions[source, column]
 
-    `new` ascends, and lines[i] is the message for new[i]. Lower versions change nothing. Of several
-    messages for a pair that is not there the last of the highest version is found.
+
+@njit(types.boolean(_NUMBERS, _NUMBERS, _NUMBERS, _KEYS), cache=True, nogil=True)
+def write_keys(firsts: Any, lines: Any, seconds: Any, keys: Any) -> bool:
+    """Write down the keys of the pairs (firsts[lines[i]], seconds[i]); whether they ascend."""
+    ascends, before = True, np.int64(-1)
+    for i in range(lines.size):
+        key = (np.int64(firsts[lines[i]]) << SECOND_BITS) | np.int64(seconds[i])
+        ascends = ascends and bool(before <= key)
+        before = key
+        keys[i] = key
+    return ascends
+
+
+@njit(
+    I8(_KEYS, _MARKS, _MOTIONS, _KEYS, _NUMBERS, types.Tuple(_TOLD), _NUMBERS),
+    cache=True,
+    nogil=True,
+)
+def confirm(
+    keys: Any, marks: Any, motions: Any, new: Any, lines: Any, told: Any, fresh: Any
+) -> int:
+    """Give pairs that are there what messages tell; how many are not there.
+
+    `new` ascends, and lines[i] is the message for new[i]. Lower versions change nothing. Where in
+    `new` the pairs are that are not there is written to `fresh`; of several messages for one, that
+    is the last of the highest version.
     """
     version = told[0]
-    fresh = np.empty(new.size, np.int32)
     count, place = 0, 0
     for i in range(new.size):
         place = _reached(keys, place, new[i])
@@ -279,30 +320,36 @@ def confirm(keys: Any, marks: Any, motions: Any, new: Any, lines: Any, told: Any
         else:
             fresh[count] = i
             count += 1
-    return fresh[:count].copy()
+    return count
 
 
 @njit(
-    types.void(_KEYS, I8, _MARKS, _MOTIONS, _KEYS, _NUMBERS, types.Tuple(_TOLD)),
+    types.void(_KEYS, I8, _MARKS, _MOTIONS, _KEYS, _NUMBERS, types.Tuple(_TOLD), _NUMBERS),
     cache=True,
     nogil=True,
 )
 def insert(
-    keys: Any, count: int, marks: Any, motions: Any, new: Any, lines: Any, told: Any
+    keys: Any,
+    count: int,
+    marks: Any,
+    motions: Any,
+    new: Any,
+    lines: Any,
+    told: Any,
+    fresh: Any,
 ) -> None:
-    """Put pairs that are not there among the first `count`; there is room behind those.
+    """Put the pairs new[fresh], which are not there, among the first `count`; there is room.
 
     From the last to the first, so that nothing in front of the first new one is touched.
     """
     end = count
-    for j in range(new.size - 1, -1, -1):
-        while end > 0 and keys[end - 1] > new[j]:
+    for j in range(fresh.size - 1, -1, -1):
+        key = new[fresh[j]]
+        while end > 0 and keys[end - 1] > key:
             end -= 1
-            keys[end + j + 1] = keys[end]
-            marks[end + j + 1] = marks[end]
-            motions[end + j + 1] = motions[end]
-        keys[end + j] = new[j]
-        _write(marks, motions, end + j, told, lines[j])
+            _move(keys, marks, motions, end + j + 1, end)
+        keys[end + j] = key
+        _write(marks, motions, end + j, told, lines[fresh[j]])
 
 
 @njit(_FLAGS(_KEYS, _KEYS), cache=True, nogil=True)
@@ -324,8 +371,6 @@ def remove(keys: Any, marks: Any, motions: Any, gone: Any) -> int:
     for i in range(gone.size):
         if not gone[i]:
             if count < i:
-                keys[count] = keys[i]
-                marks[count] = marks[i]
-                motions[count] = motions[i]
+                _move(keys, marks, motions, count, i)
             count += 1
     return count

@@ -18,7 +18,15 @@ import numpy as np
 
 from rove.world.bus import Deliveries
 from rove.world.messages import Messages, What
-from rove.world.pair_kernels import are_among, confirm, insert, keys_of, pairs_of, remove
+from rove.world.pair_kernels import (
+    are_among,
+    confirm,
+    insert,
+    keys_of,
+    pairs_of,
+    remove,
+    write_keys,
+)
 from rove.world.state import Flags, Floats, Ints, Longs, WorldError
 
 
@@ -46,6 +54,9 @@ class Replicas:
         """Version and tick."""
         self._motions = np.empty((0, 4))
         """x, y, vx, vy."""
+        self._new = np.empty(0, np.int64)
+        self._fresh = np.empty(0, np.int32)
+        """Room for what is put, kept: new memory costs more than the rest of the work."""
 
     def __len__(self) -> int:
         return self._count
@@ -110,8 +121,9 @@ class Replicas:
         return self._keys[: self._count]
 
     @property
-    def versions(self) -> Longs:
-        return np.ascontiguousarray(self._marks[: self._count, 0])
+    def marks(self) -> Longs:
+        """Version and tick of each, line by line; as they are until a change."""
+        return self._marks[: self._count]
 
     def pairs(self) -> tuple[Ints, Ints]:
         """(clients, entities), by ascending entity, then client."""
@@ -154,21 +166,25 @@ class Replicas:
     # -- inside --------------------------------------------------------------------------
 
     def _put(self, messages: Messages, lines: Ints, clients: Ints) -> None:
-        new, ascends = keys_of(messages.entity[lines], _numbers(clients))
-        if not ascends:
+        if len(lines) > len(self._new):
+            self._new, self._fresh = (
+                np.empty(2 * len(lines), np.int64),
+                np.empty(2 * len(lines), np.int32),
+            )
+        new = self._new[: len(lines)]
+        if not write_keys(messages.entity, lines, _numbers(clients), new):
             order = np.argsort(new, kind="stable")
             new, lines = new[order], lines[order]
         told = (
             *(messages.version, messages.tick),
             *(messages.x, messages.y, messages.vx, messages.vy),
         )
-        fresh = confirm(self.keys, self._marks, self._motions, new, lines, told)
-        if len(fresh):
-            self._make_room(self._count + len(fresh))
-            insert(
-                self._keys, self._count, self._marks, self._motions, new[fresh], lines[fresh], told
-            )
-            self._count += len(fresh)
+        count = confirm(self.keys, self.marks, self._motions, new, lines, told, self._fresh)
+        if count:
+            self._make_room(self._count + count)
+            fresh = self._fresh[:count]
+            insert(self._keys, self._count, self._marks, self._motions, new, lines, told, fresh)
+            self._count += count
 
     def _make_room(self, count: int) -> None:
         if count > len(self._keys):

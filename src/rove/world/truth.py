@@ -30,9 +30,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rove.world.area_kernels import points_in_rectangles
+from rove.world.area_kernels import Search
 from rove.world.counters import Counters
-from rove.world.pair_kernels import continued, judge, pairs_of
+from rove.world.pair_kernels import continue_pairs, judge, pairs_of
 from rove.world.replicas import Replicas
 from rove.world.state import Clients, Entities, Ints, Longs, WorldError
 
@@ -48,9 +48,13 @@ class Truth:
     def __init__(self) -> None:
         self.tick = -1
         self.keys: Longs = np.empty(0, np.int64)
-        """(entity, client) as keys, ascending."""
+        """(entity, client) as keys, ascending; as they are until the next tick."""
         self.since: Longs = np.empty(0, np.int64)
         """The first tick of each pair's unbroken stay."""
+        self._room = (self.keys, self.since)
+        self._spare = (np.empty(0, np.int64), np.empty(0, np.int64))
+        """Two rooms for keys and since, used by turns: new memory costs more than the search."""
+        self._search = Search()
         self._versions: deque[Longs] = deque(maxlen=DELAY_TICKS_MAX + 1)
 
     def __len__(self) -> int:
@@ -62,7 +66,7 @@ class Truth:
             raise WorldError(f"tick {tick} follows tick {self.tick}; ticks come one by one")
         self.tick = tick
         x, y = entities.x[clients.avatar], entities.y[clients.avatar]
-        starts, holders = points_in_rectangles(
+        starts, holders = self._search.find(
             entities.x,
             entities.y,
             x - clients.reach_x,
@@ -70,9 +74,19 @@ class Truth:
             y - clients.reach_y,
             y + clients.reach_y,
         )
-        avatars = np.ascontiguousarray(clients.avatar, np.int32)
-        self.keys, self.since = continued(starts, holders, avatars, self.keys, self.since, tick)
+        self._continue(starts, holders, np.ascontiguousarray(clients.avatar, np.int32))
         self._versions.append(entities.version.copy())
+
+    def _continue(self, starts: Longs, holders: Ints, avatars: Ints) -> None:
+        """Let the pairs of the last tick be those of now."""
+        keys, since = self._spare
+        if len(keys) < len(holders):
+            keys, since = np.empty((2, 2 * len(holders)), np.int64)
+        count = continue_pairs(
+            starts, holders, avatars, self.keys, self.since, self.tick, keys, since
+        )
+        self._spare, self._room = self._room, (keys, since)
+        self.keys, self.since = keys[:count], since[:count]
 
     def pairs(self) -> tuple[Ints, Ints]:
         """(clients, entities), by ascending entity, then client."""
@@ -112,7 +126,7 @@ class Checker:
                 truth.keys,
                 truth.since,
                 replicas.keys,
-                replicas.versions,
+                replicas.marks,
                 truth.versions(self.delay_ticks),
                 truth.tick - self.delay_ticks - 1,
                 self._judgements,
