@@ -286,7 +286,8 @@ def _wrong_instruments(map_: Map, roads: Roads) -> Iterator[str]:
             yield f"roads.cameras[{number}] at {[camera.x, camera.y]} is not on the map"
         if not 0 < camera.reach_m < math.inf:
             yield f"roads.cameras[{number}].reach_m = {camera.reach_m}: give metres above 0"
-    names = [each.name for each in (*roads.detectors, *roads.cameras)]
+    names = [detector.name for detector in roads.detectors]
+    names += [camera.name for camera in roads.cameras]
     for name in names:
         if not _NAME.fullmatch(name):
             yield f"roads: {name!r}: a name is a small letter, then small letters, digits, - and _"
