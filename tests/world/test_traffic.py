@@ -1,6 +1,7 @@
 """Vehicles drive, queue, park; none touches another, none crosses a red line, none is lost."""
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -229,7 +230,7 @@ def test_a_jam_always_dissolves(green_s: float) -> None:
     roads = grid(3, block_m=70.0, green_s=green_s)
     traffic = traffic_on(roads, 170, trips=0.0)
     at, driving = 0.0, []
-    for _ in range(12_000):
+    for _ in range(9_000):
         at += TICK_S
         traffic.advance(TICK_S, at)
         driving.append(traffic.counts()["driving"])
@@ -237,6 +238,32 @@ def test_a_jam_always_dissolves(green_s: float) -> None:
     counts = traffic.counts()
     assert (counts["driving"], counts["waiting"], counts["parked"]) == (0, 0, 170)
     check_order(traffic)
+
+
+def test_lanes_that_are_full_in_a_circle_are_not_stuck_for_ever() -> None:
+    """Round and round with no other way: somebody has to pull in."""
+    traffic = traffic_on(ring(around_m=320.0), 60, trips=0.0)
+    assert traffic._destinations.tolist() == [0, 1, 2, 3]
+    traffic.table["destination"] = (traffic.table["lane"] + 3) % 4
+    room = traffic.roads.lanes["room"].copy()
+    at = 0.0
+
+    def go_on_until(done: Callable[[], bool], latest: float) -> None:
+        nonlocal at
+        while not done():
+            at += TICK_S
+            traffic.advance(TICK_S, at)
+            assert at < latest
+
+    go_on_until(lambda: at > 2.0, 3.0)
+    assert traffic.counts()["driving"] > 10
+    traffic.roads.lanes["room"] = traffic.roads.lanes["used"]
+    go_on_until(lambda: at > 50.0, 51.0)
+    assert not traffic.table["speed"].any()
+    go_on_until(lambda: traffic.counts()["rests"] > 0, 80.0)
+    assert traffic.table["speed"].any()
+    traffic.roads.lanes["room"] = room
+    go_on_until(lambda: traffic.counts()["parked"] == 60, 1500.0)
 
 
 def test_one_seed_is_one_history() -> None:

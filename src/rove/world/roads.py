@@ -192,7 +192,7 @@ def _turns(lines: Lanes, roads: Roads) -> Turns:
     found["x"] = from_["x"] + from_["ux"] * from_["length"]
     found["y"] = from_["y"] + from_["uy"] * from_["length"]
     dx, dy = to["x"] - found["x"], to["y"] - found["y"]
-    length = np.hypot(dx, dy)
+    length = np.sqrt(dx * dx + dy * dy)
     found["length"], found["ux"], found["uy"] = length, dx / length, dy / length
     cosine = np.clip(from_["ux"] * to["ux"] + from_["uy"] * to["uy"], -1.0, 1.0)
     half_angle_sine = np.maximum(np.sqrt((1.0 - cosine) / 2.0), 1e-6)
@@ -248,7 +248,8 @@ def _from_line(lines: Turns, x: Floats, y: Floats) -> Floats:
     """From points to straight pieces."""
     dx, dy = x - lines["x"], y - lines["y"]
     along = np.clip(dx * lines["ux"] + dy * lines["uy"], 0.0, lines["length"])
-    found: Floats = np.hypot(dx - along * lines["ux"], dy - along * lines["uy"])
+    dx, dy = dx - along * lines["ux"], dy - along * lines["uy"]
+    found: Floats = np.sqrt(dx * dx + dy * dy)
     return found
 
 

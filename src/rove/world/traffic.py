@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from rove.world.hours import DAY_H, hill
 from rove.world.lights import Lights
 from rove.world.roads import RoadGraph
 from rove.world.state import Entities, Floats, Ints, Kind, Longs, WorldError
@@ -45,7 +46,6 @@ GARAGE_LANE_M: Final = 40.0
 """A lane this long has garages."""
 TICK_S_MAX: Final = 0.5
 """In a longer tick somebody could cross a junction as a whole."""
-DAY_H: Final = 24.0
 
 _MORNING_H, _EVENING_H, _PEAK_H = 8.0, 17.0, 1.2
 _NIGHT: Final = 0.05
@@ -56,17 +56,9 @@ def demand(hour: float | Floats) -> Floats:
 
     Peaks at 8 and at 17 h, half of that around noon, next to nothing at night.
     """
-    hour = np.asarray(hour, np.float64) % DAY_H
-
-    def hill(at_h: float, wide_h: float) -> Floats:
-        apart = np.abs(hour - at_h)
-        found: Floats = np.exp(-((np.minimum(apart, DAY_H - apart) / wide_h) ** 2))
-        return found
-
-    day = _NIGHT + 0.45 * hill(13.0, 4.0)
-    found: Floats = np.minimum(
-        1.0, day + 0.9 * hill(_MORNING_H, _PEAK_H) + 0.7 * hill(_EVENING_H, _PEAK_H)
-    )
+    day = _NIGHT + 0.45 * hill(hour, 13.0, 4.0)
+    rush = hill(hour, _MORNING_H, _PEAK_H) + 0.8 * hill(hour, _EVENING_H, _PEAK_H)
+    found: Floats = np.minimum(1.0, day + 0.8 * rush)
     return found
 
 
@@ -99,7 +91,7 @@ class Traffic:
         self._rng = rng
         self._trips_per_hour = trips_per_hour
         self._begins_h = begins_h
-        self._tick = 0
+        self.tick = 0
         self._garages = np.flatnonzero(roads.lanes["length"] >= GARAGE_LANE_M).astype(np.int32)
         if not len(self._garages):
             raise WorldError(f"no lane has {GARAGE_LANE_M:g} m between its junctions; lengthen one")
@@ -165,7 +157,7 @@ class Traffic:
             raise WorldError(
                 f"a tick of {tick_s:g} s is too long for traffic; at most {TICK_S_MAX:g}"
             )
-        self._tick += 1
+        self.tick += 1
         self.lights.advance(at)
         self._send_off(self._who_sets_out(tick_s, at))
         roads = self.roads
@@ -180,7 +172,7 @@ class Traffic:
             self._destinations,
             self.loops,
             self.happened,
-            self._tick,
+            self.tick,
             tick_s,
         )
         return self._written(tick_s)
@@ -209,8 +201,8 @@ class Traffic:
     def _who_sets_out(self, tick_s: float, at: float) -> Longs:
         parked = np.flatnonzero(self.table["state"] == PARKED)
         an_hour = self._trips_per_hour * float(demand(self.hour(at)))
-        count = int(self._rng.poisson(len(parked) * an_hour * tick_s / 3600.0))
-        return np.sort(self._rng.choice(parked, min(count, len(parked)), replace=False))
+        found: Longs = parked[self._rng.random(len(parked)) < an_hour * tick_s / 3600.0]
+        return found
 
     def _send_off(self, who: Longs) -> None:
         """Give them somewhere to go and have them look for a gap."""
