@@ -343,7 +343,7 @@ def _camera(nodes: tuple[Point, ...], node: int) -> Camera:
 
 KINDS: Final = {
     "plain": Kind(_plain, block_m=100.0, street_m=10.0, between_m_min=0.0),
-    "town": Kind(_town, block_m=120.0, street_m=14.0, between_m_min=5.0),
+    "town": Kind(_town, block_m=100.0, street_m=14.0, between_m_min=5.0),
     "maze": Kind(_maze, block_m=12.0, street_m=10.0, between_m_min=0.4, blocks_along_max=64),
     "city": Kind(_city, block_m=200.0, street_m=24.0, between_m_min=5.0),
 }

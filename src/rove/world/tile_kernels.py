@@ -26,6 +26,7 @@ _i4, _i8, _f8, _b1 = types.int32, types.int64, types.float64, types.boolean
 _numbers, _words, _longs = (types.Array(each, 1, "C") for each in (_f8, _i4, _i8))
 _triangles = types.Array(_f8, 3, "C")
 _flags = types.Array(_b1, 1, "C")
+_points, _neighbours = types.Array(_f8, 2, "C"), types.Array(_i4, 2, "C")
 _grid = (_f8, _f8, _f8, _i8, _i8, _longs, _words)
 """Left, bottom, cell size; columns, rows; where the list of a cell starts, and the lists."""
 
@@ -35,6 +36,7 @@ _inlined = {**_options, "inline": "always"}
 _DOUBT: Final = (3.0 + 16.0 * 2.0**-53) * 2.0**-53
 """The largest relative error of the usual way."""
 _SPLITTER: Final = 2.0**27 + 1.0
+_SWEEPS_MAX: Final = 100
 
 # -- on which side --------------------------------------------------------------------------
 
@@ -346,7 +348,7 @@ def tiles_of_rectangles(
 # -- how triangles hang together ----------------------------------------------------------
 
 
-@njit(_words(types.Array(_i4, 2, "C")), **_options)
+@njit(_words(_neighbours), **_options)
 def parts_of(neighbours: Any) -> Any:
     """The number of the connected part that each triangle belongs to."""
     part = np.full(len(neighbours), -1, np.int32)
@@ -367,3 +369,74 @@ def parts_of(neighbours: Any) -> Any:
                     count += 1
         parts += 1
     return part
+
+
+@njit(**_options)
+def _is_in_circle(points: Any, a: int, b: int, c: int, d: int) -> bool:
+    """Whether d is clearly inside the circle through a, b and c, which go counterclockwise."""
+    ax, ay = points[a, 0] - points[d, 0], points[a, 1] - points[d, 1]
+    bx, by = points[b, 0] - points[d, 0], points[b, 1] - points[d, 1]
+    cx, cy = points[c, 0] - points[d, 0], points[c, 1] - points[d, 1]
+    a_square, b_square, c_square = ax * ax + ay * ay, bx * bx + by * by, cx * cx + cy * cy
+    inside = a_square * (bx * cy - cx * by)
+    inside += b_square * (cx * ay - ax * cy)
+    inside += c_square * (ax * by - bx * ay)
+    size = a_square * (abs(bx * cy) + abs(cx * by))
+    size += b_square * (abs(cx * ay) + abs(ax * cy))
+    size += c_square * (abs(ax * by) + abs(bx * ay))
+    # Four corners of a square lie on one circle; rounding must not turn them to and fro.
+    return inside > 1e-9 * size
+
+
+@njit(**_options)
+def _is_left(points: Any, a: int, b: int, c: int) -> bool:
+    return (
+        side(points[a, 0], points[a, 1], points[b, 0], points[b, 1], points[c, 0], points[c, 1]) > 0
+    )
+
+
+@njit(**_options)
+def _side_to(neighbours: Any, triangle: int, other: int) -> int:
+    """The number of the side of a triangle beyond which another one lies."""
+    if neighbours[triangle, 0] == other:
+        return 0
+    return 1 if neighbours[triangle, 1] == other else 2
+
+
+@njit(**_options)
+def _turn(points: Any, corners: Any, neighbours: Any, one: int, first: int) -> bool:
+    """Turn a side into the other diagonal of its two triangles if that makes them rounder."""
+    other = neighbours[one, first]
+    facing = _side_to(neighbours, other, one)
+    a, b, c = corners[one, first], corners[one, (first + 1) % 3], corners[one, (first + 2) % 3]
+    d = corners[other, (facing + 2) % 3]
+    if not (
+        _is_in_circle(points, a, b, c, d)
+        and _is_left(points, a, d, c)
+        and _is_left(points, d, b, c)
+    ):
+        return False
+    beyond_bc, beyond_ca = neighbours[one, (first + 1) % 3], neighbours[one, (first + 2) % 3]
+    beyond_ad, beyond_db = neighbours[other, (facing + 1) % 3], neighbours[other, (facing + 2) % 3]
+    corners[one, 0], corners[one, 1], corners[one, 2] = a, d, c
+    corners[other, 0], corners[other, 1], corners[other, 2] = d, b, c
+    if beyond_ad >= 0:
+        neighbours[beyond_ad, _side_to(neighbours, beyond_ad, other)] = one
+    if beyond_bc >= 0:
+        neighbours[beyond_bc, _side_to(neighbours, beyond_bc, one)] = other
+    neighbours[one, 0], neighbours[one, 1], neighbours[one, 2] = beyond_ad, other, beyond_ca
+    neighbours[other, 0], neighbours[other, 1], neighbours[other, 2] = beyond_db, beyond_bc, one
+    return True
+
+
+@njit(types.void(_points, types.Array(_i8, 2, "C"), _neighbours), **_options)
+def make_round(points: Any, corners: Any, neighbours: Any) -> None:
+    """Turn sides until triangles are as round as their corners allow (Lawson, 1977)."""
+    for _ in range(_SWEEPS_MAX):
+        has_turned = False
+        for one in range(len(corners)):
+            for first in range(3):
+                if neighbours[one, first] > one:
+                    has_turned |= _turn(points, corners, neighbours, one, first)
+        if not has_turned:
+            break

@@ -7,8 +7,9 @@ are simpler, but a square may lie on both sides of a wall.
 GEOS cuts the free space into a constrained Delaunay triangulation, whose corners are those of the
 obstacles and none else. Where triangles are too large for topics, their longest sides are halved
 until none is longer than `side_max_m`. A side is halved only when it is the longest of both its
-triangles, all such sides in one go: so triangles always fit side to side, and angles do not get
-ever smaller.
+triangles, all such sides in one go, so triangles always fit side to side. After each round sides
+are turned until the triangulation is Delaunay again; without this, thin triangles remain along
+every long bare wall, twice as many tiles in the shipped town.
 
 Numbers go through the map row by row, about, so that near tiles have near numbers.
 
@@ -18,6 +19,7 @@ number of obstacles: 5 km x 5 km with 3,700 houses (65,000 tiles) takes 3 s.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +30,7 @@ from rove.world.state import Floats, Ints, Longs, WorldError
 from rove.world.tile_kernels import (
     are_counterclockwise,
     cells_of,
+    make_round,
     parts_of,
     tiles_of_points,
     tiles_of_rectangles,
@@ -36,6 +39,8 @@ from rove.world.tile_kernels import (
 SIDE_MAX_M: Final = 50.0
 _CELLS_PER_TRIANGLE: Final = 2.0
 _CELLS_ALONG_MAX: Final = 4096
+_ROUNDS_ROUND: Final = 60
+"""Halving alone comes to an end, and making round helps it to; this makes it certain."""
 
 
 class Grid(NamedTuple):
@@ -139,11 +144,13 @@ def _sides(corners: Longs) -> _Sides:
 
 def _halved(points: Floats, corners: Longs, side_max_m: float) -> tuple[Floats, Longs]:
     """Triangles whose sides are no longer than a maximum."""
-    while True:
+    for rounds in itertools.count():
+        if rounds < _ROUNDS_ROUND:
+            make_round(points, corners, neighbours_of(corners))
         sides = _sides(corners)
         lengths = np.linalg.norm(points[sides.ends[:, 0]] - points[sides.ends[:, 1]], axis=1)
         if not np.any(lengths > side_max_m):
-            return points, corners
+            break
         # By rank rather than by length: of two that are as long, all agree which is longer.
         rank = np.empty(len(lengths), np.int64)
         rank[np.argsort(lengths, kind="stable")] = np.arange(len(lengths))
@@ -151,14 +158,14 @@ def _halved(points: Floats, corners: Longs, side_max_m: float) -> tuple[Floats, 
         chosen = sides.of[np.arange(len(corners)), longest]
         asking = np.bincount(chosen, minlength=len(lengths))
         sharing = np.bincount(sides.of.reshape(-1), minlength=len(lengths))
-        halved = (lengths > side_max_m) & (asking == sharing)
-        middle = np.cumsum(halved) - 1 + len(points)
-        ends = points[sides.ends[halved]]
+        is_halved = (lengths > side_max_m) & (asking == sharing)
+        middle = np.cumsum(is_halved) - 1 + len(points)
+        ends = points[sides.ends[is_halved]]
         points = np.concatenate([points, ends[:, 0] + (ends[:, 1] - ends[:, 0]) / 2])
-        cut = halved[chosen]
-        corners = np.concatenate(
-            [corners[~cut], _split(corners[cut], longest[cut], middle[chosen[cut]])]
-        )
+        cut = is_halved[chosen]
+        halves = _split(corners[cut], longest[cut], middle[chosen[cut]])
+        corners = np.concatenate([corners[~cut], halves])
+    return points, corners
 
 
 def _split(corners: Longs, longest: Longs, middle: Longs) -> Longs:
