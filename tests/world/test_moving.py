@@ -86,6 +86,15 @@ def test_stopping_forgets_the_path() -> None:
     assert place(entities, 0) == pytest.approx((0.1, 0))
 
 
+def test_several_stop_at_once() -> None:
+    entities, movement = walkers((0, 0), (1, 1), (2, 2))
+    for entity in range(3):
+        movement.set_path(entity, path((5, 5)))
+    movement.stop(np.array([0, 2], np.int32))
+    assert [movement.is_moving(entity) for entity in range(3)] == [False, True, False]
+    assert entities.vx.astype(bool).tolist() == [False, True, False]
+
+
 def test_another_speed_counts_at_once_and_keeps_the_way() -> None:
     entities, movement = walkers((0, 0), (0, 5))
     movement.set_path(0, path((1, 0), (1, 1)))

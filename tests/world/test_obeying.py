@@ -148,6 +148,7 @@ def test_items(made: World) -> None:
     ("text", "why"),
     [
         ("pick player1 apple2", "apple2 is 100.00 m from player1, whose reach is 2 m"),
+        ("steer player1 1e300 0", "1e+300 0 is no direction; write for example 1 0 for the right"),
         ("drop player1", "player1 carries nothing"),
         ("drop player1 apple1", "player1 does not carry apple1"),
         ("give player1 apple1 player2", "player1 does not carry apple1"),

@@ -136,6 +136,11 @@ def test_ten_runs_are_one_history() -> None:
     assert len({history(7) for _ in range(10)}) == 1
 
 
+@pytest.mark.soak
+def test_ten_long_runs_of_many_are_one_history() -> None:
+    assert len({history(7, ticks=1200, players=1000) for _ in range(10)}) == 1
+
+
 def test_other_seeds_lengths_and_inhabitants_are_other_histories() -> None:
     others = [history(8), history(7, ticks=151), history(7, players=7), history(7)]
     assert len(set(others)) == 4

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _BLOCKED_S: Final = 1.0
 """Who finds no way looks again after this."""
+_IDLE_S: Final = 5.0
+"""Who has nothing to trade looks about again after this."""
+_CHASE_S: Final = 2.0
+"""Who brings something looks again where the buyer is."""
 _FLIGHTS: Final = 8
 
 Metres = Annotated[float, msgspec.Meta(gt=0)]
@@ -233,9 +237,10 @@ class Trade(Behaviour):
     """Fetch an item, bring it to somebody, give it away; and again."""
 
     name: ClassVar[str] = "trade"
-    think_s: ClassVar[float | None] = 2.0
     range_m: Metres = 200.0
     """How far a buyer may be."""
+    pause_s: Seconds = 1.0
+    """After taking or giving."""
     _buyers: dict[int, int] = {}
 
     def decide(self, world: World, entity: int) -> None:
@@ -249,30 +254,32 @@ class Trade(Behaviour):
         of = world.entities
         lying = np.flatnonzero((of.kind == Kind.ITEM) & (of.holder == NOBODY))
         if not len(lying):
-            world.stop(entity)
+            world.wait(entity, _IDLE_S)
             return
-        item = int(lying[_nearest(of.x[lying], of.y[lying], of.x[entity], of.y[entity])])
+        squares = (of.x[lying] - of.x[entity]) ** 2 + (of.y[lying] - of.y[entity]) ** 2
+        item = int(lying[np.argmin(squares)])
         if items.is_in_reach(of, entity, item):
-            world.stop(entity)
             items.pick_up(of, entity, item)
-        else:
-            world.go(entity, float(of.x[item]), float(of.y[item]))
+            world.wait(entity, self.pause_s)
+        elif not world.go(entity, float(of.x[item]), float(of.y[item])):
+            world.wait(entity, _IDLE_S)
 
     def _sell(self, world: World, entity: int, item: int) -> None:
         of = world.entities
-        buyer = self._buyers.get(entity, NOBODY)
+        buyer = self._buyers.pop(entity, NOBODY)
         if buyer == NOBODY:
             buyer = self._buyer_for(world, entity)
         if buyer == NOBODY:
-            world.stop(entity)
-            return
-        self._buyers[entity] = buyer
-        if items.is_in_reach(of, entity, buyer):
+            world.wait(entity, _IDLE_S)
+        elif items.is_in_reach(of, entity, buyer):
             world.stop(entity)
             items.give(of, entity, item, buyer)
-            del self._buyers[entity]
-        elif not world.go(entity, float(of.x[buyer]), float(of.y[buyer])):
-            del self._buyers[entity]
+            world.wait(entity, self.pause_s)
+        elif world.go(entity, float(of.x[buyer]), float(of.y[buyer])):
+            self._buyers[entity] = buyer
+            world.wait(entity, _CHASE_S)
+        else:
+            world.wait(entity, _BLOCKED_S)
 
     def _buyer_for(self, world: World, entity: int) -> int:
         """Anybody in range; NOBODY if there is nobody."""
@@ -282,7 +289,3 @@ class Trade(Behaviour):
         near[entity] = False
         possible = np.flatnonzero(near)
         return int(world.rng.choice(possible)) if len(possible) else NOBODY
-
-
-def _nearest(x: Floats, y: Floats, to_x: float, to_y: float) -> int:
-    return int(np.argmin((x - to_x) ** 2 + (y - to_y) ** 2))

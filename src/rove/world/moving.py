@@ -70,12 +70,12 @@ class Movement:
         self._end[entity] = first + count
         return bool(_set_out(*self._columns(), entity))
 
-    def stop(self, entity: int) -> None:
-        """Stand where it is; the rest of the path is forgotten."""
+    def stop(self, stopped: int | Ints) -> None:
+        """Stand where they are, one or several; the rest of the path is forgotten."""
         self._fit()
-        self._ticks_left[entity] = 0
-        self._entities.vx[entity] = 0.0
-        self._entities.vy[entity] = 0.0
+        self._ticks_left[stopped] = 0
+        self._entities.vx[stopped] = 0.0
+        self._entities.vy[stopped] = 0.0
 
     def is_moving(self, entity: int) -> bool:
         """Whether an entity walks a path."""

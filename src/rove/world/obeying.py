@@ -45,11 +45,9 @@ def _check_go(world: World, command: commands.Go) -> None:
 
 def _go(world: World, command: commands.Go) -> None:
     x, y = world.place(command.point)
-    blocked = []
-    for entity in world.inhabitants(command.who).tolist():
-        world.assign(np.array([entity], np.int32), behaviours.Stand())
-        if not world.go(entity, x, y):
-            blocked.append(world.entities.names[entity])
+    chosen = world.inhabitants(command.who)
+    world.assign(chosen, behaviours.Stand())
+    blocked = [world.entities.names[each] for each in chosen.tolist() if not world.go(each, x, y)]
     if blocked:
         others = f" and {len(blocked) - 1} others" if len(blocked) > 1 else ""
         raise WorldError(f"there is no way to {x:g} {y:g} for {blocked[0]}{others}")
