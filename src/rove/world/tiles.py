@@ -82,7 +82,9 @@ class Tiles:
 
         What reaches less than a millimetre into a wall still counts as beside it.
         """
-        tiles: Ints = tiles_of_points(self.triangles, *self.grid, _column(x), _column(y), GRAZE_M)
+        tiles: Ints = tiles_of_points(
+            self.triangles, *self.grid, column_of(x), column_of(y), GRAZE_M
+        )
         return tiles
 
     def in_rectangles(
@@ -95,15 +97,15 @@ class Tiles:
         starts, tiles = tiles_of_rectangles(
             self.triangles,
             *self.grid,
-            _column(x - reach_x),
-            _column(y - reach_y),
-            _column(x + reach_x),
-            _column(y + reach_y),
+            column_of(x - reach_x),
+            column_of(y - reach_y),
+            column_of(x + reach_x),
+            column_of(y + reach_y),
         )
         return starts, tiles
 
 
-def _column(values: Floats) -> Floats:
+def column_of(values: Floats) -> Floats:
     return np.ascontiguousarray(values, np.float64)
 
 
