@@ -80,10 +80,25 @@ def test_followers_are_where_their_entity_is() -> None:
     audience.look_around(entities)
     assert told(audience, [feed], 1.0) == [(1, "here")]
     entities.x[:] = 50.0, 70.0
-    audience.look_around(entities, np.array([0], np.int32))
-    assert told(audience, [feed], 1.0) == [(0, "here"), (1, "here")]
-    audience.look_around(entities, np.array([1], np.int32))
+    assert told(audience, [feed], 1.0) == [(1, "here")]
+    audience.look_around(entities)
     assert told(audience, [feed], 1.0) == [(0, "here")]
+
+
+def test_followers_tell_only_of_steps_that_count() -> None:
+    entities = Entities()
+    entities.add(Kind.PLAYER, ["ann", "bob"], np.zeros(2), np.zeros(2))
+    audience = Audience(step_m=2.0)
+    audience.look_around(entities)
+    for entity in range(2):
+        audience.follow(audience.subscribe("#", "x > me.x"), entity)
+    operations = []
+    for step in (0.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0):
+        entities.x[0] += step
+        before = audience.counts.operations
+        audience.look_around(entities)
+        operations.append(audience.counts.operations - before)
+    assert operations == [2, 0, 0, 1, 0, 0, 1]
 
 
 def test_rankings_see_only_what_their_filter_lets_through_and_move_up_in_time() -> None:

@@ -11,7 +11,8 @@ Sensors stand somewhere or are carried by an entity. They publish, under `air/NA
 they are, in metres (`x`, `y`) and in degrees (`lat`, `long`), for subscriptions like
 `NO2 > 40 AND lat BETWEEN 45.81 AND 45.82 AND long BETWEEN 15.96 AND 15.98`.
 
-Costs 15 µs and 0.5 µs a sensor for a reading of all, 2 µs for a feed.
+Costs 0.13 ms and 0.3 µs a sensor for a reading; 1,000 sensors that publish every second, 0.6 ms of
+processor time a tick of 0.1 s.
 """
 
 from __future__ import annotations

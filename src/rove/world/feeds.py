@@ -10,12 +10,13 @@ the matcher once for each filter that its topic fits, and ranked subscriptions h
 each filter, since a window counts what its filter lets through. (That part of the broker cannot be
 used here: it knows sessions, and the world is to run without a broker.)
 
-Measured with 1,000 subscriptions to areas and 100 feeds a tick: 1.0 ms a tick, of which half is
-the matcher's and half are sizes in bytes.
+Measured with 1,000 subscriptions to areas and 100 feeds a tick: 0.7 ms of processor time a tick,
+1.1 ms if they evolve.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -112,11 +113,21 @@ class Counts(msgspec.Struct):
     """Subscriptions made, ended and moved (by a new state)."""
 
 
+class _Follower(msgspec.Struct):
+    """Whose `me.x` and `me.y` are those of an entity, and what it told of it last."""
+
+    entity: int
+    x: float = math.nan
+    y: float = math.nan
+
+
 class Audience:
     """Subscriptions to feeds. Numbers of subscriptions are given in order, from 0."""
 
-    def __init__(self, name: str = "audience") -> None:
+    def __init__(self, name: str = "audience", *, step_m: float = 0.0) -> None:
+        """Followers tell where they are whenever they have moved by more than `step_m`."""
         self.name = name
+        self._step_m = step_m
         self.counts = Counts()
         self._next = 0
         self._filters: dict[str, int] = {}
@@ -127,7 +138,7 @@ class Audience:
         self._ranked: dict[int, Matcher] = {}
         """By filter."""
         self._matcher_of: dict[int, Matcher] = {}
-        self._follows: dict[int, int] = {}
+        self._follows: dict[int, _Follower] = {}
 
     def __len__(self) -> int:
         return len(self._matcher_of)
@@ -183,15 +194,26 @@ class Audience:
     def follow(self, number: int, entity: int) -> None:
         """Let `me.x` and `me.y` be where an entity is, from the next `look_around` on."""
         self._its_matcher(number)
-        self._follows[number] = entity
+        self._follows[number] = _Follower(entity)
 
-    def look_around(self, entities: Entities, changed: Ints | None = None) -> None:
-        """Tell followers where their entities are: all, or those of the entities that changed."""
-        moved = set(self._follows.values() if changed is None else changed.tolist())
-        for number, entity in self._follows.items():
-            if entity in moved:
-                here = {"x": float(entities.x[entity]), "y": float(entities.y[entity])}
-                self.set_state(number, here)
+    def look_around(self, entities: Entities) -> None:
+        """Have followers tell where their entities are, if these have moved far enough.
+
+        What a changed state costs is the matcher's, some 80 µs; thousands of followers should
+        have a `step_m` that they can live with.
+        """
+        followers = list(self._follows.values())
+        where = np.array([one.entity for one in followers], np.int64)
+        told_x = np.array([one.x for one in followers])
+        told_y = np.array([one.y for one in followers])
+        dx, dy = entities.x[where] - told_x, entities.y[where] - told_y
+        # Whoever has told nothing yet is NaN, and not within any distance.
+        still = dx * dx + dy * dy <= self._step_m * self._step_m
+        numbers = list(self._follows)
+        for i in np.flatnonzero(~still).tolist():
+            one = followers[i]
+            one.x, one.y = float(entities.x[one.entity]), float(entities.y[one.entity])
+            self.set_state(numbers[i], {"x": one.x, "y": one.y})
 
     def _its_matcher(self, number: int) -> Matcher:
         if number not in self._matcher_of:

@@ -11,7 +11,7 @@ owners do something about it (see `rove.world.control`).
     traffic/camera/NAME     vehicles, slow, x, y
     traffic/vehicle/NAME    x, y, speed, lane
 
-Costs what is due: 1 µs a feed, and 3 µs for each camera and 1,000 vehicles when it looks.
+Costs what is due: 2 µs a feed, 0.2 ms of processor time a tick for 5,000 vehicles and 190 loops.
 """
 
 from __future__ import annotations

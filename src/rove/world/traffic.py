@@ -11,7 +11,7 @@ its last trip ended or where the world began for it. How many set out depends on
 day (`demand`). So the number of vehicles never changes, and the number of those on the road has a
 rush hour.
 
-A tick of 5,000 vehicles on the road takes 0.6 ms, 250 bytes each.
+A tick of 5,000 vehicles on the road takes 0.9 ms of processor time, lights and all.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ who can leave it. Lanes that are full in a circle could still wait for each othe
 has been kept back by a full lane for DETOUR_S takes another turn if one has room, and after
 PATIENCE_S pulls in for a while, which makes room.
 
-Measured: 5,000 vehicles in a city of 1,520 lanes, 0.45 ms a tick.
+Measured: 5,000 vehicles on the road in a city of 1,520 lanes, 0.7 ms of processor time a tick.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ are real PNG files, drawn from the signal that the pulse says.
 
 PNG because it needs nothing but zlib. Its data is stored, not compressed: the bytes are then the
 same everywhere (libraries of zlib compress differently), the size is known, and a policy that makes
-pictures smaller has something to do. A picture takes 0.4 ms and 100,665 bytes; all patients' vitals
-a few microseconds, 2 µs a feed.
+pictures smaller has something to do. A picture has 100,328 bytes and takes 0.5 ms; 100 patients
+with one every 10 s, 0.8 ms of processor time a tick of 0.1 s.
 """
 
 from __future__ import annotations
