@@ -170,7 +170,7 @@ def read_map(text: str, where: str) -> Map:
         return msgspec.convert(tables, Map)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
-        raise WorldError(f"{where}: {_at(tables, path.strip('`.'))}{what}") from None
+        raise WorldError(f"{where}: {_at(tables, path.rstrip('`').lstrip('.'))}{what}") from None
     except WorldError as error:
         raise WorldError(f"{where}: {error}") from None
 
@@ -180,9 +180,8 @@ def _at(tables: Any, path: str) -> str:
     if not path:
         return ""
     value = tables
-    for key, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
-        if key == "..." or (not isinstance(value, dict) and key):
-            return f"{path}: "
+    known, _, _ = path.partition("[...]")  # some key of a table: msgspec does not tell which
+    for key, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", known):
         value = value[key] if key else value[int(number)]
     shown = str(value)
     return f"{path} = {shown if len(shown) <= 60 else shown[:60] + '…'}: "
