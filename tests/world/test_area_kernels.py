@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rove.world.area_kernels import CLEES, EXACT, NEVER, PES, Search, points_in_rectangles, sides_at
+from rove.world.area_kernels import CLEES, EXACT, NEVER, PES, Search, sides_at
 from rove.world.state import Floats
 
 Sides = tuple[Floats, Floats, Floats, Floats]
@@ -24,7 +24,7 @@ def obvious(x: Floats, y: Floats, sides: Sides) -> list[list[int]]:
 
 
 def fast(x: Floats, y: Floats, sides: Sides) -> list[list[int]]:
-    starts, found = points_in_rectangles(x, y, *sides)
+    starts, found = Search().find(x, y, *sides)
     assert len(starts) == len(x) + 1
     assert starts[-1] == len(found)
     return [found[starts[p] : starts[p + 1]].tolist() for p in range(len(x))]
@@ -103,7 +103,7 @@ def test_the_room_of_one_search_serves_the_next() -> None:
         x, y = rng.uniform(0, 9, (2, points))
         sides = around(x, y, 2.0, 2.0)
         starts, found = search.find(x, y, *sides)
-        again, found_again = points_in_rectangles(x, y, *sides)
+        again, found_again = Search().find(x, y, *sides)
         assert starts.tolist() == again.tolist()
         assert found.tolist() == found_again.tolist()
 

@@ -5,7 +5,7 @@ import pytest
 
 from rove.world.pair_kernels import (
     are_among,
-    continued,
+    continue_pairs,
     distinct_counts,
     judge,
     keys_of,
@@ -102,9 +102,11 @@ def test_pairs_go_on_or_begin() -> None:
     before, _ = keys_of(ints(0, 1, 2), ints(1, 1, 0))
     own = ints(2, 9)  # of the second number 0 it is 2, of 1 nobody here
     starts = np.array([0, 2, 3, 5])
-    keys, since = continued(starts, ints(0, 1, 0, 0, 1), own, before, np.array([5, 6, 7]), 8)
-    first, second = pairs_of(keys)
-    assert list(zip(first.tolist(), second.tolist(), since.tolist(), strict=True)) == [
+    keys, since = np.empty((2, 5), np.int64)
+    old_since = np.array([5, 6, 7])
+    count = continue_pairs(starts, ints(0, 1, 0, 0, 1), own, before, old_since, 8, keys, since)
+    first, second = pairs_of(keys[:count])
+    assert list(zip(first.tolist(), second.tolist(), since[:count].tolist(), strict=True)) == [
         (0, 0, 8),
         (0, 1, 5),
         (1, 0, 8),

@@ -25,7 +25,7 @@ from rove.world.state import Floats, Ints, Longs
 
 EXACT, PES, CLEES = 0, 1, 2
 """How a moving rectangle is evaluated; `lees` has the answers of `exact`."""
-_COLUMNS_PER_RECTANGLE, _ROWS_PER_RECTANGLE = 8.0, 3.0
+_COLUMNS_PER_RECTANGLE, _ROWS_PER_RECTANGLE = 10.0, 2.0
 """Of mean size. Finer cells read fewer points in vain; but each row is a stretch of its own."""
 NEVER = -math.inf
 """The moment of a version that is not there."""
@@ -80,12 +80,12 @@ def _grid_size(
 @njit(cache=True, nogil=True)
 def _sorted_into(cells: Any, count: int, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
     """Where each cell starts, and the points, cell by cell: number, x, y."""
-    starts = np.zeros(count + 1, np.int64)
+    starts = np.zeros(count + 1, np.uint32)
     for i in range(cells.size):
         starts[cells[i] + 1] += 1
     for cell in range(count):
         starts[cell + 1] += starts[cell]
-    numbers = np.empty(cells.size, np.int32)
+    numbers = np.empty(cells.size, np.uint32)
     sorted_x, sorted_y = np.empty(cells.size), np.empty(cells.size)
     following = starts[:-1].copy()
     for i in range(cells.size):
@@ -102,31 +102,50 @@ def _dealt_out(points: Any, rectangles: Any, pairs: int, count: int) -> tuple[An
     """Pairs by point, those of a point in the order in which they came."""
     starts = np.zeros(count + 1, np.int64)
     for i in range(pairs):
-        starts[points[i] + 1] += 1
+        starts[points[i] + np.uint32(1)] += 1
     for point in range(count):
         starts[point + 1] += starts[point]
-    following = starts[:-1].copy()
+    following = starts[:-1].astype(np.uint32)
     dealt = np.empty(pairs, np.int32)
     for i in range(pairs):
         point = points[i]
         dealt[following[point]] = rectangles[i]
-        following[point] += 1
+        following[point] += np.uint32(1)
     return starts, dealt
 
 
-@njit(cache=True, nogil=True)
-def _grown(values: Any, used: int, room: int) -> Any:
-    grown = np.empty(room, np.int32)
-    grown[:used] = values[:used]
-    return grown
-
-
 _ROW, _NUMBERS = row_of(F8), row_of(I4)
+_ROOM = row_of(types.uint32)
+"""Indices without a sign need not be asked whether they count from the end: a third quicker."""
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _window(
+    low_x: float, high_x: float, low_y: float, high_y: float, grid: Any
+) -> tuple[int, int, int, int]:
+    """The columns and rows of cells that a rectangle touches, without those after the last."""
+    if not (low_x <= high_x and low_y <= high_y):
+        return 0, 0, 0, 0
+    left, bottom, per_x, per_y, columns, rows = grid
+    first, last = _cell(low_x, left, per_x, columns - 1), _cell(high_x, left, per_x, columns - 1)
+    low, high = _cell(low_y, bottom, per_y, rows - 1), _cell(high_y, bottom, per_y, rows - 1)
+    return first, last + 1, low, high + 1
+
+
+@njit(cache=True, nogil=True)
+def _room_needed(starts: Any, low_x: Any, high_x: Any, low_y: Any, high_y: Any, grid: Any) -> int:
+    """How many points all rectangles together have to look at."""
+    room, columns = 0, grid[4]
+    for i in range(low_x.size):
+        first, last, low, high = _window(low_x[i], high_x[i], low_y[i], high_y[i], grid)
+        for row in range(low, high):
+            room += int(starts[row * columns + last]) - int(starts[row * columns + first])
+    return room
 
 
 @njit(
-    types.Tuple((row_of(I8), _NUMBERS, _NUMBERS, _NUMBERS))(
-        *(_ROW, _ROW, _ROW, _ROW, _ROW, _ROW, _NUMBERS, _NUMBERS)
+    types.Tuple((row_of(I8), _NUMBERS, _ROOM, _NUMBERS))(
+        *(_ROW, _ROW, _ROW, _ROW, _ROW, _ROW, _ROOM, _NUMBERS)
     ),
     cache=True,
     nogil=True,
@@ -143,39 +162,29 @@ def _search(
     columns, rows = _grid_size(span_x, span_y, low_x, high_x, low_y, high_y, points)
     per_x = columns / span_x if span_x > 0.0 else 0.0
     per_y = rows / span_y if span_y > 0.0 else 0.0
-    cells = np.empty(points, np.int32)
+    cells = np.empty(points, np.uint32)
     for i in range(points):
         row = _cell(y[i], bottom, per_y, rows - 1)
         cells[i] = row * columns + _cell(x[i], left, per_x, columns - 1)
     starts, numbers, sorted_x, sorted_y = _sorted_into(cells, columns * rows, x, y)
-    pairs = 0
+    grid = (left, bottom, per_x, per_y, columns, rows)
+    room = _room_needed(starts, low_x, high_x, low_y, high_y, grid)
+    if room > ones.size:
+        ones, others = np.empty(2 * room, np.uint32), np.empty(2 * room, np.int32)
+    pairs = np.uint64(0)
     for i in range(rectangles):
-        low, high, bottom_side, top_side = low_x[i], high_x[i], low_y[i], high_y[i]
-        if not (low <= high and bottom_side <= top_side):
-            continue
-        first = _cell(low, left, per_x, columns - 1)
-        last = _cell(high, left, per_x, columns - 1)
-        top = _cell(top_side, bottom, per_y, rows - 1)
-        for row in range(_cell(bottom_side, bottom, per_y, rows - 1), top + 1):
-            begin, end = starts[row * columns + first], starts[row * columns + last + 1]
-            if pairs + end - begin > ones.size:
-                room = 2 * (pairs + end - begin)
-                ones, others = _grown(ones, pairs, room), _grown(others, pairs, room)
-            for k in range(begin, end):
+        left_side, right_side, low_side, high_side = low_x[i], high_x[i], low_y[i], high_y[i]
+        first, last, low, high = _window(left_side, right_side, low_side, high_side, grid)
+        for row in range(low, high):
+            for k in range(starts[row * columns + first], starts[row * columns + last]):
                 # Written in any case: a branch on the outcome would be mispredicted often.
                 ones[pairs] = numbers[k]
                 others[pairs] = i
-                inside_x = (sorted_x[k] >= low) & (sorted_x[k] <= high)
-                pairs += inside_x & (sorted_y[k] >= bottom_side) & (sorted_y[k] <= top_side)
-    dealt_starts, dealt = _dealt_out(ones, others, pairs, points)
+                inside = (sorted_x[k] >= left_side) & (sorted_x[k] <= right_side)
+                inside &= (sorted_y[k] >= low_side) & (sorted_y[k] <= high_side)
+                pairs += np.uint64(inside)
+    dealt_starts, dealt = _dealt_out(ones, others, np.int64(pairs), points)
     return dealt_starts, dealt, ones, others
-
-
-def points_in_rectangles(
-    x: Floats, y: Floats, low_x: Floats, high_x: Floats, low_y: Floats, high_y: Floats
-) -> tuple[Longs, Ints]:
-    """A single `Search.find`, for who searches once in a while."""
-    return Search().find(x, y, low_x, high_x, low_y, high_y)
 
 
 class Search:
@@ -185,7 +194,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self._ones: Ints = np.empty(0, np.int32)
+        self._ones = np.empty(0, np.uint32)
         self._others: Ints = np.empty(0, np.int32)
 
     def find(

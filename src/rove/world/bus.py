@@ -85,10 +85,10 @@ class Deliveries:
 
     def only(self, *whats: What) -> Deliveries:
         """The deliveries of some kinds, over the same messages."""
-        if len(self.messages.what) and bool(np.isin(self.messages.what, whats).all()):
-            return self
-        wanted = np.isin(np.arange(len(What)), whats)
-        return self.where(wanted[self.messages.what[self.message]])
+        is_wanted = np.zeros(len(What), np.bool_)
+        is_wanted[list(whats)] = True
+        wanted = is_wanted[self.messages.what]
+        return self if wanted.all() else self.where(wanted[self.message])
 
     def where(self, wanted: Flags) -> Deliveries:
         """The deliveries whose flag is set, over the same messages."""

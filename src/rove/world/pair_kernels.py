@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit, types
 
 from rove.match.intrinsics import F8, I4, I8, row_of, table_of
-from rove.world.state import Ints, Longs
 
 SECOND_BITS = 32
 _KEYS, _NUMBERS, _FLAGS = row_of(I8), row_of(I4), row_of(types.boolean)
@@ -45,7 +44,7 @@ def pairs_of(keys: Any) -> tuple[Any, Any]:
     return first, second
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _reached(keys: Any, start: int, wanted: int) -> int:
     """The first place from `start` on with a key that is not below `wanted`.
 
@@ -198,28 +197,17 @@ def continue_pairs(
     second number with its `own` first number is left out. How many there are is returned; there
     has to be room for all.
     """
-    count, before = 0, 0
+    one, count, before, known = np.uint64(1), np.uint64(0), np.uint64(0), np.uint64(keys.size)
     for first in range(starts.size - 1):
-        for k in range(starts[first], starts[first + 1]):
-            if own[seconds[k]] == first:
-                continue
+        for k in range(np.uint64(starts[first]), np.uint64(starts[first + 1])):
             key = (np.int64(first) << SECOND_BITS) | np.int64(seconds[k])
-            while before < keys.size and keys[before] < key:
-                before += 1
-            has_been = before < keys.size and keys[before] == key
+            while before < known and keys[before] < key:
+                before += one
+            has_been = before < known and keys[before] == key
             new_keys[count] = key
             new_since[count] = since[before] if has_been else tick
-            count += 1
-    return count
-
-
-def continued(
-    starts: Longs, seconds: Ints, own: Ints, keys: Longs, since: Longs, tick: int
-) -> tuple[Longs, Longs]:
-    """The same, in new arrays."""
-    new_keys, new_since = np.empty((2, len(seconds)), np.int64)
-    count = continue_pairs(starts, seconds, own, keys, since, tick, new_keys, new_since)
-    return new_keys[:count], new_since[:count]
+            count += np.uint64(own[np.uint32(seconds[k])] != first)
+    return int(count)
 
 
 @njit(
