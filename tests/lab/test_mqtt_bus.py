@@ -42,11 +42,9 @@ class Shore:
     async def settle(self) -> None:
         """All that was said has been heard by the broker, and all that it sent has arrived."""
         for link in self.links.values():
-            await link.settle()
-        for link in self.links.values():
             # Whoever hears its own fence has all that was published before, by anybody.
             link.subscribe(FENCE, Route(self._fences, f"fence/{link.number}", 0))
-            await link.settle()
+        await asyncio.gather(*(link.settle() for link in self.links.values()))
         publisher = next(iter(self.links.values()))
         for link in self.links.values():
             publisher.say(encode(Publish(f"fence/{link.number}", b"fence")))
