@@ -40,20 +40,19 @@ from rove.world.engine_kernels import (
     FOLLOWED_COLUMNS,
     HAS,
     SLACK_M,
-    are_out_of_sight,
+    are_asked_for,
     follow,
     views_at,
 )
 from rove.world.messages import Messages, What
-from rove.world.replicas import Replicas
 from rove.world.roles import (
     DELAY_TICKS,
     SERVERS_FROM,
     Owned,
+    Sightings,
     Surroundings,
-    drop_left,
+    asked,
     grown,
-    told,
 )
 from rove.world.state import (
     NOBODY,
@@ -109,7 +108,7 @@ class AreaClients:
 
     def __init__(self, bus: Bus, rules: AreaRules, owned: Sequence[int] | None = None) -> None:
         """`owned` are the numbers of the clients in this process; None are all."""
-        self.replicas: Final = Replicas()
+        self.replicas: Final = Sightings()
         self._bus = bus
         self._rules = rules
         self._owned = Owned(owned)
@@ -141,13 +140,10 @@ class AreaClients:
 
     def receive(self, deliveries: Deliveries, clients: Clients, tick: int) -> None:
         """Take in what was told, and forget what is out of view."""
-        drop_left(self.replicas, deliveries, clients)
-        self.replicas.put_delivered(told(deliveries, clients, What.UPDATE, What.REPLICA))
+        self.replicas.drop_left(deliveries, clients)
+        self.replicas.put_told(deliveries, clients, What.UPDATE, What.REPLICA)
         views = views_at(self._followed, deliveries.at)
-        copies = self.replicas.all()
-        motion = (copies.x, copies.y, copies.vx, copies.vy, copies.tick)
-        gone = are_out_of_sight(self.replicas.keys, *motion, views, _TOLERANCE_M, tick)
-        self.replicas.drop_where(gone)
+        self.replicas.drop_out_of_sight(views, tolerance_m=_TOLERANCE_M, moving_since=tick)
 
 
 class AreaMasters:
@@ -163,9 +159,8 @@ class AreaMasters:
         """Who held each entity at the last tick, NOBODY if none of this process."""
         self._told: Floats = np.zeros((0, 4))
         """x, y, vx, vy of each entity as it was told last."""
-        self._requests = Messages.none()
-        self._asked: Ints = np.zeros(0, np.int32)
-        """The entity by whose rectangle each request was found."""
+        self._asked: Deliveries | None = None
+        """The requests of the last tick, and the entities by whose rectangles each was found."""
 
     def act(self, clients: Clients, entities: Entities, changes: Changes) -> None:
         """Place what is due, tell what happened, answer what was asked."""
@@ -187,9 +182,7 @@ class AreaMasters:
 
     def receive(self, deliveries: Deliveries) -> None:
         """Take note of requests, to be answered at the next tick."""
-        asked = deliveries.only(What.AREA_REQUEST)
-        self._requests = asked.messages.take(asked.message)
-        self._asked = asked.subscription
+        self._asked = asked(deliveries, What.AREA_REQUEST)
 
     def _give_away(self, entities: Longs) -> None:
         if len(entities):
@@ -238,20 +231,23 @@ class AreaMasters:
             self._bus.publish_at(UPDATE, updates, changes.at)
 
     def _answer(self, entities: Entities, changes: Changes) -> None:
-        asked, requests = self._asked, self._requests
-        if not len(asked):
+        if self._asked is None or not len(self._asked):
             return
-        x, y = entities.x[asked], entities.y[asked]
-        reach_x, reach_y = requests.reach_x, requests.reach_y
-        is_wanted = (np.abs(x - requests.x) <= reach_x) & (np.abs(y - requests.y) <= reach_y)
-        # Where nothing was asked before, the former place is NaN and no comparison holds.
-        was_there = np.abs(x - requests.former_x) <= reach_x
-        was_there &= np.abs(y - requests.former_y) <= reach_y
-        is_other = asked != requests.entity
-        is_held = self._server[asked] != NOBODY
-        wanted = np.unique(asked[is_wanted & ~was_there & is_other & is_held])
-        if len(wanted):
-            replicas = Messages.about(What.REPLICA, entities, wanted, changes.tick)
+        requests = self._asked.messages
+        wanted = are_asked_for(
+            self._asked.message,
+            self._asked.subscription,
+            requests.entity,
+            entities.x,
+            entities.y,
+            (
+                *(requests.x, requests.y, requests.reach_x, requests.reach_y),
+                *(requests.former_x, requests.former_y),
+            ),
+        )
+        numbers = np.flatnonzero(wanted & (self._server != NOBODY)).astype(np.int32)
+        if len(numbers):
+            replicas = Messages.about(What.REPLICA, entities, numbers, changes.tick)
             self._bus.publish_at(REPLY, replicas, changes.at)
 
 

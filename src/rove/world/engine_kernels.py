@@ -220,58 +220,96 @@ def views_at(followed: Any, at: float) -> Any:
 # -- replicas -----------------------------------------------------------------------------
 
 
-@njit(
-    _NUMBERS(types.Array(types.int8, 1, "C"), _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _FLAGS),
-    cache=True,
-    nogil=True,
-)
+_KINDS = types.Array(types.int8, 1, "C")
+
+
+@njit(types.UniTuple(_NUMBERS, 2)(_KINDS, *(_NUMBERS,) * 4, _FLAGS), cache=True, nogil=True)
 def heard_by_clients(
     what: Any, entity: Any, message: Any, receiver: Any, avatar: Any, wanted: Any
-) -> Any:
-    """The deliveries of `wanted` kinds to clients, but those to a client about its own avatar.
+) -> tuple[Any, Any]:
+    """(messages, clients): deliveries of `wanted` kinds, but none to a client about its avatar.
 
     Receivers that are no clients have numbers beyond theirs.
     """
-    heard = np.empty(message.size, np.int32)
+    messages, clients = np.empty(message.size, np.int32), np.empty(message.size, np.int32)
     count = 0
     for i in range(message.size):
         line, client = message[i], receiver[i]
-        if client < avatar.size and wanted[what[line]] and entity[line] != avatar[client]:
-            heard[count] = i
+        messages[count], clients[count] = line, client
+        if client < avatar.size and wanted[what[line]]:
+            count += entity[line] != avatar[client]
+    return messages[:count], clients[:count]
+
+
+@njit(types.UniTuple(_NUMBERS, 3)(_KINDS, *(_NUMBERS,) * 3, I8), cache=True, nogil=True)
+def heard_of_kind(
+    what: Any, message: Any, receiver: Any, subscription: Any, wanted: int
+) -> tuple[Any, Any, Any]:
+    """(messages, receivers, subscriptions) of the deliveries of one kind."""
+    count = 0
+    for i in range(message.size):
+        count += what[message[i]] == wanted
+    messages, receivers = np.empty(count, np.int32), np.empty(count, np.int32)
+    subscriptions = np.empty(count, np.int32)
+    count = 0
+    for i in range(message.size):
+        if what[message[i]] == wanted:
+            messages[count], receivers[count] = message[i], receiver[i]
+            subscriptions[count] = subscription[i]
             count += 1
-    return heard[:count].copy()
-
-
-_COLUMN = types.Array(F8, 1, "A")
+    return messages, receivers, subscriptions
 
 
 @njit(
-    _FLAGS(_KEYS, *(_COLUMN,) * 4, types.Array(I8, 1, "A"), _TABLE, F8, I8), cache=True, nogil=True
+    _FLAGS(_KEYS, types.Array(I8, 2, "C"), _TABLE, _TABLE, F8, I8),
+    cache=True,
+    nogil=True,
 )
 def are_out_of_sight(
-    keys: Any,
-    x: Any,
-    y: Any,
-    vx: Any,
-    vy: Any,
-    tick: Any,
-    sights: Any,
-    tolerance_m: float,
-    moving_since: int,
+    keys: Any, marks: Any, motions: Any, sights: Any, tolerance_m: float, moving_since: int
 ) -> Any:
     """Which replicas are outside of their client's rectangle, or move and have fallen silent.
 
-    `sights` has low x, high x, low y, high y of each client. Who moves tells so at every tick; if
-    the last that was heard is from before `moving_since`, it has left.
+    `marks` and `motions` are those of the replicas. `sights` has low x, high x, low y, high y of
+    each client. Who moves tells so at every tick; if the last that was heard is from before
+    `moving_since`, it has left.
     """
     gone = np.zeros(keys.size, np.bool_)
     for i in range(keys.size):
         sight = sights[keys[i] & _SECOND]
-        in_x = (x[i] >= sight[0] - tolerance_m) & (x[i] <= sight[1] + tolerance_m)
-        in_y = (y[i] >= sight[2] - tolerance_m) & (y[i] <= sight[3] + tolerance_m)
-        is_silent = ((vx[i] != 0.0) | (vy[i] != 0.0)) & (tick[i] < moving_since)
-        gone[i] = is_silent or not (in_x & in_y)
+        x, y = motions[i, 0], motions[i, 1]
+        in_x = (x >= sight[0] - tolerance_m) & (x <= sight[1] + tolerance_m)
+        in_y = (y >= sight[2] - tolerance_m) & (y <= sight[3] + tolerance_m)
+        moves = (motions[i, 2] != 0.0) | (motions[i, 3] != 0.0)
+        gone[i] = not (in_x & in_y) or (moves and marks[i, 1] < moving_since)
     return gone
+
+
+@njit(
+    _FLAGS(_NUMBERS, _NUMBERS, _NUMBERS, _VALUES, _VALUES, types.UniTuple(_VALUES, 6)),
+    cache=True,
+    nogil=True,
+)
+def are_asked_for(message: Any, asked: Any, own: Any, x: Any, y: Any, questions: Any) -> Any:
+    """Which entities have to be shown: asked for, and not known to who asks.
+
+    Question message[i] was found by the rectangle of entity asked[i]; own[m] is the avatar of who
+    asks. `questions` are x, y, half the sides, former x and y of all.
+    """
+    view_x, view_y, half_x, half_y, former_x, former_y = questions
+    wanted = np.zeros(x.size, np.bool_)
+    for i in range(message.size):
+        line, entity = message[i], asked[i]
+        is_in = (abs(x[entity] - view_x[line]) <= half_x[line]) and (
+            abs(y[entity] - view_y[line]) <= half_y[line]
+        )
+        # Where all is new, the former place is NaN and no comparison holds.
+        was_in = (abs(x[entity] - former_x[line]) <= half_x[line]) and (
+            abs(y[entity] - former_y[line]) <= half_y[line]
+        )
+        if is_in and not was_in and own[line] != entity:
+            wanted[entity] = True
+    return wanted
 
 
 # -- tiles --------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ class Engine(Protocol):
     name: str
     delay_ticks: int
     """How many ticks after it ought to be something may still be missing or old."""
-    replicas: Replicas
+
+    @property
+    def replicas(self) -> Replicas:
+        """What its clients know."""
 
     @property
     def counters(self) -> Counters:
@@ -52,12 +55,9 @@ ENGINES: Final = ("object", "tile", *_DESIGNS)
 _SHORT: Final = {"pes": "evolving-pes", "lees": "evolving-lees", "clees": "evolving-clees"}
 
 
-def engine_name(name: str) -> str:
-    """The full name of an engine, also for pes, lees and clees; WorldError if there is none."""
-    full = _SHORT.get(name, name)
-    if full not in ENGINES:
-        raise WorldError(f"there is no engine {name}; there are {', '.join(ENGINES)}")
-    return full
+def full_name(name: str) -> str:
+    """The name of an engine in full; pes, lees and clees are the evolving ones."""
+    return _SHORT.get(name, name)
 
 
 def make_engine(
@@ -74,7 +74,9 @@ def make_engine(
     subscriptions evolve; `lag_s` the interval of PES and the threshold of CLEES. With a timer
     (nanoseconds) the bus in process counts how long it takes to find receivers.
     """
-    full = engine_name(name)
+    full = full_name(name)
+    if full not in ENGINES:
+        raise WorldError(f"there is no engine {name}; there are {', '.join(ENGINES)}")
     if bus is None:
         bus = ArrayBus(timer)
     if full == "object":

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rove.world.engines import Engine, engine_name
+from rove.world.engines import Engine, full_name
 from rove.world.replicas import Replicas
 from rove.world.roles import Surroundings
 from rove.world.state import Changes, WorldError
@@ -146,9 +146,8 @@ class Ensemble:
             self._kept.drop(*self._live.replicas.pairs())
 
     def _engine(self, name: str) -> Engine:
-        full = engine_name(name)
         for engine in self.engines:
-            if engine.name == full:
+            if engine.name in (name, full_name(name)):
                 return engine
         running = ", ".join(engine.name for engine in self.engines)
-        raise WorldError(f"engine {full} does not run here; there are {running}")
+        raise WorldError(f"engine {name} does not run here; there are {running}")

@@ -26,18 +26,15 @@ import numpy as np
 from rove.world.area_kernels import Search
 from rove.world.bus import Bus, Deliveries
 from rove.world.counters import Counters
-from rove.world.engine_kernels import are_out_of_sight
 from rove.world.messages import Messages, What
 from rove.world.pair_kernels import keys_of, missing_from, pairs_of
-from rove.world.replicas import Replicas
-from rove.world.roles import DELAY_TICKS, SERVICE, Owned, Surroundings, grown, told
+from rove.world.roles import DELAY_TICKS, SERVICE, Owned, Sightings, Surroundings, grown, told
 from rove.world.state import Changes, Clients, Entities, Flags, Floats, Longs
 
 CLIENTS: Final = "client"
 OBJECTS: Final = "object"
 KEPT: Final = 1.1
 """How much farther than it sees a client keeps what it has, as a factor."""
-_NEVER_SILENT: Final = -1
 
 
 def make_tables(bus: Bus) -> None:
@@ -116,7 +113,8 @@ class InterestService:
         starts, seeing = self._search.find(x[known], y[known], *sides)
         entities = np.repeat(known, np.diff(starts))
         keys: Longs = keys_of(entities, seeing)[0]
-        return keys[clients.avatar[seeing] != entities]
+        others: Longs = keys[clients.avatar[seeing] != entities]
+        return others
 
 
 class ObjectClients:
@@ -124,7 +122,7 @@ class ObjectClients:
 
     def __init__(self, bus: Bus, owned: Sequence[int] | None = None) -> None:
         """`owned` are the numbers of the clients in this process; None are all."""
-        self.replicas: Final = Replicas()
+        self.replicas: Final = Sightings()
         self._bus = bus
         self._owned = Owned(owned)
         self._known = 0
@@ -143,23 +141,16 @@ class ObjectClients:
         Of `avatars` only the clients' own are looked at.
         """
         replicas = self.replicas
-        replicas.put_known(told(deliveries, clients, What.UPDATE))
-        self._drop(clients, avatars)
-        shown = told(deliveries, clients, What.REPLICA)
-        if len(shown):
-            entities = shown.messages.entity[shown.message]
-            replicas.put_delivered(shown)
-            self._bus.join(OBJECTS, shown.receiver, entities)
-
-    def _drop(self, clients: Clients, avatars: Entities) -> None:
-        copies = self.replicas.all()
+        replicas.put_told(deliveries, clients, What.UPDATE)
         everybody = np.ones(len(clients.avatar), np.bool_)
         kept = sights(clients, avatars.x, avatars.y, everybody, KEPT)
-        motion = (copies.x, copies.y, copies.vx, copies.vy, copies.tick)
-        gone = are_out_of_sight(self.replicas.keys, *motion, kept, 0.0, _NEVER_SILENT)
-        if gone.any():
-            self._bus.leave(OBJECTS, copies.client[gone], copies.entity[gone])
-            self.replicas.drop_where(gone)
+        leaving, left = replicas.drop_out_of_sight(kept)
+        if len(leaving):
+            self._bus.leave(OBJECTS, leaving, left)
+        shown, receivers = told(deliveries, clients, What.REPLICA)
+        if len(shown):
+            replicas.put_told(deliveries, clients, What.REPLICA)
+            self._bus.join(OBJECTS, receivers, deliveries.messages.entity[shown])
 
 
 class ObjectEngine:

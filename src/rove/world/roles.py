@@ -26,8 +26,9 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 
 from rove.world.bus import Deliveries
-from rove.world.engine_kernels import heard_by_clients
+from rove.world.engine_kernels import are_out_of_sight, heard_by_clients, heard_of_kind
 from rove.world.messages import What
+from rove.world.pair_kernels import pairs_of
 from rove.world.replicas import Replicas
 from rove.world.state import Clients, Entities, Flags, Floats, Ints, Longs
 
@@ -83,30 +84,50 @@ def grown(values: Column, count: int, filling: float = 0) -> Column:
     return np.concatenate([values, more])
 
 
-def told(deliveries: Deliveries, clients: Clients, *whats: What) -> Deliveries:
-    """What clients were told about others than their own avatars, of some kinds."""
+def asked(deliveries: Deliveries, what: What) -> Deliveries:
+    """The requests of one kind."""
+    messages = deliveries.messages
+    heard = heard_of_kind(
+        messages.what, deliveries.message, deliveries.receiver, deliveries.subscription, what
+    )
+    return Deliveries(deliveries.at, messages, *heard)
+
+
+def told(deliveries: Deliveries, clients: Clients, *whats: What) -> tuple[Ints, Ints]:
+    """(messages, clients): who was told what of others than their own avatars, of some kinds."""
     wanted = np.zeros(len(What), np.bool_)
     wanted[list(whats)] = True
     messages = deliveries.messages
-    lines = heard_by_clients(
-        messages.what,
-        messages.entity,
-        deliveries.message,
-        deliveries.receiver,
-        np.ascontiguousarray(clients.avatar, np.int32),
-        wanted,
+    avatars = np.ascontiguousarray(clients.avatar, np.int32)
+    lines, receivers = heard_by_clients(
+        messages.what, messages.entity, deliveries.message, deliveries.receiver, avatars, wanted
     )
-    return Deliveries(
-        deliveries.at,
-        messages,
-        deliveries.message[lines],
-        deliveries.receiver[lines],
-        deliveries.subscription[lines],
-    )
+    return lines, receivers
 
 
-def drop_left(replicas: Replicas, deliveries: Deliveries, clients: Clients) -> None:
-    """Clients drop what they were told has left."""
-    if np.any(deliveries.messages.what == What.LEFT):
-        left = told(deliveries, clients, What.LEFT)
-        replicas.drop(left.receiver, left.messages.entity[left.message])
+class Sightings(Replicas):
+    """The replicas of an engine's clients, who forget what they no longer see."""
+
+    def put_told(self, deliveries: Deliveries, clients: Clients, *whats: What) -> None:
+        """Clients take in what they were told of others than their own avatars, of some kinds."""
+        self._put(deliveries.messages, *told(deliveries, clients, *whats))
+
+    def drop_left(self, deliveries: Deliveries, clients: Clients) -> None:
+        """Clients drop what they were told has left."""
+        if np.any(deliveries.messages.what == What.LEFT):
+            lines, receivers = told(deliveries, clients, What.LEFT)
+            self.drop(receivers, deliveries.messages.entity[lines])
+
+    def drop_out_of_sight(
+        self, sights: Floats, *, tolerance_m: float = 0.0, moving_since: int = -1
+    ) -> tuple[Ints, Ints]:
+        """Clients drop what is outside of low x, high x, low y, high y; (clients, entities).
+
+        They also drop what moves and was not heard of since a tick.
+        """
+        motions = self._motions[: len(self)]
+        gone = are_out_of_sight(self.keys, self.marks, motions, sights, tolerance_m, moving_since)
+        entities, clients = pairs_of(self.keys[gone])
+        if len(entities):
+            self.drop_where(gone)
+        return clients, entities

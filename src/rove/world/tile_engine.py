@@ -1,9 +1,10 @@
 """The tile-based engine: three topics for each tile of the map, request, reply and update.
 
-A client subscribes to `update` of all tiles that touch what its client sees. For a tile that is new
-to it, it also subscribes to `reply`, publishes in `request`, and leaves `reply` when the answer is
-due. A server subscribes to `request` of the tiles where it holds something, and answers with
-replicas of all that it holds there, once for all who asked; everybody hears who waits there.
+A client subscribes to `update` of all tiles that touch what it sees, and a metre around. For a tile
+that is new to it, it also subscribes to `reply`, publishes in `request`, and leaves `reply` when
+the answer is due. A server subscribes to `request` of the tiles where it holds something, and
+answers with replicas of all that it holds there, once for all who asked; everybody hears who waits
+there.
 
 What happens to an entity is published in `update` of its tile. When it comes into a tile this is a
 full replica, and in the tile that it came from it is said to have LEFT: who does not listen to the
@@ -17,7 +18,7 @@ A client that listens to a tile hears everything that happens there in the same 
 of an entity agree on its tile, and `TileClients` notes it once for each entity, not for each
 replica.
 
-Cost: tiles are looked up for clients that have moved. Measured: MEASURED.
+Cost: tiles are looked up for clients that have gone a metre. Measured: MEASURED.
 """
 
 from __future__ import annotations
@@ -32,16 +33,15 @@ from rove.world.counters import Counters
 from rove.world.engine_kernels import SLACK_M, are_elsewhere, exchanged
 from rove.world.messages import Messages, What
 from rove.world.pair_kernels import SECOND_BITS, pairs_of
-from rove.world.replicas import Replicas
 from rove.world.roles import (
     DELAY_TICKS,
     SERVERS_FROM,
     Ground,
     Owned,
+    Sightings,
     Surroundings,
-    drop_left,
+    asked,
     grown,
-    told,
 )
 from rove.world.state import NOBODY, Changes, Clients, Entities, Floats, Ints, Longs
 
@@ -50,6 +50,9 @@ REPLY: Final = "reply"
 UPDATE: Final = "update"
 OUTSIDE: Final = 0
 """The topic of what is in no tile."""
+STRIDE_M: Final = 1.0
+"""How far a client goes until it looks up its tiles again, for a rectangle that is so much wider.
+Then the border of a tile does not cost a subscription at each step across it, either."""
 
 
 def make_tables(bus: Bus) -> None:
@@ -73,7 +76,7 @@ class TileClients:
 
         An answer is due `wait_ticks` after the question.
         """
-        self.replicas: Final = Replicas()
+        self.replicas: Final = Sightings()
         self._bus = bus
         self._owned = Owned(owned)
         self._wait_ticks = wait_ticks
@@ -111,8 +114,8 @@ class TileClients:
     def receive(self, deliveries: Deliveries, clients: Clients, tick: int) -> None:
         """Take in what was told, and leave the topics where answers were due."""
         self._note_topics(deliveries)
-        drop_left(self.replicas, deliveries, clients)
-        self.replicas.put_delivered(told(deliveries, clients, What.UPDATE, What.REPLICA))
+        self.replicas.drop_left(deliveries, clients)
+        self.replicas.put_told(deliveries, clients, What.UPDATE, What.REPLICA)
         while self._waiting and self._waiting[0][0] + self._wait_ticks <= tick:
             _, asking, topics = self._waiting.pop(0)
             self._bus.leave(REPLY, asking, topics)
@@ -125,13 +128,16 @@ class TileClients:
         self._places = grown(self._places, count, np.nan)
         self._starts = grown(self._starts, count + 1, int(self._starts[-1]))
         x, y = avatars.x[clients.avatar], avatars.y[clients.avatar]
-        have_moved = (x != self._places[:count, 0]) | (y != self._places[:count, 1])
+        # Turned round, so that whoever has no place yet, NaN, has moved.
+        is_near = np.abs(x - self._places[:count, 0]) <= STRIDE_M
+        is_near &= np.abs(y - self._places[:count, 1]) <= STRIDE_M
         moved = self._owned.among(np.arange(count, dtype=np.int32))
-        moved = moved[have_moved[moved]]
+        moved = moved[~is_near[moved]]
         self._places[moved, 0], self._places[moved, 1] = x[moved], y[moved]
-        # A little wider: a point that grazes a wall by less than a millimetre is in a tile.
+        # A point that grazes a wall by less than a millimetre is in a tile: hence the slack.
+        wider = STRIDE_M + SLACK_M
         starts, found = tiles.in_rectangles(
-            x[moved], y[moved], clients.reach_x + SLACK_M, clients.reach_y + SLACK_M
+            x[moved], y[moved], clients.reach_x + wider, clients.reach_y + wider
         )
         topics = np.insert(topics_of(found), starts[:-1], OUTSIDE)
         return moved, starts + np.arange(len(starts)), topics
@@ -186,9 +192,9 @@ class TileMasters:
 
     def receive(self, deliveries: Deliveries) -> None:
         """Take note of requests, to be answered at the next tick."""
-        asked = deliveries.only(What.REQUEST)
-        servers = asked.receiver - np.int32(SERVERS_FROM)
-        self._asked = np.unique(_keys(servers, asked.subscription))
+        requests = asked(deliveries, What.REQUEST)
+        servers = requests.receiver - np.int32(SERVERS_FROM)
+        self._asked = np.unique(_keys(servers, requests.subscription))
 
     def _join(self, server: Ints, topic: Ints) -> None:
         """Servers subscribe to the requests of tiles where they hold something, and no others."""
@@ -226,13 +232,12 @@ class TileMasters:
 
     def _answer(self, entities: Entities, changes: Changes) -> None:
         """Publish what is held where it was asked for, once for all who asked."""
-        asked, self._asked = self._asked, np.zeros(0, np.int64)
-        if not len(asked):
+        if not len(self._asked):
             return
         is_asked = np.zeros(int(self._topic.max()) + 2, np.bool_)
-        is_asked[np.minimum(asked & _TOPIC, len(is_asked) - 1)] = True
+        is_asked[np.minimum(self._asked & _TOPIC, len(is_asked) - 1)] = True
         near = np.flatnonzero(is_asked[self._topic] & (self._server != NOBODY)).astype(np.int32)
-        near = near[np.isin(_keys(self._server[near], self._topic[near]), asked)]
+        near = near[np.isin(_keys(self._server[near], self._topic[near]), self._asked)]
         if len(near):
             replicas = Messages.about(What.REPLICA, entities, near, changes.tick)
             self._bus.publish(REPLY, self._topic[near], replicas)
