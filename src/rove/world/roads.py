@@ -9,7 +9,7 @@ different lanes be on such turns at once, lights or not.
 Ways: a vehicle keeps no list of lanes. For each destination a table says which turn to take at the
 end of every lane, so a vehicle that had to go elsewhere is still told the way, and a change of mind
 costs nothing. The table has destinations times lanes entries of 4 bytes; for a city of 1,500 lanes
-and 256 destinations 1.5 MB, made in 0.1 s.
+and 256 destinations 1.5 MB, made in 17 ms; the graph itself in 60 ms.
 """
 
 from __future__ import annotations
