@@ -112,14 +112,17 @@ class TestMatch:
             ("match --missing most", "most is not a number"),
             ("language --threads 2", "--threads is for `rove bench match`, not for language"),
             ("broker --threads 2", "--threads is for `rove bench match`, not for broker"),
-            ("match --seconds 2", "--seconds is for `rove bench broker`, not for match"),
+            (
+                "match --seconds 2",
+                "for `rove bench broker` and `rove bench world`, not for match",
+            ),
             (
                 "store --quick",
-                "--quick is for `rove bench broker` and `rove bench pipeline`, not for store",
+                "and `rove bench pipeline` and `rove bench world`, not for store",
             ),
             (
                 "texts --part start",
-                "and `rove bench broker` and `rove bench pipeline`, not for texts",
+                "and `rove bench pipeline` and `rove bench world`, not for texts",
             ),
             ("broker --part speed", "there is no part 'speed'; choose from fanout, unbatched"),
             ("broker --seconds 0", "0 is not a whole number from 1 to 3,600"),

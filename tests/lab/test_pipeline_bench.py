@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from rove.lab import pipeline_bench
+from rove.lab.bench_processes import Process
 from rove.lab.match_engines import WrongAnswerError
 from rove.lab.measure import Measure
 from rove.lab.pipeline_bench import Options
-from rove.lab.pipeline_bench_processes import Process
 from rove.lab.pipeline_bench_work import Pairs, Work, judged
 from rove.testing.boxes import Boxes
 

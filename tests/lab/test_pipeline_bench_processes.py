@@ -7,49 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from rove.lab import pipeline_bench_processes as processes
-from rove.lab.pipeline_bench_processes import BenchError, Kernels, Process, chosen_cores
+from rove.lab.pipeline_bench_processes import Kernels
 from rove.lab.pipeline_bench_work import judged, work_of
-
-
-class Counter:
-    """A state that remembers."""
-
-    def __init__(self, start: int) -> None:
-        self.value = start
-
-
-def add(counter: Counter, number: int) -> int:
-    counter.value += number
-    return counter.value
-
-
-def fail(counter: Counter) -> None:
-    raise ValueError("on purpose")
-
-
-def cores(counter: Counter) -> list[int]:
-    return sorted(os.sched_getaffinity(0))
-
-
-def test_a_process_keeps_its_state_and_its_core() -> None:
-    core = chosen_cores(1)
-    with Process(Counter, core, 5) as process:
-        assert process.ask(add, 1) == 6
-        assert process.ask(add, 1) == 7
-        assert process.ask(cores) == core
-        with pytest.raises(BenchError, match="on purpose"):
-            process.ask(fail)
-        pid = process._process.pid
-        assert process.ask(add, 0) == 7, "it goes on"
-    assert not Path(f"/proc/{pid}").exists()
-
-
-def test_more_workers_than_cores_are_refused() -> None:
-    with pytest.raises(BenchError, match="workers need as many cores"):
-        chosen_cores(10_000)
 
 
 def test_kernels_count_what_the_scan_counts(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`rove bench SUITE`: measure this machine; a table for people, `--json` for programs.
 
-`match`, `broker` and `pipeline` are the large ones and take options; `all` is `language` and
-`match`, which need nothing but a processor. What is being measured is shown on stderr while a
+`match`, `broker`, `pipeline` and `world` are the large ones and take options; `all` is `language`
+and `match`, which need nothing but a processor. What is being measured is shown on stderr while a
 person is watching.
 """
 
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,15 +37,18 @@ _SUITES = (
     "ranked",
     "store",
     "texts",
+    "world",
 )
 _MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "part", "plots")
 _BROKER_OPTIONS = ("part", "seconds", "quick")
 _PIPELINE_OPTIONS = ("part", "workload", "subscriptions", "plots", "quick", "full")
+_WORLD_OPTIONS = ("part", "seconds", "quick")
 _OPTIONS = {
     "all": _MATCH_OPTIONS,
     "match": _MATCH_OPTIONS,
     "broker": _BROKER_OPTIONS,
     "pipeline": _PIPELINE_OPTIONS,
+    "world": _WORLD_OPTIONS,
 }
 _QUICK_S = 0.3
 _SECONDS_MAX = 3_600
@@ -62,15 +65,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="NAME",
         help="of match: speed, kinetic, changes …; of broker: fanout, durable …; "
-        "of pipeline: speed, joins … (default all)",
+        "of pipeline: speed, joins …; of world: speed, memory … (default all)",
     )
     _configure_match(parser)
-    options = parser.add_argument_group("for broker and pipeline")
+    options = parser.add_argument_group("for broker, pipeline and world")
     options.add_argument(
         "--seconds",
         metavar="N",
         type=_number_to(_SECONDS_MAX),
-        help="that each load of broker publishes (default 4)",
+        help="that each load of broker publishes (default 4), or that world lives (300)",
     )
     options.add_argument(
         "--quick",
@@ -207,6 +210,8 @@ def _suite(arguments: argparse.Namespace) -> Start:
         return _broker(arguments)
     if suite == "pipeline":
         return _pipeline(arguments)
+    if suite == "world":
+        return _world(arguments)
     if suite == "store":
         from rove.lab import store_bench
 
@@ -273,6 +278,21 @@ def _pipeline_options(arguments: argparse.Namespace) -> pipeline_bench.Options:
     return msgspec.structs.replace(base, **chosen)
 
 
+def _world(arguments: argparse.Namespace) -> Start:
+    if sys.platform != "linux":
+        raise UsageError("`rove bench world` binds processes to cores; it needs Linux")
+    from rove.lab import world_bench
+
+    given: dict[str, Any] = {
+        "parts": _chosen("part", arguments.part, tuple(world_bench.PARTS)),
+        "live_s": arguments.seconds,
+    }
+    base = world_bench.QUICK if arguments.quick else world_bench.Options()
+    chosen = {name: value for name, value in given.items() if value is not None}
+    options = msgspec.structs.replace(base, **chosen)
+    return lambda tell: world_bench.run(options, tell)
+
+
 def _options(arguments: argparse.Namespace) -> Options:
     from rove.lab import match_bench
     from rove.lab.match_engines import ENGINES
@@ -306,7 +326,9 @@ def _refuse_options(arguments: argparse.Namespace) -> None:
     for name in dict.fromkeys(_MATCH_OPTIONS + _BROKER_OPTIONS + _PIPELINE_OPTIONS):
         if getattr(arguments, name) is None or name in _OPTIONS.get(arguments.suite, ()):
             continue
-        takers = [suite for suite in ("match", "broker", "pipeline") if name in _OPTIONS[suite]]
+        takers = [
+            suite for suite in ("match", "broker", "pipeline", "world") if name in _OPTIONS[suite]
+        ]
         taken = " and ".join(f"`rove bench {suite}`" for suite in takers)
         raise UsageError(f"--{name} is for {taken}, not for {arguments.suite}")
 

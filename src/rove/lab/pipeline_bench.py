@@ -38,9 +38,10 @@ import pyarrow as pa
 
 from rove.lab import pipeline_bench_jobs as jobs
 from rove.lab import pipeline_bench_processes as processes
+from rove.lab.bench_processes import Process
 from rove.lab.match_engines import WrongAnswerError
 from rove.lab.measure import Measure
-from rove.lab.pipeline_bench_processes import Kernels, Process
+from rove.lab.pipeline_bench_processes import Kernels
 from rove.lab.pipeline_bench_work import Work, judged, work_of
 from rove.lab.plots import speed_plot
 from rove.testing.boxes import Boxes, Name

@@ -1,120 +1,30 @@
 """The processes that `rove bench pipeline` measures: the plain kernel, and Spark.
 
-Both get as many cores as they have workers and no more, by affinity, and so do Spark's JVM and
-Python processes, which inherit it. So "one worker" is one core for everything, and two are what two
-cores can do. A process is asked by sending it a function of this module's kind, the answer or the
-error comes back; it is ended when the measuring is over, however that ends.
+Both get as many cores as they have workers and no more (`rove.lab.bench_processes`), and so do
+Spark's JVM and Python processes. So "one worker" is one core for everything, and two are what two
+cores can do.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
-import traceback
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rove.errors import RoveError
+from rove.lab.bench_processes import BenchError, Process, chosen_cores, together
 from rove.lab.pipeline_bench_work import Pairs, Work, in_order
 from rove.pipeline.matcher_files import open_matcher
 from rove.pipeline.matching import Form, match, pieces
 from rove.pipeline.session import ARROW_ROWS, SparkSettings, open_session
 
-_SPAWN: Final = multiprocessing.get_context("spawn")
-_END_S: Final = 30.0
 _ENOUGH_S: Final = 30.0
 """After so long there are no further rounds."""
-
-
-class BenchError(RoveError):
-    """A process of the measuring failed."""
-
-
-def chosen_cores(count: int) -> list[int]:
-    """The first so many cores of those that may be used; none where that cannot be said."""
-    if not hasattr(os, "sched_getaffinity"):
-        return []
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < count:
-        raise BenchError(f"{count} workers need as many cores; this process may use {len(cores)}")
-    return cores[:count]
-
-
-class Process:
-    """A process that runs functions on a state of its own."""
-
-    def __init__(self, start: Callable[[int], object], cores: list[int], workers: int) -> None:
-        self._connection, theirs = _SPAWN.Pipe()
-        arguments = (theirs, start, cores, workers)
-        self._process = _SPAWN.Process(target=_serve, args=arguments)
-        self._process.start()
-        theirs.close()
-
-    def send(self, function: Callable[..., object], *arguments: object) -> None:
-        """Let it begin."""
-        self._connection.send((function, arguments))
-
-    def answer(self) -> Any:
-        """Wait for what it found; BenchError if it failed."""
-        try:
-            is_fine, found = self._connection.recv()
-        except EOFError:
-            raise BenchError("a process of the measuring has died") from None
-        if not is_fine:
-            raise BenchError(f"a process of the measuring failed:\n{found}")
-        return found
-
-    def ask(self, function: Callable[..., object], *arguments: object) -> Any:
-        """Let it do something, and wait."""
-        self.send(function, *arguments)
-        return self.answer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._connection.close()
-        self._process.join(_END_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-
-
-def _serve(
-    connection: Connection[Any, Any],
-    start: Callable[[int], object],
-    cores: list[int],
-    workers: int,
-) -> None:
-    if cores:
-        os.sched_setaffinity(0, cores)
-    state: object = None
-    while True:
-        try:
-            function, arguments = connection.recv()
-        except EOFError:
-            break
-        try:
-            state = start(workers) if state is None else state
-            connection.send((True, function(state, *arguments)))
-        except Exception:
-            connection.send((False, traceback.format_exc()))
-    if hasattr(state, "stop"):
-        state.stop()
 
 
 # -- the kernel ------------------------------------------------------------------------------------
@@ -139,18 +49,16 @@ class Kernels:
     def timed(self, work: Work, rounds: int) -> tuple[float, int]:
         """Seconds for all publications, the best round of several; and how many pairs there are."""
         count = len(self._processes)
-        self._together((_load, work, work.files[number::count]) for number in range(count))
+        together(
+            self._processes,
+            ((_load, work, work.files[number::count]) for number in range(count)),
+        )
         runs: list[list[tuple[float, int]]] = []
         began = time.perf_counter()
         while len(runs) < rounds and (not runs or time.perf_counter() - began < _ENOUGH_S):
-            runs.append(self._together([(_run,)] * count))
+            runs.append(together(self._processes, [(_run,)] * count))
         best_s = min(max(seconds for seconds, _ in run) for run in runs)
         return best_s, sum(pairs for _, pairs in runs[0])
-
-    def _together(self, asked: Iterable[tuple[Any, ...]]) -> list[Any]:
-        for process, (function, *arguments) in zip(self._processes, asked, strict=True):
-            process.send(function, *arguments)
-        return [process.answer() for process in self._processes]
 
 
 class _Share:
