@@ -61,7 +61,7 @@ _CONNECT_S_MAX: Final = 30.0
 _PACKET_ID_MAX: Final = 65_535
 _NUMBER_BITS: Final = 20
 _TABLES_MAX: Final = 4
-_GENERATIONS: Final = 64
+_GENERATIONS: Final = 63
 """So many buses can be told apart on one connection; then their identifiers come again."""
 _EVERYTHING: Final = (1 << _NUMBER_BITS) - 1
 _NEVER_RETAINED: Final = 2

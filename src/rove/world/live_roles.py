@@ -36,7 +36,6 @@ from rove.world.ensemble import Ensemble
 from rove.world.object_engine import InterestService, ObjectClients, ObjectMasters
 from rove.world.pair_kernels import pairs_of
 from rove.world.replicas import Replicas
-from rove.world.roles import DELAY_TICKS
 from rove.world.running import Run
 from rove.world.scenarios import Scenario, ScenarioError
 from rove.world.simulation import Refusal, World
@@ -45,6 +44,9 @@ from rove.world.tile_engine import TileClients, TileMasters
 from rove.world.tiles import Tiles
 from rove.world.truth import Checker, Truth
 
+DELAY_TICKS: Final = 1
+"""After how many ticks a client of any engine has what it ought to have, if the network takes less
+than a tick; as `rove.world.truth` counts them."""
 MASTERS_LATER_TICKS: Final = 2
 OVERLAP_TICKS: Final = 10
 _WAIT_TICKS: Final = 3
