@@ -31,6 +31,15 @@ FIGURES = {
     "missing_s": 0.0,
     "stale_s": 12.34,
 }
+HEARD = {
+    "subscriptions": 10.0,
+    "operations": 12.0,
+    "publications": 4000.0,
+    "published_bytes": 1_000_000.0,
+    "notifications": 40.0,
+    "notified_bytes": 2_000.0,
+    "matching_s": 0.12,
+}
 
 
 @pytest.fixture
@@ -54,9 +63,10 @@ def result() -> Result:
             Sample(60.0, "area", {**FIGURES, "missing_s": 3.0}),
         ),
         heard=(
-            Sample(60.0, "smog", {"publications": 10.0, "bytes": 2000.0, "late_s": 1.5}),
-            Sample(60.0, "tram", {"publications": 10.0}),
+            Sample(60.0, "smog", HEARD),
+            Sample(60.0, "tram", {**HEARD, "notifications": 0.0}),
         ),
+        handed_over=1234,
         elapsed_s=3.0,
     )
 
@@ -78,9 +88,9 @@ def test_engines(result: Result) -> None:
 
 def test_audiences(result: Result) -> None:
     head, smog, tram = lines_of(audience_table(result))
-    assert head == ["audience", "publications", "bytes", "late"]
-    assert smog == ["smog", "10", "2.0", "KB", "1.5", "s"]
-    assert tram == ["tram", "10"]
+    assert head[:3] == ["audience", "subscriptions", "operations"]
+    assert " ".join(smog) == "smog 10 12 4,000 1.0 MB 40 2.0 KB 120 ms"
+    assert " ".join(tram) == "tram 10 12 4,000 1.0 MB 0 2.0 KB 120 ms"
 
 
 def test_first_and_last_line(result: Result) -> None:
@@ -88,7 +98,7 @@ def test_first_and_last_line(result: Result) -> None:
         "dense: Many in one place; 1 player, 1,500 entities in all, 4 servers, seed 3"
     )
     assert closing_line(result) == (
-        "60 s of the world, 600 ticks in 3.0 s, 20.0x real time; trace abcd"
+        "60 s of the world, 600 ticks, 1,234 hand-overs in 3.0 s, 20.0x real time; trace abcd"
     )
 
 
@@ -106,4 +116,4 @@ def test_for_programs(result: Result) -> None:
     assert (run["speed"], run["trace_hash"], run["players"]) == (20.0, "abcd", 1)
     assert (object_based["engine"], object_based["live"]) == ("object", False)
     assert (area_based["engine"], area_based["missing_s"]) == ("area", 3.0)
-    assert smog == {"audience": "smog", "publications": 10.0, "bytes": 2000.0, "late_s": 1.5}
+    assert smog == {"audience": "smog", **HEARD}

@@ -39,9 +39,9 @@ def result_of(samples: tuple[Sample, ...], heard: tuple[Sample, ...] = ()) -> Re
 def result() -> Result:
     """Twelve seconds of two engines and an audience; subscriptions come and go."""
     samples = tuple(
-        Sample(float(at), engine, {"subscriptions": float(at % 4), "subscribes": at * step})
+        Sample(float(at), engine, {"subscriptions": at % 4.0, "subscribes": at * step}, live)
         for at in range(1, 13)
-        for engine, step in (("object", 3.0), ("area", 5.0))
+        for engine, step, live in (("object", 3.0, False), ("area", 5.0, True))
     )
     return result_of(samples, (Sample(12.0, "smog", {"notifications": 8.0}),))
 

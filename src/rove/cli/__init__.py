@@ -59,6 +59,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("rove.cli.demo", "watch the language at work on a small city"),
     "pipeline": Command("rove.cli.pipeline", "run jobs on Spark over the broker's lake"),
     "backtest": Command("rove.cli.backtest", "say what a subscription would have brought"),
+    "world": Command("rove.cli.world", "run a virtual world, and compare what tells of it"),
     "bench": Command("rove.cli.bench", "measure this machine"),
     "version": Command("rove.cli.version", "print the versions of rove, Python and the system"),
 }

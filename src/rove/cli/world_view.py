@@ -61,7 +61,7 @@ def engine_table(result: Result) -> Table:
             count_text(of["replica_messages"]),
             count_text(of["update_notifications"]),
             bytes_text(of["published_bytes"] + of["delivered_bytes"]),
-            f"{of['matching_s'] * 1e3:,.0f} ms",
+            _milliseconds(of["matching_s"]),
             _seconds(of["missing_s"]),
             _seconds(of["stale_s"]),
         )
@@ -69,12 +69,23 @@ def engine_table(result: Result) -> Table:
 
 
 def audience_table(result: Result) -> Table:
-    """A line for each audience."""
-    audiences = result.audiences()
-    names = list(dict.fromkeys(name for figures in audiences.values() for name in figures))
-    table = _table("audience", *(_column(name) for name in names))
-    for audience, of in audiences.items():
-        table.add_row(audience, *(_figure(name, of.get(name)) for name in names))
+    """A line for each audience: what it subscribed to, what was published, what it was told."""
+    table = _table(
+        "audience",
+        *("subscriptions", "operations", "publications", "bytes"),
+        *("notifications", "bytes", "matching"),
+    )
+    for name, of in result.audiences().items():
+        table.add_row(
+            name,
+            count_text(of["subscriptions"]),
+            count_text(of["operations"]),
+            count_text(of["publications"]),
+            bytes_text(of["published_bytes"]),
+            count_text(of["notifications"]),
+            bytes_text(of["notified_bytes"]),
+            _milliseconds(of["matching_s"]),
+        )
     return table
 
 
@@ -84,6 +95,8 @@ def closing_line(result: Result) -> str:
     if result.elapsed_s is not None and result.speed is not None:
         took = f" in {result.elapsed_s:.1f} s, {result.speed:,.1f}x real time"
     world = f"{result.seconds:g} s of the world, {result.ticks:,} ticks"
+    if result.servers > 1:
+        world += f", {result.handed_over:,} hand-overs"
     return f"{world}{took}; trace {result.trace_hash}"
 
 
@@ -98,6 +111,7 @@ def json_rows(result: Result) -> Iterator[dict[str, object]]:
         "servers": result.servers,
         "seconds": result.seconds,
         "ticks": result.ticks,
+        "handed_over": result.handed_over,
         "elapsed_s": result.elapsed_s,
         "speed": result.speed,
         "trace_hash": result.trace_hash,
@@ -118,16 +132,8 @@ def _table(first: str, *headings: str) -> Table:
     return table
 
 
-def _column(name: str) -> str:
-    return name.removesuffix("_s").replace("_", " ")
-
-
-def _figure(name: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    if name.endswith("bytes"):
-        return bytes_text(value)
-    return _seconds(value) if name.endswith("_s") else count_text(value)
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.0f} ms"
 
 
 def _seconds(value: float) -> str:

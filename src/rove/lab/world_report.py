@@ -40,7 +40,6 @@ def write_parquet(result: Result, folder: Path) -> list[Path]:
             f"Parquet needs pyarrow ({error}); install it with `pip install rove[world]`"
         ) from None
     folder.mkdir(parents=True, exist_ok=True)
-    live = {engine.name: engine.live for engine in result.engines}
     written = []
     for kind, samples in (("engine", result.samples), ("audience", result.heard)):
         if not samples:
@@ -51,7 +50,7 @@ def write_parquet(result: Result, folder: Path) -> list[Path]:
                 "seed": result.seed,
                 "players": result.players,
                 kind: sample.source,
-                **({"live": live[sample.source]} if kind == "engine" else {}),
+                **({"live": sample.live} if kind == "engine" else {}),
                 "at_s": sample.at,
                 **sample.figures,
             }

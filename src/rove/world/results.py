@@ -19,6 +19,8 @@ class Sample(msgspec.Struct, frozen=True):
     source: str
     """The name of the engine, or of the audience."""
     figures: dict[str, float]
+    live: bool = False
+    """Whether it was the engine that clients heard."""
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
@@ -28,6 +30,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     delay_s: float
     """How long it may take until a client has what it should have."""
     live: bool
+    """At the end."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -49,6 +52,8 @@ class Result(msgspec.Struct, frozen=True):
     """Of the engines, by time."""
     heard: tuple[Sample, ...]
     """Of the audiences, by time."""
+    handed_over: int = 0
+    """How often a server gave a master copy to another."""
     elapsed_s: float | None = None
     """How long the run took; None if nobody had a clock."""
 

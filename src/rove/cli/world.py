@@ -1,0 +1,331 @@
+"""`rove world PART`: run scenarios of a virtual world, look at its maps, draw it.
+
+A part is one line in `PARTS`, as for `rove pipeline`. Runs are in process and in virtual time;
+a progress bar is on stderr while a person is watching. Room `world` has no clock, so the one that
+measures how long matching takes is handed in from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rove.cli.output import emit_json, emit_rows, is_terminal
+from rove.errors import UsageError
+
+if TYPE_CHECKING:
+    from rove.world.results import Result
+    from rove.world.running import Run
+    from rove.world.scenarios import Scenario
+
+_SECONDS_MAX = 1_000_000.0
+_SIDE_M_MAX = 100_000.0
+
+
+class Part(NamedTuple):
+    """One of the words after `rove world`."""
+
+    summary: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the parts."""
+    parts = parser.add_subparsers(metavar="PART", required=True, title="parts")
+    for name, part in PARTS.items():
+        summary = f"{part.summary[0].upper()}{part.summary[1:]}."
+        child = parts.add_parser(name, help=part.summary, description=summary)
+        part.configure(child)
+        child.add_argument(
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show where in the code an error came from",
+        )
+        child.set_defaults(run_part=part.run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the part that was named."""
+    code: int = arguments.run_part(arguments)
+    return code
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    _add_scenario(parser)
+    parser.add_argument("--seconds", metavar="S", type=_seconds, help="of the world's time")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="write Parquet files there")
+    parser.add_argument(
+        "--database", metavar="URL", help="put the samples into this metrics database, or file"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _add_scenario(parser: argparse.ArgumentParser) -> None:
+    """Which scenario, and how it differs from its file."""
+    parser.add_argument("scenario", help="a shipped one (`rove world list`), or a file")
+    parser.add_argument("--players", metavar="N", type=_whole, help="instead of the scenario's")
+    parser.add_argument("--engines", metavar="A,B", type=_names, help="that run; the scenario's")
+    parser.add_argument("--live-engine", metavar="NAME", help="the one that carries the traffic")
+    parser.add_argument("--seed", metavar="N", type=_whole, help="instead of the scenario's")
+
+
+def _run_scenario(arguments: argparse.Namespace) -> int:
+    scenario = _scenario(arguments).sized(seconds=arguments.seconds)
+    began = time.time()
+    result = _in_process(scenario, as_json=arguments.json)
+    if arguments.out is not None:
+        _write_parquet(result, arguments.out)
+    if arguments.database is not None:
+        _write_metrics(result, arguments.database, began)
+    _show(result, as_json=arguments.json)
+    return 0
+
+
+def _in_process(scenario: Scenario, *, as_json: bool) -> Result:
+    """Everything in this process and in virtual time; over MQTT it would be another function."""
+    from rove.world.running import run as run_scenario
+
+    with _bar(scenario.name, as_json=as_json) as tell:
+        return run_scenario(scenario, tell=tell, timer=time.perf_counter_ns)
+
+
+def _scenario(arguments: argparse.Namespace) -> Scenario:
+    from rove.world.scenarios import load_scenario
+
+    return load_scenario(arguments.scenario).sized(
+        players=arguments.players,
+        seed=arguments.seed,
+        engines=arguments.engines,
+        live=arguments.live_engine,
+    )
+
+
+def _write_parquet(result: Result, folder: Path) -> None:
+    from rove.lab.world_report import write_parquet
+
+    for path in write_parquet(result, folder):
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def _write_metrics(result: Result, place: str, began: float) -> None:
+    from rove.lab.world_report import open_database, write_metrics
+
+    with open_database(place) as database:
+        name = f"{result.scenario}-{int(began)}"
+        rows = write_metrics(result, database, name, int(began))
+        print(f"wrote {rows:,} roll-ups of run {name} to {database.name}", file=sys.stderr)
+
+
+def _show(result: Result, *, as_json: bool) -> None:
+    from rove.cli.world_view import json_rows, show
+
+    if not as_json:
+        show(result)
+        return
+    for row in json_rows(result):
+        emit_json(row)
+
+
+@contextmanager
+def _bar(name: str, *, as_json: bool) -> Iterator[Callable[[float, float], None]]:
+    """A progress bar on stderr, for a person; nothing for a program."""
+    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
+        yield lambda at, seconds: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    numbers = TextColumn("{task.completed:,.0f} of {task.total:,.0f} s")
+    columns = ("{task.description}", BarColumn(), numbers, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=1)
+        yield lambda at, seconds: progress.update(task, completed=at, total=seconds)
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _run_list(arguments: argparse.Namespace) -> int:
+    from rove.world.maps import shipped_maps
+    from rove.world.scenarios import load_scenario, shipped_scenarios
+
+    scenarios = [load_scenario(name) for name in shipped_scenarios()]
+    if arguments.json:
+        for each in scenarios:
+            engines = list(each.engines.use)
+            emit_json(
+                {
+                    "scenario": each.name,
+                    "title": each.title,
+                    "about": each.about,
+                    "players": each.people.players,
+                    "seconds": each.seconds,
+                    "engines": engines,
+                }
+            )
+        return 0
+    emit_rows((each.name, f"{each.title}. {each.about}") for each in scenarios)
+    print(f"\nmaps: {', '.join(shipped_maps())}")
+    return 0
+
+
+# --- maps -----------------------------------------------------------------------------------------
+
+
+def _configure_map(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("map", help="a shipped map (`rove world list`), or a file")
+    parser.add_argument("--picture", metavar="FILE.png", type=_png, help="draw it there")
+    parser.add_argument("--json", action="store_true", help="as one line of JSON")
+
+
+def _run_map(arguments: argparse.Namespace) -> int:
+    from rove.world.maps import load_map
+    from rove.world.tiles import Tiles
+
+    shown = load_map(arguments.map)
+    tiles = Tiles(shown)
+    roads = shown.roads
+    facts: dict[str, object] = {
+        "name": shown.name,
+        "width_m": shown.width,
+        "height_m": shown.height,
+        "obstacles": len(shown.obstacles),
+        "free_m2": round(shown.free_space.area),
+        "tiles": len(tiles.triangles),
+        "places": sorted(shown.places),
+        "lanes": len(roads.lanes) if roads else 0,
+        "lights": len(roads.lights) if roads else 0,
+        "detectors": len(roads.detectors) if roads else 0,
+        "cameras": len(roads.cameras) if roads else 0,
+    }
+    if arguments.picture is not None:
+        from rove.lab.world_picture import draw_map
+
+        draw_map(shown, tiles, arguments.picture)
+        print(f"wrote {arguments.picture}", file=sys.stderr)
+    if arguments.json:
+        emit_json(facts)
+    else:
+        emit_rows((name.replace("_", " "), _fact(value)) for name, value in facts.items())
+    return 0
+
+
+def _fact(value: object) -> str:
+    match value:
+        case list():
+            return ", ".join(value) or "none"
+        case int() | float():
+            return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+    return str(value)
+
+
+def _configure_generate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", help="plain, town, maze or city")
+    for side in ("--width", "--height"):
+        parser.add_argument(side, metavar="METRES", type=_side, default=1_000.0, help="(1000)")
+    parser.add_argument("--seed", metavar="N", type=_whole, default=1, help="(1)")
+
+
+def _run_generate(arguments: argparse.Namespace) -> int:
+    from rove.world.maps import map_text
+    from rove.world.scenarios import generate_map
+
+    made = generate_map(arguments.kind, arguments.width, arguments.height, arguments.seed)
+    sys.stdout.write(map_text(made))
+    return 0
+
+
+# --- picture --------------------------------------------------------------------------------------
+
+
+def _configure_picture(parser: argparse.ArgumentParser) -> None:
+    _add_scenario(parser)
+    parser.add_argument("--at", metavar="S", type=_seconds, default=30.0, help="seconds (30)")
+    parser.add_argument("--out", metavar="FILE.png", type=_png, required=True, help="where to")
+
+
+def _run_picture(arguments: argparse.Namespace) -> int:
+    from rove.lab.world_picture import draw_world
+
+    scenario = _scenario(arguments).sized(seconds=arguments.at)
+    draw_world(_played(scenario), arguments.out)
+    print(f"wrote {arguments.out}", file=sys.stderr)
+    return 0
+
+
+def _played(scenario: Scenario) -> Run:
+    """A run of a scenario at its last second."""
+    from rove.world.running import Run
+
+    run_ = Run(scenario)
+    with _bar(scenario.name, as_json=False) as tell:
+        run_.play(tell)
+    return run_
+
+
+# --- what is written on the command line ----------------------------------------------------------
+
+
+def _whole(written: str) -> int:
+    number = int(written) if written.isascii() and written.isdecimal() else -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{written} is not a whole number, 0 or more")
+    return number
+
+
+def _seconds(written: str) -> float:
+    return _number(written, _SECONDS_MAX, "seconds")
+
+
+def _side(written: str) -> float:
+    return _number(written, _SIDE_M_MAX, "metres")
+
+
+def _number(written: str, largest: float, unit: str) -> float:
+    try:
+        number = float(written)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= largest:
+        raise argparse.ArgumentTypeError(
+            f"{written} is not a number of {unit} above 0 and up to {largest:,.0f}"
+        )
+    return number
+
+
+def _names(written: str) -> list[str]:
+    names = [name.strip() for name in written.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{written!r} is not a list such as object,tile")
+    return names
+
+
+def _png(written: str) -> Path:
+    path = Path(written)
+    if path.suffix != ".png":
+        raise UsageError(f"pictures are PNG files; {path} is called otherwise")
+    return path
+
+
+PARTS: dict[str, Part] = {
+    "run": Part("run a scenario with some engines and compare them", _configure_run, _run_scenario),
+    "list": Part("list the scenarios and maps that are shipped", _configure_list, _run_list),
+    "map": Part("tell what is on a map, or draw it", _configure_map, _run_map),
+    "picture": Part("draw a scenario at a moment", _configure_picture, _run_picture),
+    "generate": Part("make up a map, as the text of its file", _configure_generate, _run_generate),
+}
