@@ -5,6 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from rove.lang import normalise, parse
+from rove.match.designs import OneByOne
+from rove.match.pes import Pes
 from rove.world.area_kernels import CLEES, EXACT, NEVER, PES, Search, sides_at
 from rove.world.state import Floats
 
@@ -140,6 +143,26 @@ def test_pes_stands_still_between_its_turns() -> None:
     version_at = np.array([NEVER])
     for at, moment in [(4.0, 4.0), (4.49, 4.0), (4.5, 4.5), (7.2, 7.0), (7.5, 7.5)]:
         assert sides_of(PES, 0.5, at, version_at) == moved(moment - 4.0)
+
+
+def test_turns_of_pes_are_those_of_the_design_whatever_is_rounded() -> None:
+    """At the very times `since + k * interval`, and just before, where a quotient rounds up."""
+    conjunctions = normalise(parse("x > t")).conjunctions
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        since, interval_s = rng.choice([0.0, 0.1, 0.7, 1e6 / 3]), rng.choice([0.1, 0.3, 0.7])
+        turn_at = float(since + int(rng.integers(0, 1000)) * interval_s)
+        for at in (turn_at, math.nextafter(turn_at, math.inf), math.nextafter(turn_at, 0.0)):
+            if at < since:
+                continue
+            pes = Pes(OneByOne)
+            pes.add(1, conjunctions, since, {}, interval_s)
+            pes.advance(at)
+            moment = pes.evaluated_at(1)
+            area = np.array([[0.0, 0.0, 0.0, 0.0, 1.0, 0.0, since]])
+            version_at = np.array([NEVER])
+            sides_at(LINE, area, version_at, PES, interval_s, at)
+            assert version_at[0] == moment
 
 
 def test_clees_keeps_a_version_until_its_threshold_has_passed() -> None:

@@ -13,8 +13,10 @@ from rove.world.messages import (
     Messages,
     What,
     parse_payload,
+    parse_payloads,
     payload,
     payload_bytes,
+    payloads,
 )
 from rove.world.state import Entities, Kind, WorldError
 
@@ -82,22 +84,32 @@ def test_what_was_written_is_read_back_to_the_millimetre() -> None:
                 assert got == pytest.approx(told, abs=0.000501)
 
 
+def test_many_payloads_are_read_at_once() -> None:
+    messages = random_messages(4, 100)
+    read = parse_payloads(payloads(messages))
+    assert payloads(read) == payloads(messages) == [payload(messages, i) for i in range(100)]
+    assert read.what.tolist() == messages.what.tolist()
+    assert len(parse_payloads([])) == 0
+    assert payloads(Messages.none()) == []
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (b"", "no JSON object"),
-        (b"[1]", "no JSON object"),
-        (b"\xff\xfe", "no JSON object"),
-        (b'{"what":["update"]}', "no JSON object"),
-        (b"{}", "says that it is ''; there are update, replica"),
-        (b'{"what":"gossip"}', "says that it is 'gossip'"),
-        (b'{"what":"left","entity":1}', "left has entity; it should have entity, version, tile"),
-        (b'{"what":"request","sender":1,"tile":2.5,"tick":3}', "tile 2.5; it should be whole"),
-        (b'{"what":"request","sender":true,"tile":2,"tick":3}', "sender True|no JSON object"),
-        (b'{"what":"request","sender":99999999999,"tile":2,"tick":3}', "99999999999"),
+        (b"", "truncated"),
+        (b"[1]", r"no message of a world: \[1\]: Expected `object`"),
+        (b"\xff\xfe", "no message of a world"),
+        (b'{"what":["update"]}', "Expected `str`"),
+        (b"{}", "missing required field `what`"),
+        (b'{"what":"gossip"}', "Invalid value 'gossip'"),
+        (b'{"what":"left","entity":1}', "missing required field `version`"),
+        (b'{"what":"request","sender":1,"tile":2,"tick":3,"x":1}', "unknown field `x`"),
+        (b'{"what":"request","sender":1,"tile":2.5,"tick":3}', r"Expected `int`.*\.tile"),
+        (b'{"what":"request","sender":true,"tile":2,"tick":3}', r"Expected `int`.*\.sender"),
+        (b'{"what":"request","sender":2147483648,"tile":2,"tick":3}', r"<= 2147483647.*\.sender"),
         (
-            payload(Messages(What.UPDATE, 1), 0).replace(b'"x":0.000', b'"x":"a"'),
-            "x 'a'; it should be a number",
+            payload(Messages(What.UPDATE, 1), 0).replace(b'"x":0.000', b'"x":null'),
+            r"Expected `float`.*\.x",
         ),
     ],
 )

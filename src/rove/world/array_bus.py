@@ -6,7 +6,10 @@ the batch (`pair_kernels`, `area_kernels`; the latter says why not by `rove.matc
 puts together what was found. The answers are those of `rove.match.Matcher` for the texts that would
 be sent over MQTT, for every design; the tests compare them.
 
-Measured with 1,000 clients and 15 receivers for each publication: TO BE FILLED.
+Measured with 15 receivers for each publication: 1,000 updates, published among as many rectangles,
+take 0.23 ms, of which 0.04 ms are for counting bytes, and 10,000 take 2.6 ms; by topic it is 0.16
+and 1.2 ms. A turn is 0.03 and 0.2 ms, replacing all rectangles 0.13 and 0.9 ms (CPU time, on two
+cores busy with other work).
 """
 
 from __future__ import annotations

@@ -44,14 +44,13 @@ def pairs_of(keys: Any) -> tuple[Any, Any]:
     return first, second
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _reached(keys: Any, start: int, wanted: int) -> int:
     """The first place from `start` on with a key that is not below `wanted`.
 
     In leaps that double, then by halves: a few among many do not cost a walk.
     """
-    leap, low = 1, start
-    high = start
+    leap, low, high = 1, start, start
     while high < keys.size and keys[high] < wanted:
         low = high + 1
         high += leap
@@ -296,14 +295,18 @@ def confirm(
     is the last of the highest version.
     """
     version = told[0]
-    count, place = 0, 0
+    count, reached = 0, 0
     for i in range(new.size):
-        place = _reached(keys, place, new[i])
-        if place < keys.size and keys[place] == new[i]:
-            if version[lines[i]] >= marks[place, 0]:
-                _write(marks, motions, place, told, lines[i])
+        if reached < keys.size and keys[np.uint64(reached)] < new[i]:
+            reached += 1  # most often it is the next
+            if reached < keys.size and keys[np.uint64(reached)] < new[i]:
+                reached = _reached(keys, reached, new[i])
+        place, line = np.uint64(reached), np.uint32(lines[i])
+        if reached < keys.size and keys[place] == new[i]:
+            if version[line] >= marks[place, 0]:
+                _write(marks, motions, place, told, line)
         elif count > 0 and new[fresh[count - 1]] == new[i]:
-            if version[lines[i]] >= version[lines[fresh[count - 1]]]:
+            if version[line] >= version[lines[fresh[count - 1]]]:
                 fresh[count - 1] = i
         else:
             fresh[count] = i

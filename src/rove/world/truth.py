@@ -19,8 +19,9 @@ An engine states a delay, in ticks, and is judged by it. At tick k, with a delay
 Each counts for one tick, `tick_s` replica-seconds: what holds at a tick is taken to hold until the
 next.
 
-The pairs come from the same kernel as those of the bus, in 10 ns a pair; the comparison takes 3 ns
-for each pair or replica. Measured with 1,000 clients and 15 pairs each: TO BE FILLED.
+The pairs come from the same search as those of the bus. Measured with 15 pairs for each client: a
+step takes 0.21 ms for 1,000 clients and 2.9 ms for 10,000, a check 0.09 and 0.65 ms (CPU time, on
+two cores busy with other work).
 """
 
 from __future__ import annotations
