@@ -115,15 +115,6 @@ def test_receivers_of_updates_and_replicas_know_them() -> None:
     assert replicas.of(0).tick.tolist() == [4]
 
 
-def test_only_what_is_known_can_be_asked_for() -> None:
-    replicas = Replicas()
-    put(replicas, [1], [7], [1])
-    left = replicas.put_known(delivered())
-    assert versions_of(replicas) == {(1, 7): 2}
-    assert left.receiver.tolist() == [0, 1]
-    assert left.messages.entity[left.message].tolist() == [7, 9]
-
-
 def test_a_copy_is_changed_apart() -> None:
     replicas = Replicas()
     put(replicas, [1], [7], [1])

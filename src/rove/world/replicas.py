@@ -95,16 +95,6 @@ class Replicas:
         known = deliveries.only(What.UPDATE, What.REPLICA)
         self._put(known.messages, known.message, known.receiver)
 
-    def put_known(self, deliveries: Deliveries) -> Deliveries:
-        """The same, but only for replicas that are there; what is passed over is returned.
-
-        For updates of which a client has no copy yet, where an engine wants a full one first.
-        """
-        known = deliveries.only(What.UPDATE, What.REPLICA)
-        has = self.has(known.receiver, known.messages.entity[known.message])
-        self.put_delivered(known.where(has))
-        return known.where(~has)
-
     def drop(self, clients: Ints, entities: Ints) -> None:
         """Replicas go, pair by pair; those that are not there do not matter."""
         self.drop_where(are_among(self.keys, _ascending(entities, clients)))
