@@ -37,14 +37,20 @@ class Walls:
         self.grid = grid_over(self.triangles)
 
 
-def sees(walls: Walls | Map, x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Flags:
+def sees(
+    walls: Walls | Map,
+    x0: Floats | float,
+    y0: Floats | float,
+    x1: Floats | float,
+    y1: Floats | float,
+) -> Flags:
     """Whether nothing stands between two points, for each pair of them.
 
     Given a map, its walls are made ready first, which takes longer than to look.
     """
     if isinstance(walls, Map):
         walls = Walls(walls)
-    ends = (column_of(each) for each in np.broadcast_arrays(x0, y0, x1, y1))
+    ends = (column_of(each) for each in np.broadcast_arrays(*np.atleast_1d(x0, y0, x1, y1)))
     clear: Flags = _clear_lines(walls.triangles, *walls.grid, *ends)
     return clear
 

@@ -396,7 +396,7 @@ def _is_left(points: Any, a: int, b: int, c: int) -> bool:
 
 
 @njit(**_options)
-def _side_to(neighbours: Any, triangle: int, other: int) -> int:
+def side_to(neighbours: Any, triangle: int, other: int) -> int:
     """The number of the side of a triangle beyond which another one lies."""
     if neighbours[triangle, 0] == other:
         return 0
@@ -407,7 +407,7 @@ def _side_to(neighbours: Any, triangle: int, other: int) -> int:
 def _turn(points: Any, corners: Any, neighbours: Any, one: int, first: int) -> bool:
     """Turn a side into the other diagonal of its two triangles if that makes them rounder."""
     other = neighbours[one, first]
-    facing = _side_to(neighbours, other, one)
+    facing = side_to(neighbours, other, one)
     a, b, c = corners[one, first], corners[one, (first + 1) % 3], corners[one, (first + 2) % 3]
     d = corners[other, (facing + 2) % 3]
     if not (
@@ -421,9 +421,9 @@ def _turn(points: Any, corners: Any, neighbours: Any, one: int, first: int) -> b
     corners[one, 0], corners[one, 1], corners[one, 2] = a, d, c
     corners[other, 0], corners[other, 1], corners[other, 2] = d, b, c
     if beyond_ad >= 0:
-        neighbours[beyond_ad, _side_to(neighbours, beyond_ad, other)] = one
+        neighbours[beyond_ad, side_to(neighbours, beyond_ad, other)] = one
     if beyond_bc >= 0:
-        neighbours[beyond_bc, _side_to(neighbours, beyond_bc, one)] = other
+        neighbours[beyond_bc, side_to(neighbours, beyond_bc, one)] = other
     neighbours[one, 0], neighbours[one, 1], neighbours[one, 2] = beyond_ad, other, beyond_ca
     neighbours[other, 0], neighbours[other, 1], neighbours[other, 2] = beyond_db, beyond_bc, one
     return True
