@@ -85,7 +85,7 @@ def _value_at(tables: Any, place: str) -> Any:
 
 def _names_at(kind: Any, place: str) -> list[str]:
     """The keys that the table at a place may have."""
-    info = msgspec.inspect.type_info(kind)
+    info: msgspec.inspect.Type | None = msgspec.inspect.type_info(kind)
     for step in _STEP.finditer(place):
         info = _inside(info, step["key"])
     match _inside(info, None):

@@ -128,13 +128,9 @@ def _audience(
     scenario: Scenario, chosen: Subscribers, world: World, rng: np.random.Generator
 ) -> Audience:
     avatars = world.clients.avatar
-    if chosen.follow and chosen.count > len(avatars):
-        raise ScenarioError(
-            f"{scenario.name}: audience {chosen.name} has {chosen.count} who follow a player each, "
-            f"and there are {len(avatars)}"
-        )
+    count = min(chosen.count, len(avatars)) if chosen.follow else chosen.count
     audience = Audience(chosen.name)
-    points = np.column_stack(world.paths.free_points(rng, chosen.count)).tolist()
+    points = np.column_stack(world.paths.free_points(rng, count)).tolist()
     for number, (x, y) in enumerate(points):
         text = chosen.text.replace("{x}", f"{x:.2f}").replace("{y}", f"{y:.2f}")
         me = {"x": x, "y": y} if chosen.follow else None

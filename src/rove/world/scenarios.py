@@ -147,7 +147,8 @@ class Audience(_Table, frozen=True):
     each subscriber."""
     count: Annotated[int, Meta(ge=1, le=PLAYERS_MAX)] = 1
     follow: bool = False
-    """Whether `me.x` and `me.y` are where a player is; each subscriber has one ..."""
+    """Whether `me.x` and `me.y` are where a player is. Each subscriber has one, so there are at
+    most as many as players ..."""
     follow_s: Positive = 1.0
     """... and tells this often where it is."""
     evolve: str = "exact"
@@ -272,6 +273,8 @@ def _wrong_engines(engines: Engines) -> Iterator[str]:
 def _complaints(scenario: Scenario) -> Iterator[str]:
     """What single keys cannot tell, the first thing first."""
     choice, engines = scenario.map, scenario.engines
+    if not 0 <= scenario.people.players <= PLAYERS_MAX:
+        yield f"{scenario.people.players:,} players are too many; give up to {PLAYERS_MAX:,}"
     if bool(choice.name) == bool(choice.generate):
         yield "[map] has either `name`, of a map, or `generate`, a kind of map"
     if choice.generate and choice.generate not in KINDS:
