@@ -25,9 +25,9 @@ WALLS = (
 
 
 @cache
-def walled_tiles(side: float) -> Tiles:
+def walled_tiles(side: float, tile_m: float) -> Tiles:
     """Ground with two houses."""
-    return Tiles(Map("toy", side, side, WALLS), side_max_m=20.0)
+    return Tiles(Map("toy", side, side, WALLS), side_max_m=tile_m)
 
 
 class Toy:
@@ -42,11 +42,12 @@ class Toy:
         servers: int = 1,
         side: float = 100.0,
         tick_s: float = 0.1,
+        tile_m: float = 20.0,
     ) -> None:
         """The first `clients` entities, or all, are avatars."""
         self.entities = Entities()
         self.tick, self.tick_s, self.side, self.servers = 0, tick_s, side, servers
-        self.tiles = walled_tiles(side)
+        self.tiles = walled_tiles(side, tile_m)
         self.add(places)
         looking = len(places) if clients is None else clients
         self.clients = Clients(np.arange(looking, dtype=np.int32), *reach)

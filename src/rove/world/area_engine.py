@@ -46,7 +46,6 @@ from rove.world.engine_kernels import (
 )
 from rove.world.messages import Messages, What
 from rove.world.roles import (
-    DELAY_TICKS,
     SERVERS_FROM,
     Owned,
     Sightings,
@@ -172,9 +171,11 @@ class AreaMasters:
         mine = self._owned.among(entities.server)
         server[mine] = entities.server[mine]
         taken_over = (server != NOBODY) & (server != self._server)
-        self._give_away(np.flatnonzero((server == NOBODY) & (self._server != NOBODY)))
+        given_away = np.flatnonzero((server == NOBODY) & (self._server != NOBODY))
         self._server = server
         self._place(clients, entities, mine, taken_over, changes.at)
+        self._tell_who_left(entities, changes)
+        self._give_away(given_away)
         is_told = taken_over
         is_told[changes.changed] = server[changes.changed] != NOBODY
         self._tell(entities, np.flatnonzero(is_told).astype(np.int32), changes)
@@ -215,17 +216,21 @@ class AreaMasters:
             receivers = self._server[placed] + np.int32(SERVERS_FROM)
             _place(self._bus, REQUEST, placed, rectangles, at, receivers)
 
-    def _tell(self, entities: Entities, numbers: Ints, changes: Changes) -> None:
-        before = self._told[numbers]
-        now = np.stack([column[numbers] for column in _motion(entities)], axis=1)
-        self._told[numbers] = now
+    def _tell_who_left(self, entities: Entities, changes: Changes) -> None:
+        """What was told to rest and is elsewhere has left, whoever holds it now."""
+        before = self._told[changes.changed]
+        x, y = entities.x[changes.changed], entities.y[changes.changed]
         # What was never told is NaN, and no comparison with it holds.
         rested = (before[:, 2] == 0.0) & (before[:, 3] == 0.0)
-        was_put = rested & ((now[:, 0] != before[:, 0]) | (now[:, 1] != before[:, 1]))
-        if was_put.any():
-            left = Messages.about(What.LEFT, entities, numbers[was_put], changes.tick)
-            left.x, left.y = before[was_put, 0], before[was_put, 1]
-            self._bus.publish_at(UPDATE, left, changes.at)
+        left = rested & ((x != before[:, 0]) | (y != before[:, 1]))
+        if left.any():
+            messages = Messages.about(What.LEFT, entities, changes.changed[left], changes.tick)
+            messages.x, messages.y = before[left, 0], before[left, 1]
+            self._bus.publish_at(UPDATE, messages, changes.at)
+
+    def _tell(self, entities: Entities, numbers: Ints, changes: Changes) -> None:
+        for column, values in enumerate(_motion(entities)):
+            self._told[numbers, column] = values[numbers]
         if len(numbers):
             updates = Messages.about(What.UPDATE, entities, numbers, changes.tick)
             self._bus.publish_at(UPDATE, updates, changes.at)
@@ -265,7 +270,7 @@ class AreaEngine:
     ) -> None:
         """`ahead_s` is how often is resubscribed, or asked where rectangles evolve."""
         self.name = name
-        self.delay_ticks = DELAY_TICKS
+        self.delay_ticks = 0
         rules = AreaRules(design, ahead_s=ahead_s, lag_s=lag_s)
         rules.make_tables(bus)
         self._bus = bus

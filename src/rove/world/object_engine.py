@@ -28,11 +28,13 @@ from rove.world.bus import Bus, Deliveries
 from rove.world.counters import Counters
 from rove.world.messages import Messages, What
 from rove.world.pair_kernels import keys_of, missing_from, pairs_of
-from rove.world.roles import DELAY_TICKS, SERVICE, Owned, Sightings, Surroundings, grown, told
+from rove.world.roles import SERVICE, Owned, Sightings, Surroundings, grown, told
 from rove.world.state import Changes, Clients, Entities, Flags, Floats, Longs
 
 CLIENTS: Final = "client"
 OBJECTS: Final = "object"
+DELAY_TICKS: Final = 1
+"""What the service shows is a tick old, and the client subscribes to it one tick later still."""
 KEPT: Final = 1.1
 """How much farther than it sees a client keeps what it has, as a factor."""
 

@@ -34,7 +34,6 @@ from rove.world.engine_kernels import SLACK_M, are_elsewhere, exchanged
 from rove.world.messages import Messages, What
 from rove.world.pair_kernels import SECOND_BITS, pairs_of
 from rove.world.roles import (
-    DELAY_TICKS,
     SERVERS_FROM,
     Ground,
     Owned,
@@ -248,7 +247,7 @@ class TileEngine:
 
     def __init__(self, bus: Bus) -> None:
         self.name = "tile"
-        self.delay_ticks = DELAY_TICKS
+        self.delay_ticks = 0
         make_tables(bus)
         self._bus = bus
         self._clients = TileClients(bus)
