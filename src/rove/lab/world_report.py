@@ -5,8 +5,8 @@ The metrics database gets roll-ups of the same shape as those of a broker:
 `rove_world_subscriptions` with `engine="area",run="…",scenario="dense"`, so whatever draws the one
 draws the other. The seconds of the world count from the moment when the run began.
 
-A virtual minute has sixty samples of four engines: 17 KB of Parquet; 4,300 roll-ups, 0.1 s in
-SQLite.
+A virtual minute has sixty samples of four engines: 28 KB of Parquet, or 4,400 roll-ups, which
+SQLite takes in 0.3 s.
 """
 
 from __future__ import annotations
