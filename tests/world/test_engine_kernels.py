@@ -182,6 +182,8 @@ def test_who_is_elsewhere(seed: int) -> None:
     pairs = [(entity, client) for entity in range(5) for client in range(6) if rng.random() < 0.7]
     keys = np.array([(entity << 32) | client for entity, client in pairs], np.int64)
     gone = are_elsewhere(keys, topic_of, looked_at, starts, topics)
+    # Topic 0, for what is in no tile, is everybody's.
     assert gone.tolist() == [
-        bool(looked_at[client]) and topic_of[entity] not in rows[client] for entity, client in pairs
+        bool(looked_at[client]) and topic_of[entity] not in (0, *rows[client])
+        for entity, client in pairs
     ]

@@ -49,13 +49,23 @@ def test_clients_are_told_of_others_only() -> None:
     whats = [What.UPDATE, What.REPLICA, What.REQUEST, What.LEFT]
     pairs = [(0, 0), (0, 1), (1, 2), (1, 1_000), (2, 1_000), (3, 0), (3, 2)]
     deliveries = _deliveries(whats, [5, 9, 0, 7], pairs)
-    lines, clients = told(deliveries, CLIENTS, What.UPDATE, What.REPLICA)
-    assert list(zip(lines.tolist(), clients.tolist(), strict=True)) == [(0, 1), (1, 2)]
+    lines, clients = told(deliveries, CLIENTS, What.UPDATE)
+    assert list(zip(lines.tolist(), clients.tolist(), strict=True)) == [(0, 1)]
+    lines, clients = told(deliveries, CLIENTS, What.REPLICA)
+    assert list(zip(lines.tolist(), clients.tolist(), strict=True)) == [(1, 2)]
     lines, clients = told(deliveries, CLIENTS, What.LEFT)
     assert list(zip(lines.tolist(), clients.tolist(), strict=True)) == [(3, 0)]
     requests = asked(deliveries, What.REQUEST)
     assert (requests.message.tolist(), requests.receiver.tolist()) == ([2], [1_000])
     assert requests.subscription.tolist() == [102]
+
+
+def test_kinds_may_be_mixed() -> None:
+    whats = [What.REQUEST, What.UPDATE, What.REQUEST, What.UPDATE]
+    deliveries = _deliveries(whats, [1, 2, 3, 4], [(0, 1_000), (1, 0), (2, 1_001), (3, 1)])
+    assert asked(deliveries, What.REQUEST).receiver.tolist() == [1_000, 1_001]
+    assert told(deliveries, CLIENTS, What.UPDATE)[0].tolist() == [1, 3]
+    assert len(asked(deliveries, What.AREA_REQUEST)) == 0
 
 
 def test_what_has_left_is_dropped_unless_it_is_known_where_it_is() -> None:

@@ -62,49 +62,53 @@ def _ahead_s(vx: float, vy: float, ahead_s: float, ahead_max_x: float, ahead_max
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _is_due(thing: Any, line: Any, evolves: bool, ahead_s: float, at: float) -> bool:
+def _is_due(followed: Any, i: int, thing: Any, evolves: bool, ahead_s: float, at: float) -> bool:
     """Whether a new rectangle has to be placed: there is none, it leads astray, it is old."""
-    if line[HAS] == 0.0:
+    x, y, vx, vy = thing
+    if followed[i, HAS] == 0.0:
         return True
-    seconds = at - line[PLACED_AT]
+    seconds = at - followed[i, PLACED_AT]
     if evolves:
-        turned = thing[2] != line[UX] or thing[3] != line[UY]
-        astray_x = abs(thing[0] - line[PLACED_X] - line[UX] * seconds) > _ASTRAY_M
-        return turned or astray_x or abs(thing[1] - line[PLACED_Y] - line[UY] * seconds) > _ASTRAY_M
-    has_moved = thing[0] != line[PLACED_X] or thing[1] != line[PLACED_Y]
-    return has_moved and seconds >= ahead_s - _ROUNDING_S
+        ux, uy = followed[i, UX], followed[i, UY]
+        astray_x = abs(x - followed[i, PLACED_X] - ux * seconds) > _ASTRAY_M
+        astray_y = abs(y - followed[i, PLACED_Y] - uy * seconds) > _ASTRAY_M
+        return (vx != ux) | (vy != uy) | astray_x | astray_y
+    has_moved = (x != followed[i, PLACED_X]) | (y != followed[i, PLACED_Y])
+    return has_moved & (seconds >= ahead_s - _ROUNDING_S)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _sees_beyond(thing: Any, line: Any, reaches: Any) -> bool:
+def _sees_beyond(followed: Any, i: int, x: float, y: float, reaches: Any) -> bool:
     """Whether what is seen is no longer all in the view that was asked for."""
-    in_x = abs(thing[0] - line[VIEW_X]) + reaches[0] <= line[HALF_X]
-    return not (in_x and abs(thing[1] - line[VIEW_Y]) + reaches[1] <= line[HALF_Y])
+    beyond_x = abs(x - followed[i, VIEW_X]) + reaches[0] > followed[i, HALF_X]
+    return beyond_x | (abs(y - followed[i, VIEW_Y]) + reaches[1] > followed[i, HALF_Y])
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _look(thing: Any, line: Any, reaches: Any, ahead_s: float, at: float) -> None:
+def _look(followed: Any, i: int, thing: Any, reaches: Any, ahead_s: float, at: float) -> None:
     """Take note of a new view."""
-    vx, vy = thing[2], thing[3]
+    x, y, vx, vy = thing
     seconds = _ahead_s(vx, vy, ahead_s, reaches[2], reaches[3])
-    line[VIEW_X] = thing[0] + vx * seconds / 2
-    line[VIEW_Y] = thing[1] + vy * seconds / 2
-    line[HALF_X] = reaches[0] + SLACK_M + abs(vx) * seconds / 2
-    line[HALF_Y] = reaches[1] + SLACK_M + abs(vy) * seconds / 2
-    line[ASKED_AT] = at
+    followed[i, VIEW_X], followed[i, VIEW_Y] = x + vx * seconds / 2, y + vy * seconds / 2
+    followed[i, HALF_X] = reaches[0] + SLACK_M + abs(vx) * seconds / 2
+    followed[i, HALF_Y] = reaches[1] + SLACK_M + abs(vy) * seconds / 2
+    followed[i, ASKED_AT] = at
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _place(thing: Any, line: Any, evolves: bool, lag_s: float, at: float, rectangle: Any) -> None:
-    """Take note of a new rectangle around the view, and write it down."""
-    vx, vy = thing[2], thing[3]
-    line[HAS], line[PLACED_AT] = 1.0, at
-    line[PLACED_X], line[PLACED_Y] = thing[0], thing[1]
-    line[UX], line[UY] = (vx, vy) if evolves else (0.0, 0.0)
-    rectangle[0], rectangle[1] = line[VIEW_X] + vx * lag_s / 2, line[VIEW_Y] + vy * lag_s / 2
-    rectangle[2] = line[HALF_X] + abs(vx) * lag_s / 2
-    rectangle[3] = line[HALF_Y] + abs(vy) * lag_s / 2
-    rectangle[4], rectangle[5] = line[UX], line[UY]
+def _place(
+    followed: Any, i: int, thing: Any, evolves: bool, lag_s: float, at: float, out: Any, o: int
+) -> None:
+    """Take note of a new rectangle around the view, and write it to line o of `out`."""
+    x, y, vx, vy = thing
+    followed[i, HAS], followed[i, PLACED_AT] = 1.0, at
+    followed[i, PLACED_X], followed[i, PLACED_Y] = x, y
+    followed[i, UX], followed[i, UY] = (vx, vy) if evolves else (0.0, 0.0)
+    out[o, 0] = followed[i, VIEW_X] + vx * lag_s / 2
+    out[o, 1] = followed[i, VIEW_Y] + vy * lag_s / 2
+    out[o, 2] = followed[i, HALF_X] + abs(vx) * lag_s / 2
+    out[o, 3] = followed[i, HALF_Y] + abs(vy) * lag_s / 2
+    out[o, 4], out[o, 5] = followed[i, UX], followed[i, UY]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -121,27 +125,26 @@ def _known_side(low: float, high: float, view: float, half: float) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _ask(before: Any, line: Any, at: float, question: Any) -> bool:
-    """Write down what to ask for to know a view, given the line before; False if all is known."""
+def _ask(before: Any, followed: Any, i: int, at: float, out: Any, o: int) -> bool:
+    """Write what to ask for to line o of `out`, given the line before; False if all is known."""
     former_x = former_y = math.nan
+    view_x, half_x = followed[i, VIEW_X], followed[i, HALF_X]
+    view_y, half_y = followed[i, VIEW_Y], followed[i, HALF_Y]
     if before[HAS] != 0.0:
-        moved_x, moved_y = (
-            before[UX] * (at - before[ASKED_AT]),
-            before[UY] * (at - before[ASKED_AT]),
-        )
+        seconds = at - before[ASKED_AT]
+        moved_x, moved_y = before[UX] * seconds, before[UY] * seconds
         low_x = before[VIEW_X] - before[HALF_X] + max(moved_x, 0.0)
         high_x = before[VIEW_X] + before[HALF_X] + min(moved_x, 0.0)
         low_y = before[VIEW_Y] - before[HALF_Y] + max(moved_y, 0.0)
         high_y = before[VIEW_Y] + before[HALF_Y] + min(moved_y, 0.0)
-        all_x, former_x = _known_side(low_x, high_x, line[VIEW_X], line[HALF_X])
-        all_y, former_y = _known_side(low_y, high_y, line[VIEW_Y], line[HALF_Y])
+        all_x, former_x = _known_side(low_x, high_x, view_x, half_x)
+        all_y, former_y = _known_side(low_y, high_y, view_y, half_y)
         if all_x and all_y:
             return False
     if math.isnan(former_x) or math.isnan(former_y):
         former_x = former_y = math.nan
-    question[0], question[1] = line[VIEW_X], line[VIEW_Y]
-    question[2], question[3] = line[HALF_X], line[HALF_Y]
-    question[4], question[5] = former_x, former_y
+    out[o, 0], out[o, 1], out[o, 2], out[o, 3] = view_x, view_y, half_x, half_y
+    out[o, 4], out[o, 5] = former_x, former_y
     return True
 
 
@@ -178,23 +181,23 @@ def follow(
     before = np.empty(FOLLOWED_COLUMNS)
     places = asks = 0
     for i in range(lines.size):
-        line, number = followed[lines[i]], numbers[i]
+        number, row = numbers[i], lines[i]
         thing = (x[number], y[number], vx[number], vy[number])
-        is_placed = renewed[lines[i]] or _is_due(thing, line, evolves, ahead_s, at)
-        is_asked = is_placed or _sees_beyond(thing, line, reaches)
-        if not is_asked:
-            moves = evolves and (thing[2] != 0.0 or thing[3] != 0.0)
-            is_asked = moves and at - line[ASKED_AT] >= ahead_s - _ROUNDING_S
+        is_placed = renewed[row] or _is_due(followed, row, thing, evolves, ahead_s, at)
+        is_asked = is_placed or _sees_beyond(followed, row, thing[0], thing[1], reaches)
+        if not is_asked and evolves and (thing[2] != 0.0 or thing[3] != 0.0):
+            is_asked = at - followed[row, ASKED_AT] >= ahead_s - _ROUNDING_S
         if not is_asked:
             continue
-        before[:] = line
-        _look(thing, line, reaches, ahead_s, at)
-        if _ask(before, line, at, questions[asks]):
-            asking[asks] = lines[i]
+        for column in range(FOLLOWED_COLUMNS):
+            before[column] = followed[row, column]
+        _look(followed, row, thing, reaches, ahead_s, at)
+        if _ask(before, followed, row, at, questions, asks):
+            asking[asks] = row
             asks += 1
         if is_placed or not evolves:
-            _place(thing, line, evolves, lag_s, at, rectangles[places])
-            placed[places] = lines[i]
+            _place(followed, row, thing, evolves, lag_s, at, rectangles, places)
+            placed[places] = row
             places += 1
     return (
         placed[:places].copy(),
@@ -223,11 +226,11 @@ def views_at(followed: Any, at: float) -> Any:
 _KINDS = types.Array(types.int8, 1, "C")
 
 
-@njit(types.UniTuple(_NUMBERS, 2)(_KINDS, *(_NUMBERS,) * 4, _FLAGS), cache=True, nogil=True)
+@njit(types.UniTuple(_NUMBERS, 2)(_KINDS, *(_NUMBERS,) * 4, I8), cache=True, nogil=True)
 def heard_by_clients(
-    what: Any, entity: Any, message: Any, receiver: Any, avatar: Any, wanted: Any
+    what: Any, entity: Any, message: Any, receiver: Any, avatar: Any, wanted: int
 ) -> tuple[Any, Any]:
-    """(messages, clients): deliveries of `wanted` kinds, but none to a client about its avatar.
+    """(messages, clients): deliveries of a kind, but none to a client about its own avatar.
 
     Receivers that are no clients have numbers beyond theirs.
     """
@@ -236,28 +239,24 @@ def heard_by_clients(
     for i in range(message.size):
         line, client = message[i], receiver[i]
         messages[count], clients[count] = line, client
-        if client < avatar.size and wanted[what[line]]:
-            count += entity[line] != avatar[client]
+        if client < avatar.size:
+            count += (what[line] == wanted) & (entity[line] != avatar[client])
     return messages[:count], clients[:count]
 
 
-@njit(types.UniTuple(_NUMBERS, 3)(_KINDS, *(_NUMBERS,) * 3, I8), cache=True, nogil=True)
-def heard_of_kind(
-    what: Any, message: Any, receiver: Any, subscription: Any, wanted: int
-) -> tuple[Any, Any, Any]:
-    """(messages, receivers, subscriptions) of the deliveries of one kind."""
+@njit(_KEYS(_KEYS, _NUMBERS, _NUMBERS, _NUMBERS), cache=True, nogil=True)
+def sightings(starts: Any, seeing: Any, numbers: Any, avatar: Any) -> Any:
+    """Who sees what, as ascending (entity, client) keys, but no client its own avatar.
+
+    The clients that see entity numbers[i] are seeing[starts[i]:starts[i + 1]].
+    """
+    keys = np.empty(seeing.size, np.int64)
     count = 0
-    for i in range(message.size):
-        count += what[message[i]] == wanted
-    messages, receivers = np.empty(count, np.int32), np.empty(count, np.int32)
-    subscriptions = np.empty(count, np.int32)
-    count = 0
-    for i in range(message.size):
-        if what[message[i]] == wanted:
-            messages[count], receivers[count] = message[i], receiver[i]
-            subscriptions[count] = subscription[i]
-            count += 1
-    return messages, receivers, subscriptions
+    for i in range(numbers.size):
+        for k in range(starts[i], starts[i + 1]):
+            keys[count] = (np.int64(numbers[i]) << SECOND_BITS) | np.int64(seeing[k])
+            count += avatar[seeing[k]] != numbers[i]
+    return keys[:count]
 
 
 @njit(
@@ -376,7 +375,7 @@ def are_elsewhere(keys: Any, topic_of: Any, looked_at: Any, starts: Any, topics:
     """Which replicas lie in a tile that their client has left; only clients `looked_at` are.
 
     `topic_of` has the topic of each entity's tile; those of client c are, ascending,
-    topics[starts[c]:starts[c + 1]].
+    topics[starts[c]:starts[c + 1]], and 0.
     """
     gone = np.zeros(keys.size, np.bool_)
     for i in range(keys.size):
@@ -391,5 +390,5 @@ def are_elsewhere(keys: Any, topic_of: Any, looked_at: Any, starts: Any, topics:
                     low = middle + 1
                 else:
                     high = middle
-            gone[i] = low == end or topics[low] != topic
+            gone[i] = topic != 0 and (low == end or topics[low] != topic)
     return gone

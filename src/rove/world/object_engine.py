@@ -26,10 +26,11 @@ import numpy as np
 from rove.world.area_kernels import Search
 from rove.world.bus import Bus, Deliveries
 from rove.world.counters import Counters
-from rove.world.messages import Messages, What
-from rove.world.pair_kernels import keys_of, missing_from, pairs_of
+from rove.world.engine_kernels import sightings
+from rove.world.messages import FIELDS, Messages, What
+from rove.world.pair_kernels import missing_from, pairs_of
 from rove.world.roles import SERVICE, Owned, Sightings, Surroundings, grown, told
-from rove.world.state import Changes, Clients, Entities, Flags, Floats, Longs
+from rove.world.state import Changes, Clients, Entities, Floats, Ints, Longs
 
 CLIENTS: Final = "client"
 OBJECTS: Final = "object"
@@ -87,36 +88,36 @@ class InterestService:
         entities, receivers = pairs_of(missing_from(self._keys, keys))
         self._keys = keys
         if len(entities):
-            replicas = self._last.take(entities)
-            replicas.what[:] = What.REPLICA
-            self._bus.publish(CLIENTS, receivers, replicas)
+            self._bus.publish(CLIENTS, receivers, self._last.take(entities))
 
     def receive(self, deliveries: Deliveries) -> None:
         """Take note of where everybody is."""
+        messages = deliveries.messages
         lines = deliveries.message[deliveries.receiver == SERVICE]
-        updates = deliveries.messages.take(lines)
-        if len(updates):
-            missing = int(updates.entity.max()) + 1 - len(self._last)
+        if len(lines):
+            entities = messages.entity[lines]
+            missing = int(entities.max()) + 1 - len(self._last)
             if missing > 0:
-                self._last = Messages.joined([self._last, Messages(What.UPDATE, missing)])
+                self._last = Messages.joined([self._last, Messages(What.REPLICA, missing)])
             self._is_known = grown(self._is_known, len(self._last))
-            self._is_known[updates.entity] = True
-            self._last.put(updates.entity, updates)
+            self._is_known[entities] = True
+            for column in FIELDS[What.REPLICA]:
+                getattr(self._last, column)[entities] = getattr(messages, column)[lines]
 
     def _seen(self, clients: Clients) -> Longs:
         """Who sees what, as far as it is known where they are; ascending keys."""
         x, y = self._last.x, self._last.y
-        watching = clients.avatar < len(x)
-        watching[watching] = self._is_known[clients.avatar[watching]]
-        sight = np.tile([np.inf, -np.inf, np.inf, -np.inf], (len(watching), 1))
-        sight[watching] = sights(clients, x, y, watching)
+        avatars = np.ascontiguousarray(clients.avatar, np.int32)
+        watching = avatars < len(x)
+        watching[watching] = self._is_known[avatars[watching]]
         known = np.flatnonzero(self._is_known).astype(np.int32)
-        sides = (np.ascontiguousarray(side) for side in sight.T)
-        starts, seeing = self._search.find(x[known], y[known], *sides)
-        entities = np.repeat(known, np.diff(starts))
-        keys: Longs = keys_of(entities, seeing)[0]
-        others: Longs = keys[clients.avatar[seeing] != entities]
-        return others
+        sight = np.empty((4, len(avatars)))
+        # Who is not known to be anywhere sees nothing: a side is above the other.
+        sight[0], sight[1] = np.inf, -np.inf
+        sight[:, watching] = sights(clients, x, y, avatars[watching]).T
+        starts, seeing = self._search.find(x[known], y[known], *sight)
+        keys: Longs = sightings(starts, seeing, known, avatars)
+        return keys
 
 
 class ObjectClients:
@@ -144,8 +145,7 @@ class ObjectClients:
         """
         replicas = self.replicas
         replicas.put_told(deliveries, clients, What.UPDATE)
-        everybody = np.ones(len(clients.avatar), np.bool_)
-        kept = sights(clients, avatars.x, avatars.y, everybody, KEPT)
+        kept = sights(clients, avatars.x, avatars.y, clients.avatar, KEPT)
         leaving, left = replicas.drop_out_of_sight(kept)
         if len(leaving):
             self._bus.leave(OBJECTS, leaving, left)
@@ -186,9 +186,10 @@ class ObjectEngine:
         self._clients.receive(deliveries, clients, entities)
 
 
-def sights(clients: Clients, x: Floats, y: Floats, chosen: Flags, factor: float = 1.0) -> Floats:
-    """Low x, high x, low y, high y of what some clients see."""
-    avatar = clients.avatar[chosen]
-    reach_x, reach_y = factor * clients.reach_x, factor * clients.reach_y
-    sides = (x[avatar] - reach_x, x[avatar] + reach_x, y[avatar] - reach_y, y[avatar] + reach_y)
-    return np.stack(sides, axis=1)
+def sights(clients: Clients, x: Floats, y: Floats, avatars: Ints, factor: float = 1.0) -> Floats:
+    """Low x, high x, low y, high y of what the clients of these avatars see, a line for each."""
+    sight = np.empty((len(avatars), 4))
+    for column, centre, reach in ((0, x, clients.reach_x), (2, y, clients.reach_y)):
+        sight[:, column] = centre[avatars] - factor * reach
+        sight[:, column + 1] = centre[avatars] + factor * reach
+    return sight

@@ -27,7 +27,7 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 
 from rove.world.bus import Deliveries
-from rove.world.engine_kernels import are_out_of_sight, heard_by_clients, heard_of_kind
+from rove.world.engine_kernels import are_out_of_sight, heard_by_clients
 from rove.world.messages import What
 from rove.world.pair_kernels import keys_of, pairs_of
 from rove.world.replicas import Replicas
@@ -84,36 +84,63 @@ def grown(values: Column, count: int, filling: float = 0) -> Column:
 
 def asked(deliveries: Deliveries, what: What) -> Deliveries:
     """The requests of one kind."""
-    messages = deliveries.messages
-    heard = heard_of_kind(
-        messages.what, deliveries.message, deliveries.receiver, deliveries.subscription, what
+    here, is_only = _stretch(deliveries, what)
+    requests = Deliveries(
+        deliveries.at,
+        deliveries.messages,
+        deliveries.message[here],
+        deliveries.receiver[here],
+        deliveries.subscription[here],
     )
-    return Deliveries(deliveries.at, messages, *heard)
+    return requests if is_only else requests.only(what)
 
 
-def told(deliveries: Deliveries, clients: Clients, *whats: What) -> tuple[Ints, Ints]:
-    """(messages, clients): who was told what of others than their own avatars, of some kinds."""
-    wanted = np.zeros(len(What), np.bool_)
-    wanted[list(whats)] = True
-    messages = deliveries.messages
-    avatars = np.ascontiguousarray(clients.avatar, np.int32)
+def told(deliveries: Deliveries, clients: Clients, what: What) -> tuple[Ints, Ints]:
+    """(messages, clients): who was told what of others than their own avatars, of one kind."""
+    here, _ = _stretch(deliveries, what)
     lines, receivers = heard_by_clients(
-        messages.what, messages.entity, deliveries.message, deliveries.receiver, avatars, wanted
+        deliveries.messages.what,
+        deliveries.messages.entity,
+        deliveries.message[here],
+        deliveries.receiver[here],
+        np.ascontiguousarray(clients.avatar, np.int32),
+        int(what),
     )
     return lines, receivers
+
+
+def _stretch(deliveries: Deliveries, what: What) -> tuple[slice, bool]:
+    """Where the deliveries of a kind stand, and whether there are no others among them.
+
+    Messages of a kind are published together, so this is a look at the few messages, and mostly
+    saves one at the many deliveries.
+    """
+    lines = np.flatnonzero(deliveries.messages.what == int(what))
+    if not len(lines):
+        return slice(0, 0), True
+    first, last = int(lines[0]), int(lines[-1])
+    start = int(np.searchsorted(deliveries.message, np.int32(first)))
+    stop = int(np.searchsorted(deliveries.message, np.int32(last + 1)))
+    return slice(start, stop), last - first + 1 == len(lines)
 
 
 class Sightings(Replicas):
     """The replicas of an engine's clients, who forget what they no longer see."""
 
     def put_told(self, deliveries: Deliveries, clients: Clients, *whats: What) -> None:
-        """Clients take in what they were told of others than their own avatars, of some kinds."""
-        self._put(deliveries.messages, *told(deliveries, clients, *whats))
+        """Clients take in what they were told of others than their own avatars, of some kinds.
+
+        One kind after the other, since each alone comes by ascending entity, as it is kept.
+        """
+        for what in whats:
+            lines, receivers = told(deliveries, clients, what)
+            if len(lines):
+                self._put(deliveries.messages, lines, receivers)
 
     def drop_left(self, deliveries: Deliveries, clients: Clients) -> None:
         """Clients drop what they were told has left, unless they know already where it is now."""
         messages = deliveries.messages
-        if not np.any(messages.what == What.LEFT):
+        if not np.any(messages.what == int(What.LEFT)):
             return
         lines, receivers = told(deliveries, clients, What.LEFT)
         keys, _ = keys_of(messages.entity[lines], receivers)
@@ -123,7 +150,8 @@ class Sightings(Replicas):
         places, lines = places[has], lines[has]
         gone = np.zeros(len(self), np.bool_)
         gone[places] = self.marks[places, 0] < messages.version[lines]
-        self.drop_where(gone)
+        if len(places):
+            self.drop_where(gone)
 
     def drop_out_of_sight(
         self, sights: Floats, *, tolerance_m: float = 0.0, moving_since: int = -1

@@ -32,7 +32,7 @@ from rove.world.bus import Bus, Deliveries
 from rove.world.counters import Counters
 from rove.world.engine_kernels import SLACK_M, are_elsewhere, exchanged
 from rove.world.messages import Messages, What
-from rove.world.pair_kernels import SECOND_BITS, pairs_of
+from rove.world.pair_kernels import SECOND_BITS, missing_from, pairs_of
 from rove.world.roles import (
     SERVERS_FROM,
     Ground,
@@ -83,7 +83,7 @@ class TileClients:
         """Where each client was when its tiles were looked up; NaN before."""
         self._starts: Longs = np.zeros(1, np.int64)
         self._topics: Ints = np.zeros(0, np.int32)
-        """Those of client c are topics[starts[c]:starts[c + 1]], ascending."""
+        """Those of client c are topics[starts[c]:starts[c + 1]], ascending, and OUTSIDE."""
         self._topic_of: Ints = np.zeros(0, np.int32)
         """Where each entity is, as was heard last."""
         self._waiting: list[tuple[int, Ints, Ints]] = []
@@ -91,24 +91,31 @@ class TileClients:
 
     def act(self, clients: Clients, avatars: Entities, tiles: Ground, tick: int) -> None:
         """Exchange tiles; of `avatars` only the clients' own are looked at."""
+        new = np.arange(len(self._places), len(clients.avatar), dtype=np.int32)
+        new = new[self._owned.among(new)]
+        if len(new):
+            self._join(new, np.full(len(new), OUTSIDE, np.int32), tick)
         moved, starts, topics = self._looked_up(clients, avatars, tiles)
         if not len(moved):
             return
         self._starts, self._topics, joining, joined, leaving, left = exchanged(
             self._starts, self._topics, moved, starts, topics
         )
-        bus = self._bus
         if len(leaving):
-            bus.leave(UPDATE, leaving, left)
-            bus.leave(REPLY, leaving, left)
+            self._bus.leave(UPDATE, leaving, left)
+            self._bus.leave(REPLY, leaving, left)
             self._forget(clients, leaving)
         if len(joining):
-            bus.join(UPDATE, joining, joined)
-            bus.join(REPLY, joining, joined)
-            tile = joined - np.int32(1)
-            requests = Messages(What.REQUEST, len(joining), sender=joining, tile=tile, tick=tick)
-            bus.publish(REQUEST, joined, requests)
-            self._waiting.append((tick, joining, joined))
+            self._join(joining, joined, tick)
+
+    def _join(self, joining: Ints, topics: Ints, tick: int) -> None:
+        """Clients join topics and ask what there is."""
+        bus, tile = self._bus, topics - np.int32(1)
+        bus.join(UPDATE, joining, topics)
+        bus.join(REPLY, joining, topics)
+        requests = Messages(What.REQUEST, len(joining), sender=joining, tile=tile, tick=tick)
+        bus.publish(REQUEST, topics, requests)
+        self._waiting.append((tick, joining, topics))
 
     def receive(self, deliveries: Deliveries, clients: Clients, tick: int) -> None:
         """Take in what was told, and leave the topics where answers were due."""
@@ -138,8 +145,7 @@ class TileClients:
         starts, found = tiles.in_rectangles(
             x[moved], y[moved], clients.reach_x + wider, clients.reach_y + wider
         )
-        topics = np.insert(topics_of(found), starts[:-1], OUTSIDE)
-        return moved, starts + np.arange(len(starts)), topics
+        return moved, starts, topics_of(found)
 
     def _forget(self, clients: Clients, leaving: Ints) -> None:
         """Drop the replicas in tiles that clients have left."""
@@ -199,8 +205,8 @@ class TileMasters:
         """Servers subscribe to the requests of tiles where they hold something, and no others."""
         held = np.flatnonzero(server != NOBODY)
         wanted = np.unique(_keys(server[held], topic[held]))
-        joining = np.setdiff1d(wanted, self._joined, assume_unique=True)
-        leaving = np.setdiff1d(self._joined, wanted, assume_unique=True)
+        joining = missing_from(self._joined, wanted)
+        leaving = missing_from(wanted, self._joined)
         self._joined = wanted
         if len(joining):
             self._bus.join(REQUEST, *_subscribers(joining))
