@@ -75,7 +75,7 @@ def _add_scenario(parser: argparse.ArgumentParser) -> None:
     """Which scenario, and how it differs from its file."""
     parser.add_argument("scenario", help="a shipped one (`rove world list`), or a file")
     parser.add_argument("--players", metavar="N", type=_whole, help="instead of the scenario's")
-    parser.add_argument("--engines", metavar="A,B", type=_names, help="that run; the scenario's")
+    parser.add_argument("--engines", metavar="A,B", type=_names, help="which run: object,tile …")
     parser.add_argument("--live-engine", metavar="NAME", help="the one that carries the traffic")
     parser.add_argument("--seed", metavar="N", type=_whole, help="instead of the scenario's")
 

@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
-from rove.cli.output import is_terminal
 from rove.cli.units import bytes_text, count_text
 
 if TYPE_CHECKING:
     from rove.world.results import Result
 
 _LIVE: Final = "●"
-_PIPE_COLUMNS: Final = 120
+_COLUMNS_MIN: Final = 120
+"""A terminal that has fewer breaks lines; rich would cut figures."""
 
 
 def show(result: Result) -> None:
     """Print it."""
-    console = Console(file=sys.stdout, width=None if is_terminal() else _PIPE_COLUMNS)
+    console = Console(file=sys.stdout)
+    console.width = max(console.width, _COLUMNS_MIN)
     console.print(heading(result), style="bold", highlight=False, soft_wrap=True)
     if result.engines:
         console.print(engine_table(result))
