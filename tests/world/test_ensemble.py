@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import shapely  # type: ignore[import-untyped]
 
 from rove.world.counters import Counters
 from rove.world.engines import ENGINES, make_engine
 from rove.world.ensemble import Ensemble
 from rove.world.maps import Map
+from rove.world.sight import Walls
 from rove.world.simulation import World
 from rove.world.state import WorldError
 from rove.world.truth import Checker
@@ -100,6 +102,26 @@ def test_what_a_client_has_is_kept_until_it_is_confirmed_or_refuted(random_toy: 
     assert kept > set(ensemble.engines[1].replicas.keys.tolist())
     ensemble.step()
     assert ensemble.visible().keys.tolist() == ensemble.engines[1].replicas.keys.tolist()
+
+
+def test_what_walls_hide_is_not_in_sight() -> None:
+    ensemble = _ensemble(4)
+    walls = Walls(ensemble.world.map)  # type: ignore[attr-defined]
+    hidden = 0
+    for _ in range(60):
+        ensemble.step()
+        has, sees_ = ensemble.visible(), set(ensemble.in_sight(walls).keys.tolist())
+        entities = ensemble.world.entities
+        triangle = shapely.Polygon([(30.0, 20.0), (50.0, 20.0), (40.0, 45.0)])
+        for key, client, entity in zip(has.keys.tolist(), *has.pairs(), strict=True):
+            avatar = ensemble.world.clients.avatar[client]
+            ends = [(entities.x[each], entities.y[each]) for each in (avatar, entity)]
+            cut = triangle.buffer(-0.01).intersects(shapely.LineString(ends))
+            touched = triangle.intersects(shapely.LineString(ends))
+            if cut == touched:  # neither grazes
+                assert (key in sees_) is not cut
+                hidden += cut
+    assert hidden > 20
 
 
 def test_a_command_switches() -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from rove.errors import UsageError
 from rove.world.area_engine import UPDATE
+from rove.world.sight import Walls
 from rove.world.state import Entities, Floats, Ints, Kind
 from rove.world.tile_engine import OUTSIDE, topics_of
 
@@ -98,6 +99,7 @@ def draw_world(run: Run, path: Path) -> None:
     if run.live:
         said += f"; areas of interest as the {run.live} engine has them"
         _draw_areas(axes, areas_of(run), world.tiles)
+        _draw_sight(axes, run)
     _draw_entities(axes, world.entities)
     axes.set_title(said, loc="left")
     _finish(figure, axes, path)
@@ -244,6 +246,22 @@ def _draw_areas(axes: Axes, areas: Areas, tiles: Tiles) -> None:
     if areas.chosen >= 0:
         _fill(axes, corners[[areas.chosen]], _CHOSEN, 0.25, "area of one client")
     _draw_arrows(axes, areas)
+
+
+def _draw_sight(axes: Axes, run: Run) -> None:
+    """Lines from the client that is picked out to what it has and no wall hides."""
+    from matplotlib.collections import LineCollection
+
+    if run.ensemble is None or not len(run.world.clients.avatar):
+        return
+    seen = run.ensemble.in_sight(Walls(run.world.map)).of(0)
+    avatar = run.world.clients.avatar[0]
+    begin = run.world.entities.x[avatar], run.world.entities.y[avatar]
+    lines = [(begin, end) for end in zip(seen.x, seen.y, strict=True)]
+    if lines:
+        axes.add_collection(
+            LineCollection(lines, colors=_CHOSEN, linewidths=0.8, zorder=5, label="in its sight")
+        )
 
 
 def _draw_arrows(axes: Axes, areas: Areas) -> None:

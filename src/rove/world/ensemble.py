@@ -20,6 +20,7 @@ from typing import Protocol
 from rove.world.engines import Engine, full_name
 from rove.world.replicas import Replicas
 from rove.world.roles import Surroundings
+from rove.world.sight import Walls, sees
 from rove.world.state import Changes, WorldError
 from rove.world.truth import Checker, Truth
 
@@ -110,6 +111,15 @@ class Ensemble:
             told.tick,
         )
         return visible
+
+    def in_sight(self, walls: Walls) -> Replicas:
+        """Of what clients have, what no wall hides from their avatars."""
+        seen, entities = self.visible(), self.world.entities
+        clients, _ = seen.pairs()
+        avatars = self.world.clients.avatar[clients]
+        x, y = seen.positions(self.truth.tick, self.world.tick_s)
+        seen.drop_where(~sees(walls, entities.x[avatars], entities.y[avatars], x, y))
+        return seen
 
     def sample(self) -> list[dict[str, int | float | str | bool]]:
         """A row for each engine: when, which, and all its counters."""
