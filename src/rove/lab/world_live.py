@@ -45,7 +45,7 @@ from rove.lab.world_roles import (
     Start,
 )
 from rove.world.engines import full_name, make_engine
-from rove.world.live_bus import percentile_s
+from rove.world.live_bus import Delays, percentile_s
 from rove.world.live_roles import DELAY_TICKS, Role, add_row, shares
 from rove.world.results import EngineFacts, Result, Sample
 from rove.world.scenarios import Scenario
@@ -93,6 +93,8 @@ class LiveResult(msgspec.Struct, frozen=True):
     client_p99_ms: dict[int, float]
     """The 99th percentile of each client's updates."""
     processes: tuple[ProcessFacts, ...]
+    longest_ms: tuple[float, ...] = ()
+    """The longest delay of an update, second by second, the beginning included."""
     was_stopped: bool = False
     """Somebody ended it before its time."""
 
@@ -343,8 +345,10 @@ class _Run:
         outcomes = [process.outcome for process in self._processes]
         done = [outcome for outcome in outcomes if outcome is not None]
         assert len(done) == len(self._processes), "all have told what came of it"
-        histograms = [outcome.delays for outcome in done if outcome.delays]
-        counts = np.sum(np.array(histograms, np.int64).reshape(len(histograms), -1), axis=0)
+        counts = Delays(0).of_all()
+        for outcome in done:
+            if outcome.delays:
+                counts += np.array(outcome.delays, np.int64)
         half, most, nearly_all, longest = (
             percentile_s(counts, share) * 1_000 for share in (0.5, 0.95, 0.99, 1.0)
         )
@@ -367,6 +371,10 @@ class _Run:
                 for client, of_client in sorted(of.client_delays_s.items())
             },
             processes=tuple(facts),
+            longest_ms=tuple(
+                1_000 * max(process.reports[tick].delay_s_max for process in self._processes)
+                for tick in self._ticks()
+            ),
             was_stopped=self._was_stopped,
         )
 

@@ -93,6 +93,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     rows: dict[str, dict[str, float]]
     """The figures of each engine that is or was live."""
     dummies: dict[str, dict[str, float]] = {}
+    delay_s_max: float = 0.0
+    """How long an update took since the last report, at most."""
 
 
 class Outcome(msgspec.Struct, frozen=True, tag="outcome", kw_only=True):
@@ -166,6 +168,8 @@ class Player:
         """Tick 0, by `time.monotonic`."""
         self._over = asyncio.Event()
         self._fault: BaseException | None = None
+        self._delay_s_max = 0.0
+        """Since the last report."""
         self._late_s_max = 0.0
         self._late_ticks = 0
 
@@ -187,6 +191,9 @@ class Player:
         first.subscribe(_COMMANDS, Route(self._commands, COMMAND_TOPIC, 0), retained=False)
         engines = self._job.scenario.engines
         self._playing.begin(engines.live or engines.use[0], 0)
+        changes = self._step.begin()
+        if self._job.role is not Role.SERVER:
+            self._playing.act(self._world, changes)
         await asyncio.gather(*(link.settle() for link in self._links.values()))
         gc.collect()
         gc.freeze()  # or each collection would look through the compiler of the kernels
@@ -269,6 +276,8 @@ class Player:
         answers: list[tuple[str, str | None]] = []
         if tick == 0:
             changes = self._step.begin()
+            if self._job.role is not Role.SERVER:
+                return  # all who listen were there before
         else:
             self._hear()
             self._take_commands()
@@ -289,13 +298,16 @@ class Player:
 
     def _note(self, bus: LiveBus, deliveries: Deliveries) -> None:
         """Take note of how long updates were on their way to clients."""
-        if self._judge is None or self._world.at < SETTLING_S or not isinstance(bus, MqttBus):
+        if self._judge is None or not isinstance(bus, MqttBus):
             return
         arrivals, messages = bus.arrivals, deliveries.messages
         updates = messages.what[arrivals.message] == What.UPDATE
         ticks = messages.tick[arrivals.message[updates]]
         moments = self._begins_at + ticks * self._tick_s
-        self._delays.add(arrivals.receiver[updates], arrivals.at_s[updates] - moments)
+        delays_s = arrivals.at_s[updates] - moments
+        self._delay_s_max = max(self._delay_s_max, float(delays_s.max(initial=0.0)))
+        if self._world.at >= SETTLING_S:
+            self._delays.add(arrivals.receiver[updates], delays_s)
 
     def _take_commands(self) -> None:
         arrived = self._commands[:]
@@ -316,11 +328,13 @@ class Player:
                 self._links[SERVERS_FROM].say(encode(Publish(ANSWER_TOPIC, answer)))
 
     def _report(self) -> Report:
+        delay_s_max, self._delay_s_max = self._delay_s_max, 0.0
         return Report(
             self._world.tick,
             self._world.hash(),
             self._playing.rows(self._tick_s),
             self._dummies.rows() if self._dummies is not None else {},
+            delay_s_max,
         )
 
 
