@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from rove.world.instruments import Instruments, audiences_of
 from rove.world.maps import load_map
-from rove.world.running import run
+from rove.world.running import Run, run
 from rove.world.scenarios import Scenario, ScenarioError, load_scenario
 from rove.world.simulation import World
 from rove.world.state import Kind
@@ -115,3 +116,21 @@ def test_what_is_wrong_is_told(change: str, told: str, tmp_path: Path) -> None:
         run(scenario_of(tmp_path, AIR + change))
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_traffic_centre_hears_and_acts(tmp_path: Path) -> None:
+    traffic = "[traffic]\nvehicles = 250\ndriving = 0.8\ncontrolled = {}\n"
+    hashes = {}
+    for controlled in ("true", "false"):
+        scenario = scenario_of(tmp_path, traffic.format(controlled))
+        scenario = msgspec.structs.replace(scenario, seconds=40.0)
+        played = Run(scenario)
+        played.play()
+        hashes[controlled] = played.world.hash()
+        centre = played._instruments.centre
+        assert (centre is not None) == (controlled == "true")
+        if centre is not None:
+            assert centre.commands > 0
+            heard = played.result().heard[-1]
+            assert (heard.source, heard.figures["notifications"] > 0) == ("traffic centre", True)
+    assert hashes["true"] != hashes["false"], "lights were changed"

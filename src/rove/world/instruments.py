@@ -15,6 +15,7 @@ import numpy as np
 
 from rove.lang import LanguageError
 from rove.world.air import Air, AirSensors
+from rove.world.control import TrafficCentre
 from rove.world.feeds import Audience, Feed
 from rove.world.roads import RoadGraph
 from rove.world.roadside import Roadside
@@ -39,6 +40,8 @@ class Instruments:
         """Put vehicles and sensors into a world that has not begun."""
         self._sources: list[Callable[[float], list[Feed]]] = []
         self._scenario = scenario
+        self.centre: TrafficCentre | None = None
+        """Who acts upon what it hears, if there is one."""
         if scenario.traffic.vehicles:
             self._add_traffic(world)
         if scenario.air.sensors or scenario.air.carriers:
@@ -48,7 +51,10 @@ class Instruments:
 
     def feeds(self, at: float) -> list[Feed]:
         """What is published at a time; to be asked after every tick."""
-        return [feed for source in self._sources for feed in source(at)]
+        feeds = [feed for source in self._sources for feed in source(at)]
+        if self.centre is not None:
+            self.centre.hear(self.centre.audience.publish(feeds, at), at)
+        return feeds
 
     def _add_traffic(self, world: World) -> None:
         chosen = self._scenario.traffic
@@ -80,6 +86,8 @@ class Instruments:
             vehicles_s=chosen.vehicles_s,
         )
         self._sources.append(roadside.feeds)
+        if chosen.controlled:
+            self.centre = TrafficCentre(traffic)
 
     def _add_air(self, world: World) -> None:
         chosen, rng = self._scenario.air, _generator(self._scenario, _AIR)

@@ -22,6 +22,7 @@ from rove.world.array_bus import ArrayBus
 from rove.world.behaviours import make_behaviour
 from rove.world.engines import make_engine
 from rove.world.ensemble import Ensemble
+from rove.world.feeds import Audience
 from rove.world.instruments import Instruments, audiences_of
 from rove.world.results import EngineFacts, Result, Sample
 from rove.world.scenarios import Scenario, ScenarioError, make_map
@@ -71,7 +72,13 @@ class Run:
         self._sample_ticks = self._ticks(scenario.sample_s)
         self._samples: list[Sample] = []
         self._heard: list[Sample] = []
-        self._telling_ns = dict.fromkeys((audience.name for audience in self.audiences), 0)
+        self._telling_ns = dict.fromkeys((audience.name for audience in self.listening), 0)
+
+    @property
+    def listening(self) -> list[Audience]:
+        """All audiences; that of the traffic centre is the last, where there is one."""
+        centre = self._instruments.centre
+        return [*self.audiences, *([] if centre is None else [centre.audience])]
 
     def _ensemble(self) -> Ensemble:
         chosen = self.scenario.engines
@@ -100,7 +107,7 @@ class Run:
         for refusal in self.world.refusals:
             where = f"{self.scenario.name}: at {changes.at:g} s, '{refusal.command}'"
             raise ScenarioError(f"{where}: {refusal.why}")
-        if self.audiences:
+        if self.listening:
             self._tell_audiences(changes)
         self._ticks_left -= 1
         if changes.tick % self._sample_ticks == 0 or self._ticks_left == 0:
@@ -134,7 +141,7 @@ class Run:
             at, _ = float(row.pop("at")), row.pop("tick")
             figures = {figure: float(value) for figure, value in row.items()}
             self._samples.append(Sample(at, name, figures, live))
-        for audience in self.audiences:
+        for audience in self.listening:
             counts = {
                 "subscriptions": len(audience),
                 **msgspec.structs.asdict(audience.counts),

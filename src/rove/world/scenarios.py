@@ -116,6 +116,8 @@ class Traffic(_Table, frozen=True):
     cameras_s: Positive = 5.0
     vehicles_s: Positive = 5.0
     """How often each of them publishes."""
+    controlled: bool = False
+    """Whether a traffic centre listens around each light, and changes its phase."""
 
 
 class Air(_Table, frozen=True):
