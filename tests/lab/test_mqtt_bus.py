@@ -14,10 +14,19 @@ import pytest
 from rove.client.addresses import parse_address
 from rove.lab import mqtt_bus
 from rove.lab.broker_process import free_port
-from rove.lab.mqtt_bus import Arrival, Link, LinkError, MqttBus, Route, open_links
+from rove.lab.mqtt_bus import (
+    Arrival,
+    Cutter,
+    Known,
+    Link,
+    LinkError,
+    MqttBus,
+    Route,
+    open_links,
+)
 from rove.match.designs import Evolve
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
+from rove.mqtt.writing import PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.server import Server
 from rove.world.array_bus import ArrayBus
@@ -290,3 +299,38 @@ def test_a_text_that_is_refused_is_told(tmp_path: Path) -> None:
             await here.links[0].settle()
 
     play(tmp_path, scene, numbers=[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_packets_are_cut_wherever_the_bytes_were(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.choice([0, 1, 100, 113, 114, 115, 16_000, 16_400, 70_000], 12)
+    packets = [encode(Publish("a/b", bytes(int(size)))) for size in sizes]
+    stream = b"".join([*packets, PINGRESP])
+    cutter, found, at = Cutter(), [], 0
+    while at < len(stream):
+        size = int(rng.choice([1, 2, 3, 50, 5_000, 100_000]))
+        found += cutter.cut(stream[at : at + size])
+        at += size
+    assert found == [*packets, PINGRESP]
+
+
+def test_a_length_that_cannot_be_ends_the_connection() -> None:
+    link = Link(0, "odd", lambda: 0.0)
+    losses: list[LinkError] = []
+    link.lost = losses.append
+    link.data_received(b"\x30\xff\xff\xff\xff\x01")
+    assert len(losses) == 1
+
+
+def test_what_is_known_is_not_read_again_and_not_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mqtt_bus, "_KNOWN_MAX", 2)
+    known = Known()
+    for number in range(3):
+        known.put(bytes([number]), Publish("a", bytes([number])))
+    assert known.get(b"\0") is None
+    latest = known.get(b"\2")
+    assert latest is not None
+    assert latest.payload == b"\2"

@@ -65,6 +65,7 @@ _GENERATIONS: Final = 63
 """So many buses can be told apart on one connection; then their identifiers come again."""
 _EVERYTHING: Final = (1 << _NUMBER_BITS) - 1
 _NEVER_RETAINED: Final = 2
+_KNOWN_MAX: Final = 5_000
 
 Clock = Callable[[], float]
 
@@ -97,14 +98,62 @@ class Route(NamedTuple):
     """... unless it is to be read from the topic of each notification."""
 
 
+# -- reading ------------------------------------------------------------------------------
+
+
+class Cutter:
+    """Cuts the bytes of a connection into packets, without looking into them."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The packets that these bytes complete; a length that cannot be is left to the reader."""
+        if self._rest:
+            data = self._rest + data
+        packets = []
+        at, end = 0, len(data)
+        while end - at >= 2:
+            size, shift, start = data[at + 1] & 0x7F, 7, at + 2
+            while data[start - 1] & 0x80 and shift <= 21 and start < end:
+                size |= (data[start] & 0x7F) << shift
+                shift, start = shift + 7, start + 1
+            if data[start - 1] & 0x80:
+                if shift <= 21:
+                    break
+                size = 0  # there is no such length, and the reader says so
+            if start + size > end:
+                break
+            packets.append(data[at : start + size])
+            at = start + size
+        self._rest = data[at:]
+        return packets
+
+
+class Known:
+    """Notifications that were read lately: others in the same process get the same bytes."""
+
+    def __init__(self) -> None:
+        self._packets: dict[bytes, Publish] = {}
+        self.get: Final = self._packets.get
+
+    def put(self, raw: bytes, packet: Publish) -> None:
+        """Remember one; when there are many, all others are forgotten."""
+        if len(self._packets) >= _KNOWN_MAX:
+            self._packets.clear()
+        self._packets[raw] = packet
+
+
 # -- one connection -----------------------------------------------------------------------
 
 
 class Link(asyncio.Protocol):
     """One connection: says what was collected when it is told to, and sorts what comes."""
 
-    def __init__(self, number: int, client_id: str, clock: Clock) -> None:
-        """`number` is that of the subscriber on the bus."""
+    def __init__(
+        self, number: int, client_id: str, clock: Clock, known: Known | None = None
+    ) -> None:
+        """`number` is that of the subscriber on the bus; links of one process share `known`."""
         self.number: Final = number
         self.client_id: Final = client_id
         self.routes: Final[dict[int, Route]] = {}
@@ -112,6 +161,8 @@ class Link(asyncio.Protocol):
         """Is told when the connection is lost or the broker refuses something."""
         self._clock = clock
         self._transport: asyncio.Transport | None = None
+        self._known = Known() if known is None else known
+        self._cutter = Cutter()
         self._reader = Reader(version=5, from_server=True)
         self._said: list[bytes] = []
         self._packet_id = 0
@@ -203,11 +254,17 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         at_s = self._clock()
-        for packet in self._reader.feed(data):
-            if type(packet) is Publish:
-                self._arrive(packet, at_s)
+        for raw in self._cutter.cut(data):
+            packet = self._known.get(raw)
+            if packet is None:
+                for each in self._reader.feed(raw):
+                    if type(each) is Publish:
+                        self._known.put(raw, each)
+                        self._arrive(each, at_s)
+                    else:
+                        self._answer(each)
             else:
-                self._answer(packet)
+                self._arrive(packet, at_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -32,7 +32,7 @@ import numpy as np
 from rove.client.addresses import parse_address
 from rove.errors import RoveError
 from rove.lab.broker_process import allow_many_files
-from rove.lab.mqtt_bus import Arrival, Link, LinkError, MqttBus, Route, open_links
+from rove.lab.mqtt_bus import Arrival, Known, Link, MqttBus, Route, open_links
 from rove.mqtt.packets import Publish
 from rove.mqtt.writing import encode
 from rove.world.bus import Deliveries
@@ -161,6 +161,7 @@ class Player:
         hosts = job.role is Role.CLIENTS
         self._judge = Judge(job.numbers, count) if hosts else None
         self._delays = Delays(count if hosts else 0)
+        self._known = Known()
         self._links = {number: self._link(number) for number in _subscribers(job)}
         self._playing = Playing(job.role, job.numbers, job.scenario, self._make_bus)
         self._commands: list[Arrival] = []
@@ -174,7 +175,8 @@ class Player:
         self._late_ticks = 0
 
     def _link(self, number: int) -> Link:
-        link = Link(number, f"world-{self._job.run}-{number}", time.monotonic)
+        name = f"world-{self._job.run}-{number}"
+        link = Link(number, name, time.monotonic, self._known)
         link.lost = self.fail
         return link
 
@@ -415,7 +417,7 @@ def main() -> int:
     allow_many_files()
     try:
         fast_loop()(_main())
-    except (RoveError, LinkError) as error:
+    except RoveError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
