@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import shapely  # type: ignore[import-untyped]
@@ -137,6 +139,7 @@ def test_five_kilometres_are_cut_into_tiles(kind: str) -> None:
     ],
 )
 def test_what_cannot_be_made_is_refused(kind: str, sizes: dict[str, float], complaint: str) -> None:
+    asked: dict[str, Any] = {"width": 500, "height": 500, **sizes}
     with pytest.raises(WorldError) as caught:
-        generate(kind, np.random.default_rng(0), **{"width": 500, "height": 500, **sizes})
+        generate(kind, np.random.default_rng(0), **asked)
     assert str(caught.value).startswith(complaint)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import shapely  # type: ignore[import-untyped]
 
-from rove.world.maps import GRAZE_M, Map, load_map, shipped_maps
-from rove.world.sight import Walls, sees
+from rove.world.maps import Map, load_map, shipped_maps
+from rove.world.sight import Walls, sees, solid
 from rove.world.state import Floats
 
 HOUSE = Map("house", 100, 100, (((40.0, 40.0), (60.0, 40.0), (60.0, 60.0), (40.0, 60.0)),))
@@ -22,7 +22,7 @@ def example(name: str) -> tuple[Map, Walls]:
 
 
 def slow_sees(made: Map, lines: Floats) -> list[bool]:
-    inner = shapely.buffer(made.walls, -GRAZE_M, join_style="mitre")
+    inner = solid(made)
     ends = lines.reshape(-1, 2, 2)
     return [not shapely.LineString(each).intersects(inner) for each in ends]
 
@@ -55,7 +55,7 @@ def test_level_and_upright_lines_and_points_are_lines_too(name: str) -> None:
             np.stack([x0[200:], y0[200:], x0[200:], y0[200:]], 1),
         ]
     )
-    inner = shapely.buffer(made.walls, -GRAZE_M, join_style="mitre")
+    inner = solid(made)
     expected = [
         not (
             shapely.Point(line[:2])
@@ -91,6 +91,16 @@ def test_a_house_hides_what_is_behind_it(line: tuple[float, ...], is_seen: bool)
     x0, y0, x1, y1 = (np.array([float(each)]) for each in line)
     assert sees(HOUSE, x0, y0, x1, y1).tolist() == [is_seen]
     assert sees(HOUSE, x1, y1, x0, y0).tolist() == [is_seen]
+
+
+def test_solid_is_what_is_left_of_the_obstacles() -> None:
+    assert solid(HOUSE).bounds == pytest.approx((40.001, 40.001, 59.999, 59.999))
+
+
+def test_one_does_not_look_between_a_wall_and_the_border() -> None:
+    wall = Map("wall", 100, 100, (((40.0, 0.0), (60.0, 0.0), (60.0, 100.0), (40.0, 100.0)),))
+    for y in (0.0, 0.0005, 100.0):
+        assert sees(wall, 10, y, 90, y).tolist() == [False]
 
 
 def test_houses_that_touch_leave_no_crack() -> None:

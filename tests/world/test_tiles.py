@@ -218,7 +218,8 @@ def test_in_rectangles_is_what_shapely_finds(name: str) -> None:
     _, tiles = example(name)
     x, y, reach_x, reach_y = rectangles(tiles, seed=8)
     starts, found = tiles.in_rectangles(x, y, reach_x, reach_y)
-    assert (starts.dtype, found.dtype) == (np.int64, np.int32)
+    assert starts.dtype == np.int64
+    assert found.dtype == np.int32
     polygons = shapely.polygons(tiles.triangles)
     for number in range(len(x)):
         asked = shapely_box(

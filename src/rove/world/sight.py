@@ -33,8 +33,16 @@ class Walls:
     """The obstacles of a map, ready to be looked at."""
 
     def __init__(self, map_: Map) -> None:
-        self.triangles = triangulated(shapely.buffer(map_.walls, -GRAZE_M, join_style="mitre"))
+        self.triangles = triangulated(solid(map_))
         self.grid = grid_over(self.triangles)
+
+
+def solid(map_: Map) -> shapely.Geometry:
+    """What cannot be looked through. Walls are whole where they reach the border of the map."""
+    around = shapely.box(-1, -1, map_.width + 1, map_.height + 1)
+    filled = shapely.difference(around, map_.free_space)
+    smaller = shapely.buffer(filled, -GRAZE_M, join_style="mitre")
+    return shapely.intersection(smaller, shapely.box(0, 0, map_.width, map_.height))
 
 
 def sees(

@@ -41,7 +41,7 @@ _SWEEPS_MAX: Final = 100
 # -- on which side --------------------------------------------------------------------------
 
 
-@njit(**_options)
+@njit(_i8(_numbers), **_options)
 def _exact_sum_sign(terms: Any) -> int:
     """The sign of a sum, computed without rounding. The terms are used up."""
     for last in range(1, len(terms)):
@@ -60,7 +60,7 @@ def _exact_sum_sign(terms: Any) -> int:
     return 0
 
 
-@njit(**_options)
+@njit(types.void(_numbers, _i8, _f8, _f8), **_options)
 def _put_product(terms: Any, place: int, left: float, right: float) -> None:
     """left * right as a rounded product and the exact rest (Dekker, 1971)."""
     product = left * right
@@ -77,7 +77,7 @@ def _put_product(terms: Any, place: int, left: float, right: float) -> None:
     terms[place + 1] = rest + left_low * right_low
 
 
-@njit(**_options)
+@njit(_i8(_f8, _f8, _f8, _f8, _f8, _f8), **_options)
 def _exact_side(ax: float, ay: float, bx: float, by: float, px: float, py: float) -> int:
     terms = np.empty(12)
     _put_product(terms, 0, ax, by)
@@ -106,7 +106,7 @@ def side(ax: float, ay: float, bx: float, by: float, px: float, py: float) -> in
 # Triangles are given as the array of all and a number: a view of one would cost more than the test.
 
 
-@njit(**_options)
+@njit(_b1(_triangles, _i8, _f8, _f8), **_options)
 def holds(triangles: Any, number: int, x: float, y: float) -> bool:
     """Whether a point is in a triangle (corners counterclockwise); the border belongs to it."""
     ax, ay = triangles[number, 0, 0], triangles[number, 0, 1]
@@ -130,7 +130,7 @@ def _is_left_reached(
     return side(ax, ay, bx, by, x, y) >= 0
 
 
-@njit(**_options)
+@njit(_b1(_triangles, _i8, types.UniTuple(_f8, 4)), **_options)
 def touches(triangles: Any, number: int, box: tuple[float, float, float, float]) -> bool:
     """Whether a triangle and a closed rectangle (left, bottom, right, top) share a point."""
     left, bottom, right, top = box
@@ -162,7 +162,7 @@ def nearest_on_side(
     return ax + share * along_x, ay + share * along_y
 
 
-@njit(**_options)
+@njit(types.UniTuple(_f8, 2)(_triangles, _i8, _f8, _f8), **_options)
 def nearest_on_triangle(triangles: Any, number: int, x: float, y: float) -> tuple[float, float]:
     """The point on the border of a triangle that is nearest to (x, y), rounded."""
     best_x, best_y, best = math.nan, math.nan, math.inf
@@ -182,7 +182,7 @@ def nearest_on_triangle(triangles: Any, number: int, x: float, y: float) -> tupl
     return best_x, best_y
 
 
-@njit(**_options)
+@njit(_b1(_triangles, _i8, _f8, _f8, _f8), **_options)
 def is_grazed(triangles: Any, number: int, x: float, y: float, graze_m: float) -> bool:
     """Whether the border of a triangle is that near to a point."""
     near_x, near_y = nearest_on_triangle(triangles, number, x, y)
@@ -218,18 +218,21 @@ def cells_of(
     """The triangles that touch each cell, made larger by a margin: where lists start, and lists."""
     starts = np.zeros(columns * rows + 1, np.int64)
     members = np.empty(0, np.int32)
+    free = starts.copy()
     for filling in (False, True):
         if filling:
-            starts[1:] = np.cumsum(starts[1:])
-            members = np.empty(starts[-1], np.int32)
-            free = starts[:-1].copy()
+            for cell in range(columns * rows):
+                free[cell] = starts[cell]
+                starts[cell + 1] += starts[cell]
+            members = np.empty(starts[columns * rows], np.int32)
         for number in range(len(triangles)):
-            each = triangles[number]
-            xs, ys = each[:, 0], each[:, 1]
-            first_row = cell_along(ys.min() - margin, bottom, cell_m, rows)
-            last_row = cell_along(ys.max() + margin, bottom, cell_m, rows)
-            first_column = cell_along(xs.min() - margin, left, cell_m, columns)
-            last_column = cell_along(xs.max() + margin, left, cell_m, columns)
+            ax, ay = triangles[number, 0, 0], triangles[number, 0, 1]
+            bx, by = triangles[number, 1, 0], triangles[number, 1, 1]
+            cx, cy = triangles[number, 2, 0], triangles[number, 2, 1]
+            first_row = cell_along(min(ay, by, cy) - margin, bottom, cell_m, rows)
+            last_row = cell_along(max(ay, by, cy) + margin, bottom, cell_m, rows)
+            first_column = cell_along(min(ax, bx, cx) - margin, left, cell_m, columns)
+            last_column = cell_along(max(ax, bx, cx) + margin, left, cell_m, columns)
             for row in range(first_row, last_row + 1):
                 low = bottom + row * cell_m
                 for column in range(first_column, last_column + 1):
@@ -277,12 +280,14 @@ def tiles_of_points(
     return answer
 
 
-@njit(**_options)
-def _with_room(found: Any, needed: int) -> Any:
-    if needed <= len(found):
+@njit(_words(_words, _i8, _i8), **_options)
+def _with_room(found: Any, count: int, more: int) -> Any:
+    if count + more <= len(found):
         return found
-    larger = np.empty(2 * needed, np.int32)
-    larger[: len(found)] = found
+    larger = np.empty(2 * (count + more), np.int32)
+    # Not as slices: that compiles for seconds, for the message in case they do not fit.
+    for place in range(count):
+        larger[place] = found[place]
     return larger
 
 
@@ -332,7 +337,7 @@ def tiles_of_rectangles(
             cell = row * columns
             # The lists of neighbouring cells stand one after the other.
             begin, stop = starts[cell + first_column], starts[cell + last_column + 1]
-            found = _with_room(found, end + stop - begin)
+            found = _with_room(found, end, stop - begin)
             for place in range(begin, stop):
                 tile = members[place]
                 if asked_by[tile] != number:
@@ -395,7 +400,7 @@ def _is_left(points: Any, a: int, b: int, c: int) -> bool:
     )
 
 
-@njit(**_options)
+@njit(_i8(_neighbours, _i8, _i8), **_options)
 def side_to(neighbours: Any, triangle: int, other: int) -> int:
     """The number of the side of a triangle beyond which another one lies."""
     if neighbours[triangle, 0] == other:

@@ -66,6 +66,8 @@ class Tiles:
         corners = corners[_order(points[corners].mean(axis=1), side_max_m)]
         self.triangles: Floats = np.ascontiguousarray(points[corners])
         """(n, 3, 2): the corners of each, counterclockwise."""
+        self.corners: Ints = corners.astype(np.int32)
+        """(n, 3): numbers for the corners, the same for those in the same place."""
         self.neighbours = neighbours_of(corners)
         """(n, 3): who lies beyond the side from a corner to the next; -1 where a wall is."""
         _refuse_slivers(map_, self.triangles)
