@@ -31,9 +31,11 @@ import numpy as np
 from rove.errors import RoveError
 from rove.lab.bench_processes import Process, chosen_cores, together
 from rove.lab.measure import Measure
+from rove.lab.world_live import run_live
 from rove.world.engines import make_engine
 from rove.world.ensemble import Ensemble
 from rove.world.generating import generate
+from rove.world.scenarios import Engines, MapChoice, People, Scenario
 from rove.world.simulation import World
 
 FOUR: Final = ("object", "tile", "area", "evolving")
@@ -51,6 +53,9 @@ _SIDE_M: Final = 1_000.0
 _SETTLING_TICKS: Final = 50
 _FEW: Final = 10
 """Players with which everything is loaded and compiled."""
+_LIVE_SIDE_M: Final = 1_000.0
+"""Of the ground of five hundred who are live."""
+_LIVE_P99_MS_MAX: Final = 50.0
 _DESIGNS: Final = ("evolving", "evolving-pes", "evolving-lees", "evolving-clees")
 
 Tell = Callable[[str], None]
@@ -223,9 +228,47 @@ def operations(row: dict[str, Any]) -> int:
     return int(row["subscribes"]) + int(row["unsubscribes"])
 
 
+# -- over MQTT -------------------------------------------------------------------------------------
+
+
+def live_scenario(clients: int, seconds: float) -> Scenario:
+    """People who walk far over open ground, all the time, so that each is told of ten times a
+    second, and meet a few others.
+    """
+    side_m = _LIVE_SIDE_M * math.sqrt(clients / 500)
+    return Scenario(
+        title="Live",
+        about="For `rove bench world`.",
+        map=MapChoice(generate="plain", width=side_m, height=side_m),
+        people=People(players=clients, reach=REACH_M, behaviour="travel"),
+        engines=Engines(use=("evolving",)),
+        seconds=seconds,
+        name="live",
+    )
+
+
+def _live(options: Options, tell: Tell) -> Iterator[Measure]:
+    tell(f"{options.live_clients} clients over MQTT for {options.live_s:g} s")
+    scenario = live_scenario(options.live_clients, options.live_s)
+    live = run_live(scenario, has_dummies=False)
+    name = f"world.live.{options.live_clients}"
+    yield Measure(f"{name}.updates", live.updates / options.live_s, "deliveries/s")
+    yield Measure(f"{name}.delay.p50", live.delay_p50_ms, "ms")
+    worst_ms, goal = live.delay_p99_ms, f"<= {_LIVE_P99_MS_MAX:g}"
+    reached = worst_ms <= _LIVE_P99_MS_MAX
+    yield Measure(f"{name}.delay.p99", worst_ms, "ms", goal=goal, reached=reached)
+    for figure in ("missing_s", "stale_s"):
+        value = live.result.samples[-1].figures[figure]
+        yield Measure(f"{name}.{figure.removesuffix('_s')}", value, "replica-seconds")
+    for process in live.processes:
+        share = 100 * process.cpu_s / options.live_s
+        yield Measure(f"{name}.cpu.{process.name}", share, "% of a core")
+
+
 PARTS: Final[dict[str, Callable[[Options, Tell], Iterator[Measure]]]] = {
     "speed": _speed,
     "memory": _memory,
     "subscribing": _subscribing,
+    "live": _live,
 }
 """Each part by its name, in the order in which they are measured."""
