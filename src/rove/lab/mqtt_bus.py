@@ -6,9 +6,10 @@ with a text of Rove's language, placing it again one more with the same identifi
 it without a gap. What is said within a tick is collected and written to each connection at once;
 what arrives is only put on a list, with the moment, until the turn.
 
-Considered: `rove.client`, with its queues, tasks and reconnecting. Measured with 500 connections,
-2.4 notifications each ten times a second, it cost MEASURED. A player that is cut off has lost its
-place in the world anyway, so here a lost connection ends the process, with the reason.
+Considered: `rove.client`, with its queues, tasks and reconnecting. A notification costs its process
+14 to 22 µs there and 5 µs here (100 connections of one process, the system's share included, on a
+busy machine), and at 500 clients there are tens of thousands a second. A player that is cut off has
+lost its place in the world anyway, so here a lost connection ends the process, with the reason.
 
 Subscription identifiers tell by what a message was found. All clients give the same topic the same
 identifier: the broker then writes a notification once for all of them, not once for each.

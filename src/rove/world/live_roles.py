@@ -6,7 +6,7 @@ clients, and the service of the object-based engine. All of them run the same wo
 process uses of it what its role may know: a server its own entities, a client its own avatar.
 Everything else comes over the bus, and what clients know is only what has come (`Playing`).
 Considered: one process that computes the world and tells the others. It would be one more message
-for every movement, and everybody would wait for it; a tick of 500 inhabitants takes 1 ms.
+for every movement, and everybody would wait for it; a tick of 500 inhabitants takes 0.3 ms.
 
 **A tick** has two halves. `receive` takes in what has come since the last one and judges it by the
 world as it still is; then the world goes on and `act` says what there is to say. Between the two
