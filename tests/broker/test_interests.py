@@ -597,3 +597,26 @@ def test_routing_does_what_the_slow_model_says(part: int) -> None:
                 routing.step()
         except AssertionError as error:
             raise AssertionError(f"with seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_routes_that_are_remembered_are_those_found_anew(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World()
+    clients = [world.connect(f"c{number}") for number in range(3)]
+    filters = ("a", "a/b", "a/+", "#", "$share/g/a", "$share/g/a/#", "b")
+    topics = ("a", "a/b", "a/b/c", "b")
+    interests = world.broker.state.interests
+    for _ in range(120):
+        client, chosen = chance.choice(clients), chance.choice(filters)
+        if chance.random() < 0.6:
+            text = chance.choice(("", "", "x > 1", "x > 2"))
+            client.subscribe(chosen, **({"filter": text} if text else {}))
+        else:
+            client.say(Unsubscribe(9, (chosen,)))
+            world.turn()
+        for topic in topics:
+            known, anew = interests.route(topic), interests._new_route(topic)
+            assert sorted(known.filters) == sorted(anew.filters)
+            assert known.groups == anew.groups
+            assert [one.numbers for one in known.targets] == [one.numbers for one in anew.targets]

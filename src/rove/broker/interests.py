@@ -28,6 +28,7 @@ from rove.lang.tree import Subscription as Text
 from rove.match.designs import Counters
 from rove.match.matcher import Matcher, Work
 from rove.match.ranks import RankedDelivery
+from rove.mqtt.topics import has_wildcards
 from rove.mqtt.trees import FilterTree
 
 FILTER_ATTRIBUTE = "$filter"
@@ -121,7 +122,8 @@ class Interests:
         elif new.interest is None:
             self._tree.put(new.topic_filter, new.number, new)
         self._size += 1
-        self._routes.clear()
+        if new.interest is None:
+            self._forget_routes(new.topic_filter)
 
     def _add_text(self, new: Subscription, interest: Interest) -> None:
         matcher = self._matcher_of(new)
@@ -152,7 +154,8 @@ class Interests:
         elif old.interest is None:
             self._tree.remove(old.topic_filter, old.number)
         self._size -= 1
-        self._routes.clear()
+        if old.interest is None:
+            self._forget_routes(old.topic_filter)
 
     def _leave_group(self, old: Subscription) -> None:
         assert old.group is not None
@@ -180,6 +183,7 @@ class Interests:
             found = self._filters[new.topic_filter] = _Filter(number)
             self._next_filter = max(self._next_filter, number + 1)
             self._filter_tree.put(new.topic_filter, None, found.number)
+            self._forget_routes(new.topic_filter)
         found.uses += 1
         new.filter_number = found.number
 
@@ -190,6 +194,17 @@ class Interests:
             del self._filters[old.topic_filter]
             self._filter_tree.remove(old.topic_filter, None)
             self._ranked.pop(found.number, None)
+            self._forget_routes(old.topic_filter)
+
+    def _forget_routes(self, topic_filter: str) -> None:
+        """Something about a filter has changed, and so have the routes of topics that fit it.
+
+        Texts that share a filter come and go without that; clients that move have thousands.
+        """
+        if has_wildcards(topic_filter):
+            self._routes.clear()
+        else:
+            self._routes.pop(topic_filter, None)
 
     @property
     def has_ranked(self) -> bool:
