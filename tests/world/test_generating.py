@@ -31,7 +31,7 @@ def test_another_seed_gives_another_map(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("width", "height"), [(40, 40), (41.7, 300), (500, 45), (237.3, 411.9), (1000, 1000)]
+    ("width", "height"), [(40, 40), (41.7, 300), (500, 45), (237.34567, 411.96789), (1000, 1000)]
 )
 def test_every_size_can_be_cut_and_every_place_be_reached(
     kind: str, width: float, height: float

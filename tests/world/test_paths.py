@@ -186,6 +186,48 @@ def test_corners_of_walls_can_be_left_and_reached() -> None:
         assert paths.path(*one, *other) is not None
 
 
+def check_random_map(seed: int) -> None:
+    """Ways between points and corners of tiles, on a map of boxes that touch, line up, overlap."""
+    rng = np.random.default_rng(seed)
+    if seed % 2:
+        made = generate("maze", rng, *rng.uniform(40, 150, 2).tolist())
+    else:
+        cells = np.argwhere(rng.random((10, 10)) < 0.3) * 10.0
+        boxes = [((x, y), (x + 10, y), (x + 10, y + 10), (x, y + 10)) for x, y in cells.tolist()]
+        made = Map("boxes", 100, 100, tuple(boxes))
+    tiles = Tiles(made, side_max_m=float(rng.choice([10, 25, 60])))
+    paths = Paths(tiles)
+    x, y = paths.free_points(rng, 15)
+    corners = tiles.triangles[rng.integers(len(tiles), size=25), 0]
+    corners = corners[tiles.part[tiles.tile_at(*corners.T)] == paths.main_part]
+    stops = rng.permutation(np.concatenate([np.stack([x, y], axis=1), corners]))
+    inner = shapely.buffer(made.walls, -1e-6, join_style="mitre")
+    shapely.prepare(inner)
+    for one, other in itertools.pairwise(stops):
+        points = whole(one, paths.path(*one.tolist(), *other.tolist()))
+        assert points[-1].tolist() == other.tolist()
+        assert not shapely.intersects(inner, shapely.LineString(points))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_ways_are_found_on_random_maps(seed: int) -> None:
+    check_random_map(seed)
+
+
+@pytest.mark.soak
+def test_ways_are_found_on_many_random_maps() -> None:
+    for seed in range(24, 3000):
+        check_random_map(seed)
+
+
+def test_who_grazes_a_wall_can_leave_it() -> None:
+    _, _, paths = example("cut in two")
+    for x in (42.0, 41.9995):
+        way = paths.path(x, 50, 90, 60)
+        assert way is not None
+        assert way.tolist() == [[90, 60]]
+
+
 # -- points -----------------------------------------------------------------------------------
 
 

@@ -81,7 +81,9 @@ class _Plan(NamedTuple):
 
     def lines(self, length: float) -> Floats:
         """Where blocks begin and end along a side of the map, evenly, near the wanted size."""
-        return _rounded(np.linspace(0.0, length, max(1, round(length / self.block_m)) + 1))
+        lines = _rounded(np.linspace(0.0, length, max(1, round(length / self.block_m)) + 1))
+        lines[-1] = length
+        return lines
 
     def spacing_m(self) -> float:
         """From street to street, where they are nearest."""
@@ -254,8 +256,10 @@ def _runs(is_wall: Flags, along: Floats, at: Floats, half: float) -> Iterator[Bo
             elif not is_there and first is not None:
                 # Half a thickness more closes the corner with a wall that comes from the side.
                 start, end = along[first] - half, along[place] + half
-                start, end = max(start, along[0]), min(end, along[-1])
-                yield Box(*_rounded(np.array([start, line - half, end, line + half])).tolist())
+                left, bottom, right, top = _rounded(
+                    np.array([start, line - half, end, line + half])
+                ).tolist()
+                yield Box(max(left, along[0].item()), bottom, min(right, along[-1].item()), top)
                 first = None
 
 

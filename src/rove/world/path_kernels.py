@@ -293,6 +293,8 @@ def _spread(
     door_right = (triangles[tile, first, 0], triangles[tile, first, 1])
     left_end, right_end = numbers[tile, second], numbers[tile, first]
     bend, left, right, walked, (bend_number, left_number, right_number) = view
+    if node < 0 and bend in (door_left, door_right):
+        return counts  # who begins at a corner begins in all tiles around it
     if bend in (left, right):
         # Who stands in the door sees all of the room.
         whole = (bend, door_left, door_right, walked, (bend_number, left_end, right_end))
@@ -445,6 +447,8 @@ def find_way(
     if not _have_common(part[from_tiles], part[to_tiles]):
         return NO_WAY, nowhere
     start, goal = (x, y), (goal_x, goal_y)
+    if not holds(triangles, from_tiles[0], x, y):
+        start = nearest_on_triangle(triangles, from_tiles[0], x, y)
     memory = (views, links, best, marks, is_goal, (heap_lengths, heap_nodes))
     if _have_common(from_tiles, to_tiles):
         return FOUND, _way(memory, -1, start, goal)
