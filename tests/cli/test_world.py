@@ -87,9 +87,21 @@ def test_files_and_the_database(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert names == {name: row["subscribes"] for name, row in final.items()}
 
 
+def test_a_run_over_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("run", "sparse", "--players", "4", "--seconds", "1", "--engines", "tile", "--live")
+    run, live, beside, delays, *processes = rows(capsys, *words)
+    assert (live["engine"], live["live"]) == ("tile over MQTT", True)
+    assert (beside["engine"], beside["live"]) == ("tile", False)
+    assert "was_stopped" in delays
+    assert [row["process"] for row in processes] == ["broker", "server 1", "host 1"]
+    assert rows(capsys, *words[:-1])[0]["trace_hash"] == run["trace_hash"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("run", "sparse", "--servers", "2"), "--servers is about a real broker; add --live"),
+        (("run", "air", "--live"), "has no engines"),
         (("run", "dens"), "no scenario and no file is called dens; shipped are"),
         (("run", "dense", "--players", "-3"), "-3 is not a whole number"),
         (("run", "dense", "--players", "9999999"), "9,999,999 players are too many"),

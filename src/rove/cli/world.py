@@ -1,8 +1,9 @@
 """`rove world PART`: run scenarios of a virtual world, look at its maps, draw it.
 
-A part is one line in `PARTS`, as for `rove pipeline`. Runs are in process and in virtual time;
-a progress bar is on stderr while a person is watching. Room `world` has no clock, so the one that
-measures how long matching takes is handed in from here.
+A part is one line in `PARTS`, as for `rove pipeline`. Runs are in process and in virtual time, or
+with `--live` over a broker (`rove.cli.world_live`); a progress bar is on stderr while a person is
+watching. Room `world` has no clock, so the one that measures how long matching takes is handed in
+from here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rove.cli import world_live
 from rove.cli.output import emit_json, emit_rows, is_terminal
 from rove.errors import UsageError
 
@@ -69,6 +71,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "--database", metavar="URL", help="put the samples into this metrics database, or file"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    world_live.add_live_arguments(parser)
 
 
 def _add_scenario(parser: argparse.ArgumentParser) -> None:
@@ -81,23 +84,42 @@ def _add_scenario(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_scenario(arguments: argparse.Namespace) -> int:
+    _refuse_live_options(arguments)
     scenario = _scenario(arguments).sized(seconds=arguments.seconds)
     began = time.time()
-    result = _in_process(scenario, as_json=arguments.json)
+    live = None
+    with _bar(scenario.name, as_json=arguments.json) as tell:
+        if arguments.live:
+            live = world_live.run_over_broker(scenario, arguments, tell)
+            result = live.result
+        else:
+            result = _in_process(scenario, tell)
     if arguments.out is not None:
         _write_parquet(result, arguments.out)
     if arguments.database is not None:
         _write_metrics(result, arguments.database, began)
     _show(result, as_json=arguments.json)
+    if live is not None:
+        world_live.show_delays(live, as_json=arguments.json)
     return 0
 
 
-def _in_process(scenario: Scenario, *, as_json: bool) -> Result:
-    """Everything in this process and in virtual time; over MQTT it would be another function."""
+def _refuse_live_options(arguments: argparse.Namespace) -> None:
+    given = {
+        "--broker": arguments.broker is not None,
+        "--servers": arguments.servers is not None,
+        "--client-processes": arguments.client_processes != 1,
+        "--no-dummies": arguments.no_dummies,
+    }
+    for option, is_given in given.items():
+        if is_given and not arguments.live:
+            raise UsageError(f"{option} is about a real broker; add --live")
+
+
+def _in_process(scenario: Scenario, tell: Callable[[float, float], None]) -> Result:
     from rove.world.running import run as run_scenario
 
-    with _bar(scenario.name, as_json=as_json) as tell:
-        return run_scenario(scenario, tell=tell, timer=time.perf_counter_ns)
+    return run_scenario(scenario, tell=tell, timer=time.perf_counter_ns)
 
 
 def _scenario(arguments: argparse.Namespace) -> Scenario:
@@ -327,5 +349,8 @@ PARTS: dict[str, Part] = {
     "list": Part("list the scenarios and maps that are shipped", _configure_list, _run_list),
     "map": Part("tell what is on a map, or draw it", _configure_map, _run_map),
     "picture": Part("draw a scenario at a moment", _configure_picture, _run_picture),
+    "play": Part(
+        "talk to a world that runs over a broker", world_live.configure_play, world_live.run_play
+    ),
     "generate": Part("make up a map, as the text of its file", _configure_generate, _run_generate),
 }
