@@ -112,7 +112,7 @@ def test_ways_are_hardly_longer_than_the_shortest(name: str) -> None:
         # Who sees may cut a millimetre off a corner.
         assert best * (1 - 1e-4) <= found <= best * EXCESS_MAX
         excesses.append(found / best - 1)
-    assert np.mean(excesses) < 0.003
+    assert np.mean(excesses) < 0.01
 
 
 def test_over_open_ground_one_goes_straight() -> None:

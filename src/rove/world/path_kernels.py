@@ -1,13 +1,17 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
-"""The compiled part of path finding: the shortest way over triangles, exactly.
+"""The compiled part of path finding: the shortest way over triangles, or nearly.
 
 This is Polyanya (Cui, Harabor and Grastien, 2017). A* from triangle to triangle has to guess where
-the sides between them will be crossed, and pulls the string afterwards: measured here, that way was
-1 % too long in a town and half as long again where triangles are long. Polyanya searches over
+the sides between them will be crossed, and pulls the string afterwards. That was tried: as fast,
+but the way bends in the middle of open ground, around corners of triangles. Polyanya searches over
 *views* instead: a view is the last bend of the way and the part of a side that is seen from there.
 From side to side a view gets narrower, and what of a side is not seen is seen from where the view
 was cut off, if that is the corner of a wall: there the way bends. How long a way through a view is
 at least is known exactly, so the first way that reaches the goal is the shortest.
+
+To be certain of the last few metres costs most of the time. So what is still to go counts for five
+in a hundred more: no way is longer than the shortest by more than that, and across 5 km of town,
+where the shortest take 12 ms, those found take 0.6 ms and are longer by five in a thousand.
 
 Of the ways to a bend only the shortest is followed. Nothing is cleared between searches: each marks
 what it has seen with its own number.
@@ -47,8 +51,8 @@ _options = {"cache": True, "nogil": True, "error_model": "numpy"}
 NO_WAY, FOUND, NO_MEMORY = range(3)
 """How a search ends; without memory it is to be asked again with more."""
 
-EXCESS_MAX: Final = 1.02
-"""How much longer than the shortest a way may be: who insists on less looks much further around."""
+EXCESS_MAX: Final = 1.05
+"""How much longer than the shortest a way may be. What is still to go counts for so much more."""
 _NODES_AT_ONCE: Final = 12
 """Through each of two sides there are three views at most, and of each two are written down."""
 _NOTHING_M: Final = 1e-7

@@ -10,8 +10,8 @@ are added up without rounding (Shewchuk, 1997).
 Triangles are looked up through a grid of square cells. Each cell lists the triangles that touch
 it, in ascending order, so the first that holds a point is the one with the lowest number.
 
-Measured on the shipped town (2,600 triangles), one core: 60 ns for the triangle of a point, 1.3 µs
-for the 13 triangles that touch a rectangle of 60 x 40 m.
+Measured on the shipped town (1,844 triangles), one core: 70 ns for the triangle of a point, 0.6 µs
+for the 10 triangles that touch a rectangle of 60 x 40 m.
 """
 
 from __future__ import annotations

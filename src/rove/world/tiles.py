@@ -13,8 +13,8 @@ every long bare wall, twice as many tiles in the shipped town.
 
 Numbers go through the map row by row, about, so that near tiles have near numbers.
 
-Cost: the shipped town (1 km², 2,600 tiles) is cut in 0.1 s. GEOS needs time with the square of the
-number of obstacles: 5 km x 5 km with 3,700 houses (65,000 tiles) takes 3 s.
+Cost: the shipped town (1 km², 1,844 tiles) is cut in 40 ms. GEOS needs time with the square of the
+number of obstacles: 5 km x 5 km of town with 4,600 houses (44,000 tiles) take 2 s.
 """
 
 from __future__ import annotations
