@@ -50,8 +50,7 @@ from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
 from rove.world.bus import EXACT, Deliveries, Rectangles, area_text, topic_text
 from rove.world.counters import Counters
-from rove.world.live_bus import payloads, read_payloads
-from rove.world.messages import Messages
+from rove.world.messages import Messages, parse_payloads, payloads
 from rove.world.size_kernels import tally
 from rove.world.state import Floats, Ints, WorldError
 
@@ -510,7 +509,7 @@ class MqttBus:
         self._inbox.clear()
         places: dict[bytes, int] = {}
         lines = [places.setdefault(arrival.payload, len(places)) for arrival in arrived]
-        messages = read_payloads(list(places))
+        messages = parse_payloads(list(places))
         message = np.array(lines, np.int32)
         receiver = np.array([arrival.receiver for arrival in arrived], np.int32)
         subscription = np.array([arrival.subscription for arrival in arrived], np.int32)

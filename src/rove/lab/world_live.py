@@ -44,8 +44,8 @@ from rove.lab.world_roles import (
     Report,
     Start,
 )
+from rove.world.delays import Delays, percentile_s
 from rove.world.engines import full_name, make_engine
-from rove.world.live_bus import Delays, percentile_s
 from rove.world.live_roles import DELAY_TICKS, Role, add_row, shares
 from rove.world.results import EngineFacts, Result, Sample
 from rove.world.scenarios import Scenario

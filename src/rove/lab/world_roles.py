@@ -36,7 +36,7 @@ from rove.lab.mqtt_bus import Arrival, Known, Link, MqttBus, Route, open_links
 from rove.mqtt.packets import Publish
 from rove.mqtt.writing import encode
 from rove.world.bus import Deliveries
-from rove.world.live_bus import Delays, percentile_s
+from rove.world.delays import Delays, percentile_s
 from rove.world.live_roles import Dummies, Judge, LiveBus, Lockstep, Playing, Role
 from rove.world.messages import What
 from rove.world.roles import SERVERS_FROM, SERVICE
@@ -106,7 +106,7 @@ class Outcome(msgspec.Struct, frozen=True, tag="outcome", kw_only=True):
     entities: int
     handed_over: int
     delays: list[int] = []
-    """How many updates took how long: a histogram as of `rove.world.live_bus`."""
+    """How many updates took how long: a histogram as of `rove.world.delays`."""
     client_delays_s: dict[int, tuple[float, float, float]] = {}
     """Half, 95 % and 99 % of each client's updates took at most that."""
     late_s_max: float = 0.0
