@@ -9,46 +9,32 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rove.cli import pipeline_cluster, pipeline_ingest, pipeline_jobs, pipeline_summary
 from rove.cli.findings import show
+from rove.cli.parts import Part, add_parts, run_part
 
 if TYPE_CHECKING:
     from rove.pipeline.session import SparkSettings
 
 
-class Part(NamedTuple):
-    """One of the words after `rove pipeline`."""
-
-    summary: str
-    configure: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the parts, and to each the options of Spark."""
-    parts = parser.add_subparsers(metavar="PART", required=True, title="parts")
-    for name, part in PARTS.items():
-        summary = f"{part.summary[0].upper()}{part.summary[1:]}."
-        child = parts.add_parser(name, help=part.summary, description=summary)
-        part.configure(child)
-        add_spark_options(child)
-        # Every command has it; after the part it would otherwise be unknown.
-        child.add_argument(
-            "--debug",
-            action="store_true",
-            default=argparse.SUPPRESS,
-            help="show where in the code an error came from, and what Spark says",
-        )
-        child.set_defaults(run_part=part.run)
+    add_parts(parser, {name: _with_spark_options(part) for name, part in PARTS.items()})
+
+
+def _with_spark_options(part: Part) -> Part:
+    def configure_both(parser: argparse.ArgumentParser) -> None:
+        part.configure(parser)
+        add_spark_options(parser)
+
+    return part._replace(configure=configure_both)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the part that was named."""
-    code: int = arguments.run_part(arguments)
-    return code
+    return run_part(arguments)
 
 
 def add_spark_options(parser: argparse.ArgumentParser) -> None:

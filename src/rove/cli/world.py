@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rove.cli import world_live
 from rove.cli.output import emit_json, emit_rows, is_terminal
+from rove.cli.parts import Part, add_parts, run_part
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,34 +31,14 @@ _SECONDS_MAX = 1_000_000.0
 _SIDE_M_MAX = 100_000.0
 
 
-class Part(NamedTuple):
-    """One of the words after `rove world`."""
-
-    summary: str
-    configure: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the parts."""
-    parts = parser.add_subparsers(metavar="PART", required=True, title="parts")
-    for name, part in PARTS.items():
-        summary = f"{part.summary[0].upper()}{part.summary[1:]}."
-        child = parts.add_parser(name, help=part.summary, description=summary)
-        part.configure(child)
-        child.add_argument(
-            "--debug",
-            action="store_true",
-            default=argparse.SUPPRESS,
-            help="show where in the code an error came from",
-        )
-        child.set_defaults(run_part=part.run)
+    add_parts(parser, PARTS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the part that was named."""
-    code: int = arguments.run_part(arguments)
-    return code
+    return run_part(arguments)
 
 
 # --- run ------------------------------------------------------------------------------------------
