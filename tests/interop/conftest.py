@@ -53,6 +53,14 @@ class RunningBroker:
         """What it wrote to standard error, of all its lives."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
+    def written(self, words: str) -> list[str]:
+        """The lines of the log with some words, once there are any: it is written beside."""
+        end = time.monotonic() + PATIENCE_S
+        while not (found := [line for line in self.log.splitlines() if words in line]):
+            assert time.monotonic() < end, f"nothing of {words!r} in:\n{self.log}"
+            time.sleep(0.02)
+        return found
+
     @property
     def data(self) -> Path:
         return self.folder / "data"

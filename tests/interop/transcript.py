@@ -159,11 +159,11 @@ def play(broker: RunningBroker) -> str:
     finally:
         session.end()
     parts["broker"] = (
-        console("$ ROVE_MQTT__TOPIC_TEXT=true rove up", *_written(broker, "rove: "))
+        console("$ ROVE_MQTT__TOPIC_TEXT=true rove up", *broker.written("rove: "))
         .replace(str(broker.port), "1883")
         .replace(str(broker.http_port), "8080")
     )
-    parts["log"] = console(*_written(broker, "refused"))
+    parts["log"] = console(*broker.written("refused"))
     return PAGE.format(**parts)
 
 
@@ -178,10 +178,6 @@ def _publish(session: Session) -> list[str]:
     ):
         lines += [f"$ {shown}", *session.start(shown).rest()]
     return lines
-
-
-def _written(broker: RunningBroker, words: str) -> list[str]:
-    return [line for line in broker.log.splitlines() if words in line]
 
 
 def main() -> None:
