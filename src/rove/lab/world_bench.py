@@ -9,7 +9,7 @@ Names are `world.WHAT.PLAYERS…`:
   players take ten times the bytes;
 - `subscribing.DESIGN`: subscribe and unsubscribe operations beside those of resubscription, in an
   open country where people walk far, and missing and stale replica-seconds beside;
-- `live`: the same over MQTT in real time, with a broker and a process for each role
+- `live`: over MQTT in real time, tile-based, with a broker and a process for each role
   (`rove.lab.world_live`).
 
 Players wander in a town that grows with them, so that everybody sees as many others.
@@ -56,6 +56,10 @@ _FEW: Final = 10
 _LIVE_SIDE_M: Final = 1_000.0
 """Of the ground of five hundred who are live."""
 _LIVE_P99_MS_MAX: Final = 50.0
+_LIVE_HOSTS: Final = 2
+_LIVE_ENGINE: Final = "tile"
+"""The one with the most to deliver. (Over MQTT, evolving rectangles cost the broker 130 µs a
+publication at this size, which is more than one core has.)"""
 _DESIGNS: Final = ("evolving", "evolving-pes", "evolving-lees", "evolving-clees")
 
 Tell = Callable[[str], None]
@@ -232,16 +236,21 @@ def operations(row: dict[str, Any]) -> int:
 
 
 def live_scenario(clients: int, seconds: float) -> Scenario:
-    """People who walk far over open ground, all the time, so that each is told of ten times a
-    second, and meet a few others.
+    """People who walk about in the open without a rest, so that each is told of ten times a second,
+    and who stay as far apart as they began.
     """
     side_m = _LIVE_SIDE_M * math.sqrt(clients / 500)
     return Scenario(
         title="Live",
         about="For `rove bench world`.",
         map=MapChoice(generate="plain", width=side_m, height=side_m),
-        people=People(players=clients, reach=REACH_M, behaviour="travel"),
-        engines=Engines(use=("evolving",)),
+        people=People(
+            players=clients,
+            reach=REACH_M,
+            behaviour="wander",
+            parameters={"range_m": 200.0, "pause_s": 0.0},
+        ),
+        engines=Engines(use=(_LIVE_ENGINE,)),
         seconds=seconds,
         name="live",
     )
@@ -250,7 +259,7 @@ def live_scenario(clients: int, seconds: float) -> Scenario:
 def _live(options: Options, tell: Tell) -> Iterator[Measure]:
     tell(f"{options.live_clients} clients over MQTT for {options.live_s:g} s")
     scenario = live_scenario(options.live_clients, options.live_s)
-    live = run_live(scenario, has_dummies=False)
+    live = run_live(scenario, hosts=_LIVE_HOSTS, has_dummies=False)
     name = f"world.live.{options.live_clients}"
     yield Measure(f"{name}.updates", live.updates / options.live_s, "deliveries/s")
     yield Measure(f"{name}.delay.p50", live.delay_p50_ms, "ms")
