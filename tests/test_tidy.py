@@ -45,8 +45,9 @@ CROSS_CUTTING_TESTS = {
     "tests/match/test_differential.py",  # all engines of the room against the oracle
     "tests/test_readme.py",  # what strangers read first
 }
-# ... and a folder of them: a whole broker in a process, and clients that others have written.
-CROSS_CUTTING_FOLDER = "tests/interop/"
+# ... and folders of them: a whole broker in a process, and clients that others have written; the
+# monitor's page in a real browser.
+CROSS_CUTTING_FOLDERS = ("tests/interop/", "tests/page/")
 
 # What the last column of the tables forbids, in modules.
 SOCKETS = {"asyncio", "http", "select", "selectors", "socket", "socketserver", "ssl", "urllib"}
@@ -415,7 +416,7 @@ def misplaced(test_paths: Set[str], source_paths: Set[str]) -> set[str]:
     tests = {
         path
         for path in test_paths
-        if PurePosixPath(path).name != "conftest.py" and not path.startswith(CROSS_CUTTING_FOLDER)
+        if PurePosixPath(path).name != "conftest.py" and not path.startswith(CROSS_CUTTING_FOLDERS)
     }
     return tests - expected_tests(source_paths) - CROSS_CUTTING_TESTS
 
