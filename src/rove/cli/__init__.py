@@ -60,6 +60,7 @@ COMMANDS: dict[str, Command] = {
     "pipeline": Command("rove.cli.pipeline", "run jobs on Spark over the broker's lake"),
     "backtest": Command("rove.cli.backtest", "say what a subscription would have brought"),
     "world": Command("rove.cli.world", "run a virtual world, and compare what tells of it"),
+    "monitor": Command("rove.cli.monitor", "show a world, its engines and a broker on a page"),
     "bench": Command("rove.cli.bench", "measure this machine"),
     "version": Command("rove.cli.version", "print the versions of rove, Python and the system"),
 }

@@ -217,6 +217,15 @@ class ArrayBus:
         numbers = np.flatnonzero(here.is_placed).astype(np.int32)
         return Rectangles(numbers, here.receiver[numbers], *here.values[numbers].T)
 
+    def believed(self, table: str) -> Rectangles:
+        """The same as they are evaluated for what is published now; for `since`, that is now.
+
+        Where a design evaluates step by step a rectangle lies between two steps: its velocity is 0.
+        """
+        here = self._table(table, _Areas)
+        numbers = np.flatnonzero(here.is_placed).astype(np.int32)
+        return Rectangles(numbers, here.receiver[numbers], *here.believed(numbers, self._at))
+
     # -- counting ------------------------------------------------------------------------
 
     def _subscribed(self, count: int) -> None:
@@ -378,6 +387,18 @@ class _Areas:
         )
         ends, found = self._search.find(x, y, *sides)
         return ends, found if self._is_full else self._lines[found]
+
+    def believed(self, numbers: Ints, at: float) -> list[Floats]:
+        """The columns of some rectangles as they are at a time; makes no versions."""
+        versions = self._version_at.copy()
+        low_x, high_x, low_y, high_y = sides_at(
+            numbers, self._sides, versions, self._design, self._seconds, at
+        )
+        moves = float(self._design == EVALUATED_EXACTLY)
+        x, y = (low_x + high_x) / 2, (low_y + high_y) / 2
+        reaches = self.values[numbers, 2], self.values[numbers, 3]
+        speeds = self.values[numbers, 4] * moves, self.values[numbers, 5] * moves
+        return [x, y, *reaches, *speeds, np.full(len(numbers), at)]
 
     def topic_bytes(self, count: int) -> Longs:
         return np.full(count, self._topic_bytes, np.int64)

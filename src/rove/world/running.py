@@ -8,13 +8,15 @@ result are 0 or None; nothing else depends on it.
 A tick: commands whose time has come are given, the world and all engines take it, then instruments
 publish and audiences are told. Commands are given in the order of the file. One that
 cannot be obeyed (somebody is not in reach) ends the run: a scenario is an experiment, and half of
-one is none.
+one is none. A run that is *open* is none, but something that people look at and talk to: it takes
+refusals down, goes on after the scenario's last second, and keeps no samples but the last.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -22,7 +24,7 @@ from rove.world.array_bus import ArrayBus
 from rove.world.behaviours import make_behaviour
 from rove.world.engines import make_engine
 from rove.world.ensemble import Ensemble
-from rove.world.feeds import Audience
+from rove.world.feeds import Audience, Feed
 from rove.world.instruments import Instruments, audiences_of
 from rove.world.results import EngineFacts, Result, Sample
 from rove.world.scenarios import Scenario, ScenarioError, make_map
@@ -32,6 +34,7 @@ from rove.world.state import Changes, WorldError
 Timer: TypeAlias = Callable[[], int]
 Tell: TypeAlias = Callable[[float, float], None]
 """Is told how many seconds of how many have passed in the world."""
+_REFUSED_KEPT: Final = 1_000
 
 
 def run(
@@ -55,9 +58,16 @@ def run(
 class Run:
     """A scenario that is being run."""
 
-    def __init__(self, scenario: Scenario, *, timer: Timer | None = None) -> None:
-        """As it is before it begins."""
+    def __init__(
+        self, scenario: Scenario, *, timer: Timer | None = None, is_open: bool = False
+    ) -> None:
+        """As it is before it begins; `is_open` for one that goes on as long as it is stepped."""
         self.scenario = scenario
+        self._is_open = is_open
+        self.refused: Final[deque[tuple[str, str]]] = deque(maxlen=_REFUSED_KEPT)
+        """Of an open run: commands of the scenario that could not be given, and why."""
+        self.feeds: list[Feed] = []
+        """What instruments have published in the last tick."""
         self._timer = timer
         self._began_ns = timer() if timer is not None else 0
         self.world = _populated(scenario)
@@ -104,10 +114,11 @@ class Run:
         """One tick on, for everything there is; a sample where one is due."""
         self._give_orders()
         changes = (self.world if self.ensemble is None else self.ensemble).step()
-        for refusal in self.world.refusals:
+        if self.world.refusals and not self._is_open:
+            refusal = self.world.refusals[0]
             where = f"{self.scenario.name}: at {changes.at:g} s, '{refusal.command}'"
             raise ScenarioError(f"{where}: {refusal.why}")
-        if self.listening:
+        if self.listening or self._is_open:
             self._tell_audiences(changes)
         self._ticks_left -= 1
         if changes.tick % self._sample_ticks == 0 or self._ticks_left == 0:
@@ -120,22 +131,28 @@ class Run:
             try:
                 self.world.obey(said.do)
             except WorldError as error:
+                if self._is_open:
+                    self.refused.append((said.do, str(error)))
+                    continue
                 where = f"{self.scenario.name}: at {said.at:g} s, {said.do!r}"
                 raise ScenarioError(f"{where}: {error}") from None
 
     def _tell_audiences(self, changes: Changes) -> None:
-        feeds = self._instruments.feeds(changes.at)
+        self.feeds = self._instruments.feeds(changes.at)
         for audience, chosen in zip(self.audiences, self.scenario.audiences, strict=True):
             began_ns = self._timer() if self._timer is not None else 0
             if chosen.follow and changes.tick % self._ticks(chosen.follow_s) == 0:
                 audience.look_around(self.world.entities)
-            audience.publish(feeds, changes.at)
+            audience.publish(self.feeds, changes.at)
             if self._timer is not None:
                 self._telling_ns[audience.name] += self._timer() - began_ns
 
     # -- what came of it -------------------------------------------------------------------
 
     def _take_sample(self) -> None:
+        if self._is_open:
+            self._samples.clear()
+            self._heard.clear()
         for row in self.ensemble.sample() if self.ensemble is not None else ():
             name, live = str(row.pop("engine")), bool(row.pop("is_live"))
             at, _ = float(row.pop("at")), row.pop("tick")
@@ -149,6 +166,11 @@ class Run:
             }
             figures = {figure: float(value) for figure, value in counts.items()}
             self._heard.append(Sample(self.world.at, audience.name, figures))
+
+    @property
+    def latest(self) -> tuple[list[Sample], list[Sample]]:
+        """Of an open run: the last sample of each engine, and of each audience."""
+        return self._samples, self._heard
 
     def result(self) -> Result:
         """What came of it so far."""

@@ -1,0 +1,118 @@
+"""`rove monitor`: a page that shows a world, its engines and a broker, live.
+
+Without a scenario there is no world, unless there is nothing else to show either.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rove.cli.connecting import password_from
+from rove.errors import UsageError
+
+if TYPE_CHECKING:
+    from rove.monitor.serving import Settings
+    from rove.world.scenarios import Scenario
+
+DEFAULT_SCENARIO = "crowd"
+DEFAULT_PORT = 8090
+PORT_MAX = 65_535
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rove monitor`."""
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="SCENARIO",
+        help="to play (`rove world list`, or a file)",
+    )
+    parser.add_argument(
+        "--broker", metavar="URL", help="of its HTTP interface, as http://127.0.0.1:8080"
+    )
+    parser.add_argument("--ca", metavar="FILE", help="with https: whose certificates to trust")
+    parser.add_argument("--database", metavar="URL", help="the metrics database, or its file")
+    parser.add_argument(
+        "--pipeline", metavar="FOLDER", type=Path, help="where jobs of the pipeline write (--out)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=_port, default=DEFAULT_PORT, help=f"(default {DEFAULT_PORT}; 0 takes any)"
+    )
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="holds a key that opens the page; needed to listen beyond this machine without broker",
+    )
+    _configure_scenario(parser)
+
+
+def _configure_scenario(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("how the scenario differs from its file")
+    options.add_argument("--players", metavar="N", type=_whole, help="instead of the scenario's")
+    options.add_argument("--engines", metavar="A,B", help="which run: object,tile …")
+    options.add_argument("--live-engine", metavar="NAME", help="the one that clients hear")
+    options.add_argument("--seed", metavar="N", type=_whole, help="instead of the scenario's")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    from rove.monitor import serving
+
+    serving.run(_settings(arguments))
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    from rove.monitor.serving import Settings
+
+    key = None
+    if arguments.password_file is not None:
+        key = password_from(arguments.password_file)
+    return Settings(
+        scenario=_scenario(arguments),
+        host=arguments.host,
+        port=arguments.port,
+        broker=arguments.broker,
+        ca_file=arguments.ca,
+        database=arguments.database,
+        pipeline=arguments.pipeline,
+        key=key,
+    )
+
+
+def _scenario(arguments: argparse.Namespace) -> Scenario | None:
+    words = arguments.words
+    if len(words) > 1:
+        raise UsageError(f"one scenario is played at a time, not {' and '.join(words)}")
+    has_more = arguments.broker or arguments.database or arguments.pipeline
+    if not words and has_more:
+        for option in ("players", "engines", "live_engine", "seed"):
+            if getattr(arguments, option) is not None:
+                written = f"--{option.replace('_', '-')}"
+                raise UsageError(f"{written} is about a scenario; name one")
+        return None
+    from rove.world.scenarios import load_scenario
+
+    return load_scenario(words[0] if words else DEFAULT_SCENARIO).sized(
+        players=arguments.players,
+        seed=arguments.seed,
+        engines=None if arguments.engines is None else arguments.engines.split(","),
+        live=arguments.live_engine,
+    )
+
+
+def _whole(written: str) -> int:
+    number = int(written) if written.isascii() and written.isdecimal() else -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{written} is not a whole number, 0 or more")
+    return number
+
+
+def _port(written: str) -> int:
+    number = _whole(written)
+    if number > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{written} is not a port, 0 to {PORT_MAX}")
+    return number

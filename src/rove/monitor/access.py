@@ -1,0 +1,230 @@
+"""Who looks, and what they may: the broker's own rules, and none of the monitor's.
+
+With a broker, a visitor is whom the broker says: whoever it lets in may look, whom it lets
+administer may change the world. A visitor without a name is asked for there as one without a name,
+but only if the request was made on this machine: the monitor asks from this machine for everybody,
+and the broker may trust it. Whoever comes from elsewhere logs in, with a name that the broker
+knows. Without a broker everybody on this machine may do everything, and from elsewhere only who has
+the key. (To ask with the monitor's own right was considered, and then the rules would have to be
+written twice.)
+
+A login is a cookie, 32 random bytes that no script can read and that no foreign site makes a
+browser send. It stands for the password, which is kept in memory until the login ends: the broker
+is asked with it, so whoever is locked out there is locked out here at the next request.
+
+A page of another site must not reach a monitor on this machine through the browser of whoever looks
+at it: requests are known by `Origin`, by `Sec-Fetch-Site` and, where names are turned (DNS
+rebinding), by a `Host` that is not this machine's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import ipaddress
+import secrets
+import time
+from collections import deque
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from rove.monitor.answers import Fault
+from rove.monitor.broker import Broker
+
+SESSION_S: Final = 12 * 3600.0
+SESSIONS_MAX: Final = 1_000
+FAILURES_MAX: Final = 10
+FAILURES_OVER_S: Final = 60.0
+ADDRESSES_MAX: Final = 10_000
+LONG_MAX: Final = 1_000
+"""Letters of a name or a password."""
+LOGIN_HINT: Final = "log in with a user of the broker"
+KEY_HINT: Final = "log in with the key that the monitor was started with"
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    """Somebody who may look."""
+
+    user: str | None
+    authorization: str
+    """What the broker is asked with; empty for whoever has no name."""
+    is_admin: bool
+
+
+class _Session(msgspec.Struct):
+    user: str
+    authorization: str
+    until: float
+    has_key: bool
+
+
+class Access:
+    """Lets visitors in."""
+
+    def __init__(self, broker: Broker | None, key: str | None, cookie: str) -> None:
+        self._broker = broker
+        self._key = key
+        self._cookie = cookie
+        self._sessions: dict[str, _Session] = {}
+        self._failures: dict[str, deque[float]] = {}
+        self._known: dict[str, int] = {}
+        """By authorization, what the broker last said to it; for as long as it does not answer."""
+
+    # -- who is it -----------------------------------------------------------------------------
+
+    async def visitor(self, request: HTTPConnection) -> Visitor:
+        """Who sends a request; a `Fault` for whom may not look."""
+        self.refuse_foreign_pages(request)
+        session = self._session(request)
+        if session is not None:
+            if session.has_key:
+                return Visitor(None, "", True)
+            return await self._judged(session.user, session.authorization)
+        if self._key is not None:
+            raise Fault(401, "this needs the monitor's key", KEY_HINT)
+        if not is_local(request):
+            if self._broker is None:
+                raise Fault(403, "this monitor serves its own machine only", "give it a key")
+            raise Fault(401, "from another machine one has to log in", LOGIN_HINT)
+        return await self._judged(None, "")
+
+    async def _judged(self, user: str | None, authorization: str) -> Visitor:
+        if self._broker is None:
+            return Visitor(user, authorization, True)
+        status = await self._status(authorization)
+        if status == 401:
+            raise Fault(401, "the broker does not know who this is", LOGIN_HINT)
+        if status not in (200, 403):
+            raise Fault(502, f"the broker answers {status} and does not say who this is")
+        return Visitor(user, authorization, status == 200)
+
+    async def _status(self, authorization: str) -> int:
+        """What the broker says to somebody who wants to see its clients."""
+        assert self._broker is not None
+        try:
+            answer = await self._broker.get("/clients", {"limit": "1"}, authorization)
+        except Fault:
+            # A broker that restarts does not lock out whom it has let in.
+            if authorization in self._known:
+                return self._known[authorization]
+            raise
+        if len(self._known) >= SESSIONS_MAX:
+            self._known.clear()
+        self._known[authorization] = answer.status
+        return answer.status
+
+    def refuse_foreign_pages(self, request: HTTPConnection) -> None:
+        """A `Fault` for a request that a page of another site has made."""
+        origin, host = request.headers.get("origin"), request.headers.get("host", "")
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            raise Fault(403, "a page of another site may not ask this")
+        if origin is not None and netloc_of(origin) != host.lower():
+            raise Fault(403, f"a page of {origin[:100]} may not ask this")
+
+    # -- logging in ----------------------------------------------------------------------------
+
+    async def log_in(self, request: HTTPConnection, user: str, password: str) -> str:
+        """The cookie of a new login; a `Fault` if name and password are not right."""
+        self.refuse_foreign_pages(request)
+        address = request.client.host if request.client is not None else ""
+        if max(len(user), len(password)) > LONG_MAX or ":" in user:
+            raise Fault(401, "the user name or the password is wrong")
+        self._refuse_guessing(address)
+        if self._key is not None and hmac.compare_digest(password.encode(), self._key.encode()):
+            return self._opened(_Session(user, "", 0.0, has_key=True))
+        authorization = basic(user, password)
+        if self._broker is None or not user:
+            self._failed(address)
+            raise Fault(401, "the key is wrong" if self._key else "nobody logs in here")
+        answer = await self._broker.get("/clients", {"limit": "1"}, authorization)
+        if answer.status not in (200, 403):
+            self._broker.forget(authorization)
+            self._failed(address)
+            raise Fault(401, "the user name or the password is wrong")
+        return self._opened(_Session(user, authorization, 0.0, has_key=False))
+
+    def log_out(self, request: HTTPConnection) -> None:
+        """End the login that a request belongs to."""
+        self.refuse_foreign_pages(request)
+        session = self._sessions.pop(request.cookies.get(self._cookie, ""), None)
+        if session is not None and self._broker is not None:
+            self._broker.forget(session.authorization)
+            self._known.pop(session.authorization, None)
+
+    def cookie(self, token: str, *, is_secure: bool) -> str:
+        """The header that has a browser keep a login; empty to forget it."""
+        age_s = int(SESSION_S) if token else 0
+        safe = "; Secure" if is_secure else ""
+        kept = f"Max-Age={age_s}; Path=/; HttpOnly; SameSite=Strict{safe}"
+        return f"{self._cookie}={token}; {kept}"
+
+    def _opened(self, session: _Session) -> str:
+        now = time.monotonic()
+        self._sessions = {token: one for token, one in self._sessions.items() if one.until > now}
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise Fault(503, "too many are logged in", "try again later")
+        token = secrets.token_urlsafe(32)
+        session.until = now + SESSION_S
+        self._sessions[token] = session
+        return token
+
+    def _session(self, request: HTTPConnection) -> _Session | None:
+        session = self._sessions.get(request.cookies.get(self._cookie, ""))
+        return session if session is not None and session.until > time.monotonic() else None
+
+    def _refuse_guessing(self, address: str) -> None:
+        failures = self._failures.get(address)
+        while failures and failures[0] < time.monotonic() - FAILURES_OVER_S:
+            failures.popleft()
+        if failures is not None and len(failures) >= FAILURES_MAX:
+            raise Fault(429, "too many wrong passwords from there", "wait a minute")
+
+    def _failed(self, address: str) -> None:
+        if len(self._failures) >= ADDRESSES_MAX:
+            self._failures.clear()
+        self._failures.setdefault(address, deque(maxlen=FAILURES_MAX)).append(time.monotonic())
+
+
+def basic(user: str, password: str) -> str:
+    """An `Authorization` header."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def is_local(request: HTTPConnection) -> bool:
+    """Whether somebody on this machine asks, and no proxy for somebody else."""
+    if request.client is None or not is_loopback(request.client.host):
+        return False
+    if any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip")):
+        return False
+    return is_loopback(host_name(f"//{request.headers.get('host', '')}"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return bool((mapped or found).is_loopback)
+
+
+def host_name(url: str) -> str:
+    """The host of a URL without its port; empty if there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def netloc_of(origin: str) -> str:
+    """Host and port of an origin; empty if there are none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,261 @@
+"""The monitor's routes: the page, its data, and the one WebSocket.
+
+It decides nothing about the world or the broker. What it has from a broker it asks for with the
+visitor's own name (`access`), what it has from the metrics database it reads in threads, and
+what moves comes from the hub (`live`). Every answer carries the headers that keep a browser from
+running, framing or loading anything that is not the monitor's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rove import __version__
+from rove.monitor.access import Access, Visitor
+from rove.monitor.answers import Fault, compressed, fault_answer, json_answer, json_bytes
+from rove.monitor.broker import Broker
+from rove.monitor.live import PAGES_MAX, Hub, Page
+from rove.monitor.static import INDEX, Files
+from rove.world.scenarios import load_scenario, shipped_scenarios
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data: blob:; font-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS: Final = (
+    (b"content-security-policy", CSP.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+
+
+class Login(msgspec.Struct):
+    """Who wants to be let in."""
+
+    user: str = ""
+    password: str = ""
+
+
+class Monitor:
+    """The handlers, and what they need."""
+
+    def __init__(self, hub: Hub, access: Access, broker: Broker | None) -> None:
+        self.hub = hub
+        self.access = access
+        self.broker = broker
+        self._files = Files()
+
+    def parts(self) -> dict[str, bool]:
+        """What there is to look at."""
+        return {
+            "world": self.hub.has_world,
+            "broker": self.broker is not None,
+            "metrics": False,
+            "pipeline": False,
+            "sensors": self.hub.has_world,
+            "matchers": False,
+            "policies": False,
+            "channels": False,
+            "mesh": False,
+        }
+
+    # -- the page ------------------------------------------------------------------------------
+
+    async def front(self, request: Request) -> Response:
+        return self._files.answer(INDEX, request)
+
+    async def file(self, request: Request) -> Response:
+        return self._files.answer(request.path_params["path"], request)
+
+    # -- who is it -----------------------------------------------------------------------------
+
+    async def hello(self, request: Request) -> Response:
+        self.access.refuse_foreign_pages(request)
+        try:
+            visitor = await self.access.visitor(request)
+        except Fault as fault:
+            if fault.status != 401:
+                raise
+            visitor = None
+        return json_answer(
+            {
+                "version": __version__,
+                "user": None if visitor is None else visitor.user,
+                "login": visitor is None,
+                "admin": visitor is not None and visitor.is_admin,
+                "parts": self.parts(),
+            }
+        )
+
+    async def login(self, request: Request) -> Response:
+        asked = await _body(request, Login)
+        token = await self.access.log_in(request, asked.user, asked.password)
+        is_secure = request.url.scheme == "https"
+        cookie = self.access.cookie(token, is_secure=is_secure)
+        return json_answer({"user": asked.user or None}, headers={"set-cookie": cookie})
+
+    async def logout(self, request: Request) -> Response:
+        self.access.log_out(request)
+        cookie = self.access.cookie("", is_secure=request.url.scheme == "https")
+        return json_answer({"user": None}, headers={"set-cookie": cookie})
+
+    # -- the world -----------------------------------------------------------------------------
+
+    async def world(self, request: Request, _visitor: Visitor) -> Response:
+        await self.hub.ready()
+        body, headers = await asyncio.to_thread(compressed, self.hub.world_bytes(), request)
+        return json_bytes(body, headers=headers)
+
+    async def scenarios(self, _request: Request, _visitor: Visitor) -> Response:
+        return json_answer(await asyncio.to_thread(_scenarios))
+
+    async def sensors(self, request: Request, _visitor: Visitor) -> Response:
+        return json_answer(await self.hub.heat(request.query_params.get("attribute", "")[:100]))
+
+    async def live(self, socket: WebSocket) -> None:
+        try:
+            await self.access.visitor(socket)
+            if len(self.hub.pages) >= PAGES_MAX:
+                raise Fault(503, f"more than {PAGES_MAX} pages are open")
+        except Fault as fault:
+            await socket.send_denial_response(fault_answer(fault))
+            return
+        await socket.accept()
+
+        async def may_command() -> str | None:
+            try:
+                visitor = await self.access.visitor(socket)
+            except Fault as fault:
+                return fault.error
+            return None if visitor.is_admin else "only administrators of the broker may do this"
+
+        async def send(message: str | bytes) -> None:
+            if isinstance(message, str):
+                await socket.send_text(message)
+            else:
+                await socket.send_bytes(message)
+
+        page = Page(self.hub, send, may_command)
+        self.hub.pages.add(page)
+        sending = asyncio.create_task(page.serve())
+        try:
+            await _hear(socket, page)
+        finally:
+            self.hub.pages.discard(page)
+            self.hub.watch()
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    # -- the application -----------------------------------------------------------------------
+
+    def application(self) -> ASGIApp:
+        """All routes."""
+        routes: list[Any] = [
+            Route("/", self.front),
+            Route("/page/{path:path}", self.file),
+            Route("/api/hello", self.hello),
+            Route("/api/login", self.login, methods=["POST"]),
+            Route("/api/logout", self.logout, methods=["POST"]),
+            WebSocketRoute("/api/live", self.live),
+            Route("/api/world", self._for_visitors(self.world)),
+            Route("/api/scenarios", self._for_visitors(self.scenarios)),
+            Route("/api/sensors", self._for_visitors(self.sensors)),
+        ]
+        handlers: Any = {Fault: _answer_fault, HTTPException: _answer_404}
+        return _Edge(Starlette(routes=routes, exception_handlers=handlers))
+
+    def _for_visitors(
+        self, handler: Callable[[Request, Visitor], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await handler(request, await self.access.visitor(request))
+
+        return endpoint
+
+
+async def _hear(socket: WebSocket, page: Page) -> None:
+    """Until the page is gone."""
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        text = message.get("text")
+        try:
+            await page.hear(text if text is not None else message.get("bytes") or b"")
+        except WebSocketDisconnect:
+            return
+
+
+def _scenarios() -> list[dict[str, Any]]:
+    found = [load_scenario(name) for name in shipped_scenarios()]
+    return [
+        {
+            "name": one.name,
+            "title": one.title,
+            "about": one.about,
+            "players": one.people.players,
+            "engines": list(one.engines.use),
+        }
+        for one in found
+    ]
+
+
+async def body_of(request: Request) -> bytes:
+    """The body of a request; a `Fault` for one that is too long."""
+    found = b""
+    async for chunk in request.stream():
+        found += chunk
+        if len(found) > BODY_BYTES_MAX:
+            raise Fault(413, f"this is longer than {BODY_BYTES_MAX} bytes")
+    return found
+
+
+async def _body(request: Request, kind: type[Login]) -> Login:
+    try:
+        return msgspec.json.decode(await body_of(request), type=kind)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Fault(400, f"the body cannot be read: {error}") from None
+
+
+async def _answer_fault(_request: Request, fault: Any) -> Response:
+    return fault_answer(fault)
+
+
+async def _answer_404(request: Request, error: Any) -> Response:
+    what = error.detail
+    if error.status_code == 404:
+        what = f"there is no {request.url.path}"
+    elif error.status_code == 405:
+        what = f"{request.method} is not for {request.url.path}"
+    return fault_answer(Fault(error.status_code, what, None, error.headers))
+
+
+class _Edge:
+    """The outermost layer: headers for every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def guarded(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, guarded)

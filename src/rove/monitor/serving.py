@@ -1,0 +1,110 @@
+"""The monitor as a process: one port, a stage beside it, and an end in good order.
+
+Uvicorn's own server is used here, unlike in the broker: nobody's messages wait while it polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvicorn
+
+from rove.errors import RoveError, UsageError
+from rove.monitor.access import Access, is_loopback
+from rove.monitor.application import Monitor
+from rove.monitor.broker import Broker
+from rove.monitor.live import Hub
+from rove.world.scenarios import Scenario
+
+MESSAGE_BYTES_MAX: Final = 16 * 1024
+GOODBYE_S: Final = 2
+BACKLOG: Final = 256
+
+
+class MonitorError(RoveError):
+    """The monitor cannot start."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a monitor is started with."""
+
+    scenario: Scenario | None = None
+    host: str = "127.0.0.1"
+    port: int = 8090
+    broker: str | None = None
+    ca_file: str | None = None
+    database: str | None = None
+    pipeline: Path | None = None
+    key: str | None = None
+
+
+def check(settings: Settings) -> None:
+    """UsageError for what would let everybody in."""
+    if settings.broker is None and settings.key is None and not is_loopback(settings.host):
+        raise UsageError(
+            f"on {settings.host} everybody who reaches it could look and command; give "
+            "--password-file with a key, or --broker, whose users then log in"
+        )
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    check(settings)
+    listening = _listening(settings.host, settings.port)
+    port: int = listening.getsockname()[1]
+    broker = None if settings.broker is None else Broker(settings.broker, settings.ca_file)
+    hub = Hub(settings.scenario)
+    monitor = Monitor(hub, Access(broker, settings.key, f"rove_monitor_{port}"), broker)
+    config = uvicorn.Config(
+        monitor.application(),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        ws_max_size=MESSAGE_BYTES_MAX,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=GOODBYE_S,
+    )
+    # What a hostile client sends is no news for whoever started the monitor.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    hub.start()
+    try:
+        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        print(f"rove: monitor on http://{shown}:{port}", file=sys.stderr, flush=True)
+        await uvicorn.Server(config).serve([listening])
+    finally:
+        hub.stop()
+        if broker is not None:
+            broker.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(BACKLOG)
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise MonitorError(
+            f"cannot listen on {host}:{port}: {what}; choose another --port"
+        ) from None
+    return made
+
+
+def run(settings: Settings) -> None:
+    """Serve, with uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve(settings))
+    else:
+        uvloop.run(serve(settings))

@@ -1,0 +1,81 @@
+"""The files of the page, read and compressed once, and given out with a strong ETag.
+
+All of them together are some hundred kilobytes, so they stay in memory; what is not there when the
+monitor starts does not exist for it, and no path of a request ever reaches the file system.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rove.monitor.answers import Fault, takes_gzip
+
+INDEX: Final = "index.html"
+TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}
+"""What a page is made of; everything else (licences, notes) is not given out."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file, as it is and compressed."""
+
+    body: bytes
+    packed: bytes
+    etag: str
+    type: str
+
+
+class Files:
+    """All files of the page, by their path."""
+
+    def __init__(self) -> None:
+        self._files = dict(_files(resources.files("rove.monitor") / "page"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __getitem__(self, path: str) -> File:
+        return self._files[path]
+
+    def answer(self, path: str, request: Request) -> Response:
+        """A file for whoever asks; 304 if they have it, a `Fault` if there is none."""
+        file = self._files.get(path)
+        if file is None:
+            raise Fault(404, f"there is no {request.url.path}")
+        # Checked each time, and not sent again as long as it is the same.
+        headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+        if file.etag in request.headers.get("if-none-match", "").replace(" ", "").split(","):
+            return Response(status_code=304, headers=headers)
+        body = file.body
+        if takes_gzip(request) and len(file.packed) < len(file.body):
+            body, headers["content-encoding"] = file.packed, "gzip"
+        return Response(body, 200, headers, file.type)
+
+
+def _files(folder: Traversable, before: str = "") -> Iterator[tuple[str, File]]:
+    for one in folder.iterdir():
+        path = f"{before}{one.name}"
+        if one.is_dir():
+            yield from _files(one, f"{path}/")
+            continue
+        suffix = f".{one.name.rpartition('.')[2]}"
+        if suffix in TYPES:
+            body = one.read_bytes()
+            etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+            yield path, File(body, gzip.compress(body, 9, mtime=0), etag, TYPES[suffix])
