@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from rove.errors import UsageError
-from rove.world.area_engine import UPDATE
+from rove.world.listening import areas_of as rectangles_of
+from rove.world.listening import tiles_of
 from rove.world.sight import Walls
 from rove.world.state import Entities, Floats, Ints, Kind
-from rove.world.tile_engine import OUTSIDE, topics_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,32 +110,13 @@ def draw_world(run: Run, path: Path) -> None:
 
 def areas_of(run: Run) -> Areas:
     """What clients listen to by the subscriptions of the live engine."""
-    world, bus = run.world, run.buses[run.live]
-    if run.live == "tile":
-        return _tile_areas(*bus.joined(UPDATE))
-    if run.live == "object":
-        avatars, clients = world.clients.avatar, world.clients
-        x, y = world.entities.x[avatars], world.entities.y[avatars]
-        reaches = np.full(len(x), clients.reach_x), np.full(len(x), clients.reach_y)
-        return _areas(x, y, *reaches, np.zeros(len(x)), np.zeros(len(x)))
-    placed = bus.placed(UPDATE)
-    passed_s = world.at - placed.since
-    x, y = placed.x + placed.vx * passed_s, placed.y + placed.vy * passed_s
-    return _areas(x, y, placed.reach_x, placed.reach_y, placed.vx, placed.vy)
-
-
-def _areas(x: Floats, y: Floats, reach_x: Floats, reach_y: Floats, vx: Floats, vy: Floats) -> Areas:
-    none = np.empty(0, np.int32)
-    return Areas(x, y, reach_x, reach_y, vx, vy, none, 0 if len(x) else -1, none)
-
-
-def _tile_areas(topics: Ints, clients: Ints) -> Areas:
-    none = np.empty(0)
-    is_tile = topics != OUTSIDE
-    tiles = topics - topics_of(np.zeros(1, np.int32))[0]
-    chosen = tiles[is_tile & (clients == 0)]
-    listened = np.unique(tiles[is_tile])
-    return Areas(none, none, none, none, none, none, listened, -1, chosen)
+    bus, none = run.buses[run.live], np.empty(0, np.int32)
+    found = rectangles_of(run.live, bus, run.world)
+    chosen = 0 if len(found.client) else -1
+    if run.live != "tile":
+        return Areas(*found.rectangles.T, none, chosen, none)
+    tiles, clients = tiles_of(bus)
+    return Areas(*found.rectangles.T, np.unique(tiles), chosen, tiles[clients == 0])
 
 
 # --- the ground -----------------------------------------------------------------------------------

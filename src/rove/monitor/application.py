@@ -9,7 +9,9 @@ running, framing or loading anything that is not the monitor's own.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -25,11 +27,18 @@ from rove import __version__
 from rove.monitor.access import Access, Visitor
 from rove.monitor.answers import Fault, compressed, fault_answer, json_answer, json_bytes
 from rove.monitor.broker import Broker
+from rove.monitor.comparing import compare
+from rove.monitor.history import History
 from rove.monitor.live import PAGES_MAX, Hub, Page
+from rove.monitor.operations import ROUTES, SlowConsumers, fault_of, forwarded, jobs, metrics_json
 from rove.monitor.static import INDEX, Files
+from rove.monitor.virtual_sensors import has_sensors, heat
 from rove.world.scenarios import load_scenario, shipped_scenarios
 
 BODY_BYTES_MAX: Final = 1024 * 1024
+LONG_BYTES: Final = 10_000
+"""Longer answers are compressed, in a thread."""
+JOBS_FRESH_S: Final = 1.0
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -55,25 +64,45 @@ class Login(msgspec.Struct):
 class Monitor:
     """The handlers, and what they need."""
 
-    def __init__(self, hub: Hub, access: Access, broker: Broker | None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        access: Access,
+        broker: Broker | None = None,
+        history: History | None = None,
+        pipeline: Path | None = None,
+    ) -> None:
         self.hub = hub
         self.access = access
-        self.broker = broker
+        self._broker = broker
+        self._history = history
+        self._pipeline = pipeline
         self._files = Files()
+        self._slow = SlowConsumers()
+        self._jobs: tuple[float, asyncio.Task[list[dict[str, Any]]]] | None = None
 
-    def parts(self) -> dict[str, bool]:
-        """What there is to look at."""
+    async def _parts(self, visitor: Visitor | None) -> dict[str, bool]:
+        """What there is to look at. A part of Rove that does not exist is not there."""
         return {
             "world": self.hub.has_world,
-            "broker": self.broker is not None,
-            "metrics": False,
-            "pipeline": False,
+            "broker": self._broker is not None,
+            "metrics": self._history is not None,
+            "pipeline": self._pipeline is not None,
             "sensors": self.hub.has_world,
+            "channels": visitor is not None and await self._has_channels(visitor),
             "matchers": False,
             "policies": False,
-            "channels": False,
             "mesh": False,
         }
+
+    async def _has_channels(self, visitor: Visitor) -> bool:
+        if self._broker is None:
+            return False
+        try:
+            answer = await self._broker.get("/channels", None, visitor.authorization)
+        except Fault:
+            return False
+        return answer.status == 200 and bool(msgspec.json.decode(answer.body)["items"])
 
     # -- the page ------------------------------------------------------------------------------
 
@@ -86,20 +115,20 @@ class Monitor:
     # -- who is it -----------------------------------------------------------------------------
 
     async def hello(self, request: Request) -> Response:
-        self.access.refuse_foreign_pages(request)
+        visitor = None
         try:
             visitor = await self.access.visitor(request)
         except Fault as fault:
             if fault.status != 401:
                 raise
-            visitor = None
         return json_answer(
             {
                 "version": __version__,
                 "user": None if visitor is None else visitor.user,
                 "login": visitor is None,
                 "admin": visitor is not None and visitor.is_admin,
-                "parts": self.parts(),
+                "now": time.time(),
+                "parts": await self._parts(visitor),
             }
         )
 
@@ -119,14 +148,92 @@ class Monitor:
 
     async def world(self, request: Request, _visitor: Visitor) -> Response:
         await self.hub.ready()
-        body, headers = await asyncio.to_thread(compressed, self.hub.world_bytes(), request)
-        return json_bytes(body, headers=headers)
+        return await self._packed(self.hub.world_bytes(), request)
 
     async def scenarios(self, _request: Request, _visitor: Visitor) -> Response:
         return json_answer(await asyncio.to_thread(_scenarios))
 
     async def sensors(self, request: Request, _visitor: Visitor) -> Response:
-        return json_answer(await self.hub.heat(request.query_params.get("attribute", "")[:100]))
+        await self.hub.ready()
+        attribute = request.query_params.get("attribute", "")[:100]
+        if self._pipeline is not None and self.hub.view is not None:
+            map_, out = self.hub.view["map"], self._pipeline
+            if await asyncio.to_thread(has_sensors, out):
+                size = map_["width"], map_["height"]
+                found = await asyncio.to_thread(heat, out, attribute, *size)
+                if found is not None:
+                    return json_answer(found)
+        return json_answer({"source": "world", **await self.hub.heat(attribute)})
+
+    # -- the broker and the pipeline -----------------------------------------------------------
+
+    async def broker(self, request: Request, visitor: Visitor) -> Response:
+        route = request.path_params["route"]
+        broker = self._the_broker()
+        if route == "slow":
+            return json_answer(await self._slow.found(broker, visitor.authorization))
+        if route not in ROUTES:
+            raise Fault(404, f"there is no {request.url.path}")
+        query = dict(request.query_params)
+        answer = await forwarded(broker, route, query, visitor.authorization)
+        if answer.status >= 400 and route != "health":
+            raise fault_of(answer)
+        if route == "metrics":
+            return json_answer(metrics_json(answer))
+        return await self._packed(answer.body, request, answer.status)
+
+    async def explain(self, request: Request, visitor: Visitor) -> Response:
+        body = await body_of(request)
+        answer = await self._the_broker().post("/explain", body, visitor.authorization)
+        if answer.status >= 400:
+            raise fault_of(answer)
+        return json_bytes(answer.body)
+
+    def _the_broker(self) -> Broker:
+        if self._broker is None:
+            raise Fault(404, "no broker is watched", "start `rove monitor --broker URL`")
+        return self._broker
+
+    async def jobs(self, _request: Request, _visitor: Visitor) -> Response:
+        if self._pipeline is None:
+            raise Fault(404, "no pipeline is watched", "start `rove monitor --pipeline FOLDER`")
+        now = time.monotonic()
+        if self._jobs is None or self._jobs[0] < now:
+            looking = asyncio.create_task(asyncio.to_thread(jobs, self._pipeline))
+            self._jobs = now + JOBS_FRESH_S, looking
+        return json_answer(await asyncio.shield(self._jobs[1]))
+
+    # -- what was recorded ---------------------------------------------------------------------
+
+    async def series(self, _request: Request, _visitor: Visitor) -> Response:
+        return json_answer(await self._the_history().series())
+
+    async def points(self, request: Request, _visitor: Visitor) -> Response:
+        found = await self._the_history().points(dict(request.query_params))
+        return await self._long(found, request)
+
+    async def runs(self, _request: Request, _visitor: Visitor) -> Response:
+        return json_answer(await self._the_history().runs())
+
+    async def compare(self, request: Request, _visitor: Visitor) -> Response:
+        found = await compare(self._the_history(), dict(request.query_params))
+        return await self._long(found, request)
+
+    def _the_history(self) -> History:
+        if self._history is None:
+            raise Fault(404, "nothing is recorded", "start `rove monitor --database FILE`")
+        return self._history
+
+    async def _long(self, value: object, request: Request) -> Response:
+        return await self._packed(msgspec.json.encode(value), request)
+
+    async def _packed(self, body: bytes, request: Request, status: int = 200) -> Response:
+        headers: dict[str, str] = {}
+        if len(body) > LONG_BYTES:
+            body, headers = await asyncio.to_thread(compressed, body, request)
+        return json_bytes(body, status, headers)
+
+    # -- live ----------------------------------------------------------------------------------
 
     async def live(self, socket: WebSocket) -> None:
         try:
@@ -176,6 +283,13 @@ class Monitor:
             Route("/api/world", self._for_visitors(self.world)),
             Route("/api/scenarios", self._for_visitors(self.scenarios)),
             Route("/api/sensors", self._for_visitors(self.sensors)),
+            Route("/api/broker/explain", self._for_visitors(self.explain), methods=["POST"]),
+            Route("/api/broker/{route}", self._for_visitors(self.broker)),
+            Route("/api/jobs", self._for_visitors(self.jobs)),
+            Route("/api/series", self._for_visitors(self.series)),
+            Route("/api/points", self._for_visitors(self.points)),
+            Route("/api/runs", self._for_visitors(self.runs)),
+            Route("/api/compare", self._for_visitors(self.compare)),
         ]
         handlers: Any = {Fault: _answer_fault, HTTPException: _answer_404}
         return _Edge(Starlette(routes=routes, exception_handlers=handlers))

@@ -59,7 +59,7 @@ class Motion:
     """What was told of each entity, and when: a place and a velocity."""
 
     def __init__(self, count: int) -> None:
-        self.tick = 0
+        self.tick = -1
         self.at = 0.0
         self._x: Floats = np.zeros(count)
         self._y: Floats = np.zeros(count)
@@ -143,7 +143,7 @@ class Areas:
     """What was told of each client's rectangle: x, y, half the sides, and a velocity."""
 
     def __init__(self, count: int) -> None:
-        self.tick = 0
+        self.tick = -1
         self.at = 0.0
         self._told: Floats = np.full((count, 6), np.nan)
         """NaN where a client has none."""

@@ -392,7 +392,9 @@ class Page:
             await self._send(frame)
         if self.areas and hub.areas.tick > self._seen_area_tick:
             frame, self._seen_area_tick = hub.areas_since(self._seen_area_tick), hub.areas.tick
-            await self._send(frame)
+            head = header_of(frame)
+            if head.number or head.is_whole:
+                await self._send(frame)
 
     async def _send_json(self, message: dict[str, Any]) -> None:
         await self._send(msgspec.json.encode(message).decode())

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,9 @@ from rove.errors import RoveError, UsageError
 from rove.monitor.access import Access, is_loopback
 from rove.monitor.application import Monitor
 from rove.monitor.broker import Broker
+from rove.monitor.history import History
 from rove.monitor.live import Hub
+from rove.monitor.recording import Recording
 from rove.world.scenarios import Scenario
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024
@@ -60,7 +63,10 @@ async def serve(settings: Settings) -> None:
     port: int = listening.getsockname()[1]
     broker = None if settings.broker is None else Broker(settings.broker, settings.ca_file)
     hub = Hub(settings.scenario)
-    monitor = Monitor(hub, Access(broker, settings.key, f"rove_monitor_{port}"), broker)
+    history = None if settings.database is None else History(settings.database)
+    recording = _recording(settings, hub, history)
+    access = Access(broker, settings.key, f"rove_monitor_{port}")
+    monitor = Monitor(hub, access, broker, history, settings.pipeline)
     config = uvicorn.Config(
         monitor.application(),
         lifespan="off",
@@ -81,8 +87,23 @@ async def serve(settings: Settings) -> None:
         await uvicorn.Server(config).serve([listening])
     finally:
         hub.stop()
+        if recording is not None:
+            await recording.close()
+        if history is not None:
+            history.close()
         if broker is not None:
             broker.close()
+
+
+def _recording(settings: Settings, hub: Hub, history: History | None) -> Recording | None:
+    """Has the world written down, if there are a world and a database."""
+    if settings.database is None or history is None or not hub.has_world:
+        return None
+    recording = Recording(settings.database, history)
+    hub.on_begin = recording.begin
+    hub.on_sample = recording.sample
+    hub.on_end = lambda run: recording.end(run, time.time())
+    return recording
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -33,7 +33,7 @@ from rove.serve.events import EventStream, Subscriber
 from rove.serve.explaining import Question, answer
 from rove.serve.guests import Guests, cross_site_fault
 from rove.serve.in_process import Refused
-from rove.serve.inspection import clients, queues, subscription_view, subscriptions
+from rove.serve.inspection import channels, clients, queues, subscription_view, subscriptions
 from rove.serve.logs import events
 from rove.serve.metrics import CONTENT_TYPE, Metric, metrics_of, metrics_text
 from rove.serve.openapi import Operation, document, front_page, page
@@ -140,6 +140,9 @@ class Interface:
     async def queues(self, _request: Request, _identity: Identity, query: Query) -> Response:
         count = query.integer("limit", PAGE, 1, PAGE_MAX)
         return json_answer({"items": queues(self._shell.broker.state, count)})
+
+    async def channels(self, _request: Request, _identity: Identity, _query: Query) -> Response:
+        return json_answer({"items": channels(self._shell.broker.state)})
 
     async def subscriptions(self, _request: Request, identity: Identity, query: Query) -> Response:
         state = self._shell.broker.state

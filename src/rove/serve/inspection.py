@@ -1,4 +1,4 @@
-"""What is inside the broker, as `/clients`, `/subscriptions` and `/queues` show it.
+"""What is inside the broker, as `/clients`, `/queues`, `/channels` and the others show it.
 
 Plain structs, made from the broker's state at the moment of asking, between two of its turns. All
 sessions are looked at, about 0.3 µs each, whatever the page: a million sessions hold the broker
@@ -80,6 +80,20 @@ class SubscriptionView(msgspec.Struct):
     """Who finds what meets it: `broker`, or `spark`."""
     me: dict[str, object]
     """The subscriber's variables as they are now, if the filter looks at any."""
+
+
+class ChannelView(msgspec.Struct):
+    """What goes to the lake."""
+
+    name: str
+    topics: list[str]
+    keeps: list[str]
+
+
+def channels(state: State) -> list[ChannelView]:
+    """As they were configured; none where there is no lake."""
+    found = state.settings.channels
+    return [ChannelView(one.name, list(one.topics), sorted(one.keep)) for one in found]
 
 
 def clients(state: State, after: int, count: int) -> Page[ClientView]:

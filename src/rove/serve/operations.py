@@ -134,6 +134,13 @@ OPERATIONS: dict[str, Operation] = {
         answers=((200, '{"items": […]}'), *REFUSALS),
         access="admin",
     ),
+    "channels": Operation(
+        "GET",
+        "/channels",
+        "What goes to the lake: topics by channel, and what of their stream is kept.",
+        answers=((200, '{"items": [{"name", "topics", "keeps"}]}'), *REFUSALS),
+        access="admin",
+    ),
     "explain": Operation(
         "POST",
         "/explain",

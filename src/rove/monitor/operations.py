@@ -1,0 +1,167 @@
+"""What the page shows of a broker and of a pipeline, made of what they say themselves.
+
+The broker's answers are passed on as they are; only metrics are turned into JSON, and slow
+consumers are found among its queues. Why a consumer is slow follows from what is there: a client
+that is away, one that has a full window and does not acknowledge, one whose connection does not
+take more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from rove.monitor.answers import Fault
+from rove.monitor.broker import Answer, Broker
+from rove.pipeline.status import StatusError, statuses
+
+ROUTES: Final[dict[str, tuple[str, ...]]] = {
+    "channels": (),
+    "clients": ("after", "limit"),
+    "health": (),
+    "metrics": (),
+    "queues": ("limit",),
+    "subscriptions": ("after", "client", "limit"),
+}
+"""What is passed on, and which parameters go with it."""
+_PATHS: Final = {"health": "/healthz"}
+OLD_S: Final = 5.0
+"""What has waited for longer makes a consumer slow."""
+LOOKED_AT: Final = 100
+REMEMBERED_MAX: Final = 10_000
+
+
+async def forwarded(
+    broker: Broker, route: str, query: Mapping[str, str], authorization: str
+) -> Answer:
+    """What the broker answers to a visitor."""
+    allowed = ROUTES[route]
+    for name in query:
+        if name not in allowed:
+            known = ", ".join(allowed) or "none"
+            raise Fault(400, f"{route} takes no {name[:50]}", f"there are {known}")
+    return await broker.get(_PATHS.get(route, f"/{route}"), query, authorization)
+
+
+def metrics_json(answer: Answer) -> dict[str, float]:
+    """A broker's metrics by series."""
+    found = {}
+    for line in answer.body.decode().splitlines():
+        series, _, value = line.rpartition(" ")
+        if series and not line.startswith("#"):
+            found[series] = float(value)
+    return found
+
+
+class SlowConsumers:
+    """Finds who takes what it is sent too slowly, and remembers how long queues were."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[float, int]] = {}
+        """By client: when its queue was looked at, and how long it was."""
+
+    async def found(self, broker: Broker, authorization: str) -> list[dict[str, Any]]:
+        """All of them, the longest queue first; a `Fault` with what the broker refuses."""
+        limit = {"limit": str(LOOKED_AT)}
+        queues, clients = await asyncio.gather(
+            broker.get("/queues", limit, authorization),
+            broker.get("/clients", limit, authorization),
+        )
+        for answer in (queues, clients):
+            if answer.status != 200:
+                raise fault_of(answer)
+        away_since = {
+            one["client"]: one["since"]
+            for one in msgspec.json.decode(clients.body)["items"]
+            if not one["connected"] and one["since"] is not None
+        }
+        now, slow = time.time(), []
+        for queue in msgspec.json.decode(queues.body)["items"]:
+            grows = self._growth(queue["client"], queue["queue_messages"], now)
+            why = why_slow(queue, grows, away_since.get(queue["client"]), now)
+            if why is not None:
+                slow.append(
+                    {
+                        "client": queue["client"],
+                        "user": queue["user"],
+                        "connected": queue["connected"],
+                        "queued": queue["queue_messages"],
+                        "queued_bytes": queue["queue_bytes"],
+                        "oldest_s": queue["oldest_s"],
+                        "inflight": queue["inflight"],
+                        "why": why,
+                    }
+                )
+        return slow
+
+    def _growth(self, client: str, length: int, now: float) -> float:
+        """By how many a second a queue has grown; 0 if that is not known."""
+        at, before = self._before.get(client, (now, length))
+        if now - at >= 1.0 or client not in self._before:
+            if len(self._before) >= REMEMBERED_MAX:
+                self._before.clear()
+            self._before[client] = now, length
+        return (length - before) / (now - at) if now - at >= 1.0 else 0.0
+
+
+def why_slow(
+    queue: Mapping[str, Any], grows_per_s: float, away_since: float | None, now: float
+) -> str | None:
+    """Why somebody does not get what waits; None if it is in good time."""
+    waiting, inflight, oldest_s = queue["queue_messages"], queue["inflight"], queue["oldest_s"]
+    growing = f", {grows_per_s:.0f} more every second" if grows_per_s >= 1 else ""
+    if not queue["connected"]:
+        if not waiting or (oldest_s < OLD_S and not growing):
+            return None
+        away = "" if away_since is None else f" for {_duration(now - away_since)}"
+        what = _count(waiting, "notification waits", "notifications wait")
+        return f"it is away{away}; {what}{growing}"
+    if oldest_s < OLD_S and not (waiting and growing):
+        return None
+    if inflight and waiting:
+        return (
+            f"its window is full: {inflight} are sent and not acknowledged for "
+            f"{_duration(oldest_s)}, so {waiting} more wait{growing}"
+        )
+    if inflight:
+        return (
+            f"{_count(inflight, 'notification is', 'notifications are')} sent and not "
+            f"acknowledged for {_duration(oldest_s)}"
+        )
+    return (
+        f"its connection takes less than comes: {waiting} wait for {_duration(oldest_s)}{growing}"
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def fault_of(answer: Answer) -> Fault:
+    """What the broker refused, as the monitor refuses it."""
+    try:
+        said = msgspec.json.decode(answer.body)
+        return Fault(answer.status, str(said["error"]), said.get("hint"))
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return Fault(502, f"the broker answers {answer.status}, and nothing that can be read")
+
+
+def jobs(folder: Path) -> list[dict[str, Any]]:
+    """The jobs of a pipeline, as `rove pipeline status --json` has them; for threads."""
+    try:
+        found: list[dict[str, Any]] = msgspec.to_builtins(statuses(folder))
+    except StatusError:
+        return []
+    return found
