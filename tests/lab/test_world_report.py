@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rove.lab.world_report import open_database, rollups, write_metrics, write_parquet
+from rove.lab.world_report import open_database, readings, write_metrics, write_parquet
 from rove.world.results import EngineFacts, Result, Sample
 
 BEGAN = 1_800_000_000
@@ -73,45 +73,48 @@ def test_no_audience_no_file(tmp_path: Path) -> None:
     assert [path.name for path in write_parquet(only, tmp_path)] == ["engines.parquet"]
 
 
-def test_counters_are_rolled_up_with_what_they_grew(result: Result) -> None:
-    found = [
-        each
-        for each in rollups(result, "r1", BEGAN, (10,))
-        if each.metric == "rove_world_subscribes_total" and 'engine="area"' in each.labels
-    ]
-    assert [each.labels for each in found] == ['engine="area",run="r1",scenario="dense"'] * 2
-    first, second = found
-    assert (first.start, first.count, first.last, first.increase) == (BEGAN, 9, 45.0, 45.0)
-    assert (first.min, first.max, first.mean, first.sum) == (5.0, 45.0, 25.0, 225.0)
-    assert first.rate == pytest.approx(5.0)
-    assert (second.start, second.count, second.increase) == (BEGAN + 10, 3, 15.0)
-    assert second.rate == pytest.approx(5.0)
-
-
-def test_what_there_is_now_has_no_increase(result: Result) -> None:
-    found = [
-        each
-        for each in rollups(result, "r1", BEGAN, (60,))
-        if each.metric == "rove_world_subscriptions"
-    ]
-    assert [each.labels.split(",")[0] for each in found] == ['engine="area"', 'engine="object"']
-    assert all(each.increase is None and each.rate is None for each in found)
-    assert all((each.min, each.max, each.last) == (0.0, 3.0, 0.0) for each in found)
+def test_counters_begin_at_nothing_and_gauges_do_not(result: Result) -> None:
+    labels = 'engine="area",run="r1",scenario="dense"'
+    own = [one for one in readings(result, "r1", BEGAN) if one.labels == labels]
+    subscribes = [one for one in own if one.metric == "rove_world_subscribes_total"]
+    assert [one.at - BEGAN for one in subscribes] == list(range(13))
+    assert [one.value for one in subscribes] == [5.0 * at for at in range(13)]
+    subscriptions = [one for one in own if one.metric == "rove_world_subscriptions"]
+    assert [one.at - BEGAN for one in subscriptions] == list(range(1, 13))
+    assert len(own) == 25
 
 
 def test_the_metrics_database_gives_them_back(result: Result, tmp_path: Path) -> None:
     with open_database(str(tmp_path / "metrics.sqlite")) as database:
         written = write_metrics(result, database, "r1", BEGAN)
-        assert written == sum(1 for _ in rollups(result, "r1", BEGAN))
+        assert written == 2 * 25 + 2
         # Twice is once.
         assert write_metrics(result, database, "r1", BEGAN) == written
-        back = database.rollups("rove_world_notifications_total", 1)
-        assert [(each.labels, each.start, each.last) for each in back] == [
-            ('audience="smog",run="r1",scenario="dense"', BEGAN + 12, 8.0)
+        back = database.readings("rove_world_notifications_total")
+        assert [(one.labels, one.at, one.value) for one in back] == [
+            ('audience="smog",run="r1",scenario="dense"', BEGAN, 0.0),
+            ('audience="smog",run="r1",scenario="dense"', BEGAN + 12, 8.0),
         ]
         assert len(database.series()) == 5
+        (run,) = database.runs()
+        assert (run.id, run.scenario, run.seed) == ("r1", "dense", 3)
+        assert (run.began, run.ended) == (BEGAN, BEGAN + 12)
+        assert run.facts["players"] == 7
+        assert run.facts["engines"] == ["object", "area"]
+        assert run.facts["live"] == "area"
+
+
+def test_roll_ups_outlive_the_readings(result: Result, tmp_path: Path) -> None:
+    with open_database(str(tmp_path / "metrics.sqlite")) as database:
+        write_metrics(result, database, "r1", BEGAN)
+        (before,) = database.points("rove_world_subscribes_total", {"engine": "area"})
+        assert (before.resolution_s, set(before.value)) == (0, {5.0})
+        database.forget_readings(BEGAN + 3_600)
+        (after,) = database.points("rove_world_subscribes_total", {"engine": "area"})
+        assert after.resolution_s == 10
+        assert after.value == pytest.approx([5.0, 5.0])
 
 
 def test_labels_are_escaped() -> None:
     strange = result_of((Sample(1.0, 'a"b\\c\nd', {"subscribes": 1.0}),))
-    assert next(rollups(strange, "r", 0)).labels.startswith('engine="a\\"b\\\\c\\nd",')
+    assert readings(strange, "r", 0)[0].labels.startswith('engine="a\\"b\\\\c\\nd",')

@@ -17,7 +17,7 @@ from tests.serve.conftest import PATIENCE_S, Running
 
 from rove.broker.counters import Counters
 from rove.broker.records import LogRow
-from rove.pipeline.database import Database, Progress, Rollup
+from rove.metrics.database import Database, Progress, Rollup
 from rove.pipeline.jobs import Context, JobSettings
 from rove.pipeline.lake import Lake
 from rove.pipeline.metrics import FILES_MAX, JOB, RESOLUTIONS_S, Report, roll_up, run_job, run_once
@@ -218,7 +218,7 @@ def fill(lake: Path, rows: Sequence[Row], files: int = 1) -> Lake:
 
 
 def everything(database: Database) -> list[Rollup]:
-    names = dict.fromkeys(metric for metric, _ in database.series())
+    names = dict.fromkeys(one.metric for one in database.series())
     return [one for name in names for size in RESOLUTIONS_S for one in database.rollups(name, size)]
 
 
@@ -338,7 +338,7 @@ def test_what_brokers_counted_adds_up_over_restarts(spark: Any, tmp_path: Path) 
         assert sum(hour.increase or 0 for hour in hours) == 8
         assert {hour.labels for hour in hours} == {'channel="b"'}
         assert all(hour.rate is not None and hour.rate > 0 for hour in hours)
-        names = {name for name, _ in database.series()}
+        names = {one.metric for one in database.series()}
         assert {f"rove_{name}_total" for name in Counters.HELP} < names
         assert database.rollups("rove_sessions", 3_600)[0].increase is None
 

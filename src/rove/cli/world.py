@@ -49,7 +49,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", metavar="S", type=_seconds, help="of the world's time")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="write Parquet files there")
     parser.add_argument(
-        "--database", metavar="URL", help="put the samples into this metrics database, or file"
+        "--database", metavar="URL", help="record the run in this metrics database (a file, a URL)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     world_live.add_live_arguments(parser)
@@ -127,7 +127,7 @@ def _write_metrics(result: Result, place: str, began: float) -> None:
     with open_database(place) as database:
         name = f"{result.scenario}-{int(began)}"
         rows = write_metrics(result, database, name, int(began))
-        print(f"wrote {rows:,} roll-ups of run {name} to {database.name}", file=sys.stderr)
+        print(f"wrote {rows:,} readings of run {name} to {database.name}", file=sys.stderr)
 
 
 def _show(result: Result, *, as_json: bool) -> None:

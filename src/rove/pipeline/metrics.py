@@ -33,7 +33,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
 from rove.pipeline import status
-from rove.pipeline.database import Database, Progress, Rollup
+from rove.metrics.database import Database, Progress, Rollup
 from rove.pipeline.lake import Lake, LakeFile
 from rove.pipeline.repeating import repeat
 

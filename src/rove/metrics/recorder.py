@@ -1,0 +1,210 @@
+"""A way into the metrics database for those who must not wait: a buffer, and a thread behind it.
+
+`put` adds to the buffer and returns: it takes a lock that nobody holds for longer than a copy
+takes, and raises nothing. The thread writes what there is in one transaction, and again when there
+is more. While the database cannot be written the buffer fills up; when it can again, what was kept
+is written, in order. A buffer that is full drops the oldest readings and counts them.
+
+**Nothing twice, nothing lost that the buffer can hold.** Readings leave the buffer after they were
+committed. If an answer was lost on the way they are written again, over themselves.
+
+Considered: a file instead of memory. What a broker could not write for longer than the buffer lasts
+(100,000 readings are 25 minutes of a broker that records everything every second, and 12 MB) is a
+gap in a chart; a file that has to be read again, bounded and cleaned up would cost more than that.
+
+SQLAlchemy is imported in the thread, with the first reading: 0.3 s that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rove.errors import RoveError
+from rove.metrics.records import Reading, fault_of
+
+if TYPE_CHECKING:
+    from rove.metrics.database import Database
+
+BUFFER_MAX: Final = 100_000
+BATCH_MAX: Final = 5_000
+PAUSE_S: Final = 0.2
+"""Between two writes, so that those who put a little at a time share one."""
+BACKOFF_S_MIN: Final = 0.1
+BACKOFF_S_MAX: Final = 5.0
+"""After a failure, twice as long each time."""
+FORGET_EVERY_S: Final = 600.0
+CLOSE_S: Final = 10.0
+
+log: Final = logging.getLogger("rove.metrics")
+
+
+class RecorderState(msgspec.Struct, frozen=True):
+    """How a recorder is doing."""
+
+    written: int
+    """Readings that are in the database."""
+    waiting: int
+    """Readings that are in the buffer."""
+    dropped: int
+    """Readings that did not fit into it any more, or that no database could keep."""
+    last_error: str | None
+    """Why it cannot write; None while it can."""
+
+
+class Recorder:
+    """Writes readings to a database that may be slow, or away."""
+
+    def __init__(
+        self, place: str, buffer_max: int = BUFFER_MAX, *, keep_raw_s: float | None = None
+    ) -> None:
+        """Readings older than `keep_raw_s` are removed from the database now and then."""
+        self._place = place
+        self._buffer_max = buffer_max
+        self._keep_raw_s = keep_raw_s
+        self._buffer: deque[Reading] = deque()
+        self._left = 0
+        """How many have left the buffer at its old end, for whatever reason."""
+        self._written = 0
+        self._dropped = 0
+        self._last_error: str | None = None
+        self._closing_at: float | None = None
+        self._changed = threading.Condition()
+        """Also the lock of everything above."""
+        self._database: Database | None = None
+        self._forgot_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="rove-metrics", daemon=True)
+        self._thread.start()
+
+    def put(self, readings: Sequence[Reading]) -> None:
+        """Have them written; the oldest that wait are dropped if there is no room."""
+        with self._changed:
+            if self._closing_at is not None:
+                self._dropped += len(readings)
+                return
+            self._buffer.extend(readings)
+            surplus = len(self._buffer) - self._buffer_max
+            if surplus > 0:
+                self._drop_oldest(surplus)
+                self._dropped += surplus
+            self._changed.notify()
+
+    def state(self) -> RecorderState:
+        """How it is doing now."""
+        with self._changed:
+            return RecorderState(self._written, len(self._buffer), self._dropped, self._last_error)
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Write what waits, or as much of it as that time allows, and end."""
+        with self._changed:
+            if self._closing_at is None:
+                self._closing_at = time.monotonic() + timeout_s
+            self._changed.notify()
+        self._thread.join(timeout_s + PAUSE_S)
+        state = self.state()
+        if state.waiting:
+            log.warning(
+                "metrics were not written",
+                extra={"fields": {"readings": state.waiting, "reason": state.last_error}},
+            )
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        backoff_s = BACKOFF_S_MIN
+        try:
+            while self._wait():
+                try:
+                    self._write()
+                except Exception as error:
+                    # Whatever it was, the thread goes on: the database may be mended.
+                    self._failed(error)
+                    self._pause(backoff_s)
+                    backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+                else:
+                    backoff_s = BACKOFF_S_MIN
+                    self._pause(PAUSE_S)
+        finally:
+            if self._database is not None:
+                self._database.close()
+
+    def _wait(self) -> bool:
+        """Until there is something to write; False when this is the end."""
+        with self._changed:
+            while not self._buffer and self._closing_at is None:
+                self._changed.wait()
+            return bool(self._buffer) and not self._is_over()
+
+    def _is_over(self) -> bool:
+        return self._closing_at is not None and time.monotonic() >= self._closing_at
+
+    def _pause(self, seconds: float) -> None:
+        """Unless there is a batch waiting, or somebody is waiting for the end."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while (left_s := until - time.monotonic()) > 0:
+                if self._last_error is None and len(self._buffer) >= BATCH_MAX:
+                    return
+                if self._closing_at is not None:
+                    if self._last_error is None or self._is_over():
+                        return
+                    left_s = min(left_s, self._closing_at - time.monotonic())
+                self._changed.wait(left_s)
+
+    def _write(self) -> None:
+        """A batch from the old end of the buffer, which it leaves when it is in the database."""
+        with self._changed:
+            batch = list(islice(self._buffer, BATCH_MAX))
+            left = self._left
+        good = [one for one in batch if fault_of(one) is None]
+        self._open().put_readings(good)
+        with self._changed:
+            # Some may have been dropped meanwhile, but are written now.
+            gone = min(self._left - left, len(batch))
+            self._drop_oldest(len(batch) - gone)
+            self._dropped += len(batch) - len(good) - gone
+            self._written += len(good)
+        self._mended()
+        self._forget()
+
+    def _drop_oldest(self, count: int) -> None:
+        for _ in range(count):
+            self._buffer.popleft()
+        self._left += count
+
+    def _open(self) -> Database:
+        if self._database is None:
+            from rove.metrics.database import Database
+
+            self._database = Database(self._place)
+        return self._database
+
+    def _forget(self) -> None:
+        now = time.time()
+        if self._keep_raw_s is None or now - self._forgot_at < FORGET_EVERY_S:
+            return
+        self._forgot_at = now
+        self._open().forget_readings(now - self._keep_raw_s)
+
+    def _failed(self, error: Exception) -> None:
+        reason = str(error) if isinstance(error, RoveError) else f"{type(error).__name__}: {error}"
+        with self._changed:
+            is_news, self._last_error = self._last_error is None, reason
+        if is_news:
+            fields = {"reason": reason}
+            log.warning("metrics wait for their database", extra={"fields": fields})
+
+    def _mended(self) -> None:
+        with self._changed:
+            is_news, self._last_error = self._last_error is not None, None
+            dropped = self._dropped
+        if is_news:
+            fields = {"dropped": dropped}
+            log.info("metrics are written again", extra={"fields": fields})
