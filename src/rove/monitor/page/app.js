@@ -9,6 +9,7 @@ import { createApi } from "./api.js";
 import { Live } from "./live.js";
 
 const STORE_VERSION = 1;
+const MAKING_MS = 1000;
 const STORE_PREFIX = `rove.monitor.${STORE_VERSION}.`;
 
 /**
@@ -111,6 +112,7 @@ export function createApp() {
   const world = cell(/** @type {WorldState} */ ({ status: "none" }));
   const state = cell(null);
   const selected = cell(null);
+  const said = cell(null);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const themeChoice = cell(store.get("theme", "auto"));
   const effective = () => (themeChoice.value === "auto" ? (dark.matches ? "dark" : "light") : themeChoice.value);
@@ -145,10 +147,13 @@ export function createApp() {
     try {
       const answer = await api.get("/api/world");
       if (turn !== fetching) return;
-      state.set({ at: answer.at, is_paused: answer.is_paused, is_over: answer.is_over, live: liveEngineOf(answer) });
+      const { at, is_paused, is_over, speed } = answer;
+      state.set({ at, is_paused, is_over, live: liveEngineOf(answer), speed });
       world.set({ status: "ready", document: answer });
     } catch (error) {
-      if (turn === fetching) world.set({ status: "error", error });
+      if (turn !== fetching) return;
+      if (error.status === 503) setTimeout(() => turn === fetching && fetchWorld(), MAKING_MS); // it is being made
+      else world.set({ status: "error", error });
     }
   }
 
@@ -157,7 +162,9 @@ export function createApp() {
     if (hello.value?.parts.world && world.value.document?.run !== run) fetchWorld();
   });
   live.on("world", fetchWorld);
-  live.on("state", ({ at, is_paused, is_over, live: engine }) => state.set({ at, is_paused, is_over, live: engine }));
+  live.on("state", ({ at, is_paused, is_over, live: engine, speed }) =>
+    state.set({ at, is_paused, is_over, live: engine, speed }),
+  );
   let opened = 0;
   live.on("open", () => {
     opened += 1;
@@ -174,7 +181,7 @@ export function createApp() {
     api,
     live,
     store,
-    cells: { hello, fault, connection, world, state, selected, theme, themeChoice },
+    cells: { hello, fault, connection, world, state, selected, said, theme, themeChoice },
     get parts() {
       return hello.value?.parts ?? {};
     },
@@ -194,8 +201,18 @@ export function createApp() {
     },
     /** @param {string | null} name whose areas and subscriptions are shown */
     select: (name) => selected.set(name),
-    /** Say something to the world; the answer has `ok` and `text`. */
-    say: (text) => live.ask({ type: "say", text }),
+    /**
+     * Say something to the world. What is said anywhere on the page stands in the console, but for
+     * what comes by the dozen, as steering does.
+     * @param {string} text
+     * @param {{is_quiet?: boolean}} [how]
+     * @returns {Promise<{ok: boolean, text: string}>}
+     */
+    say(text, { is_quiet = false } = {}) {
+      const answer = live.ask({ type: "say", text });
+      said.set({ text, is_quiet, answer });
+      return answer;
+    },
   };
 }
 

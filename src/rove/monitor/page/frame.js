@@ -131,7 +131,7 @@ function Disconnected({ app }) {
 
 /** The tab of the address, and a way to hear of changes that were not made on the tabs. */
 function useTab(views) {
-  const read = () => location.hash.slice(1);
+  const read = () => location.hash.slice(1).split("?")[0]; // after it a view keeps its own
   const [id, set] = useState(read);
   const followers = useRef(new Set());
   useEffect(() => {

@@ -101,13 +101,12 @@ export class Live {
   }
 
   /**
-   * Change what is sent to this page; told again after every reconnect.
+   * Change what is sent to this page; told again after every reconnect. The server answers with
+   * everything that is watched, so this is also the way to ask for all of it again.
    * @param {{world?: boolean, select?: string | null, areas?: boolean, rate_hz?: number}} change
    */
   watch(change) {
-    const next = { ...this.watched, ...change };
-    if (Object.keys(next).every((key) => next[key] === this.watched[key])) return;
-    this.watched = next;
+    this.watched = { ...this.watched, ...change };
     this.#sendWatch();
   }
 
