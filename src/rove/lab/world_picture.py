@@ -112,11 +112,14 @@ def areas_of(run: Run) -> Areas:
     """What clients listen to by the subscriptions of the live engine."""
     bus, none = run.buses[run.live], np.empty(0, np.int32)
     found = rectangles_of(run.live, bus, run.world)
-    chosen = 0 if len(found.client) else -1
+    x, y, reach_x, reach_y, vx, vy = found.rectangles.T
+    if run.live == "object":
+        # They go with whoever looks, and nobody has subscribed to that.
+        vx, vy = np.zeros(len(x)), np.zeros(len(x))
     if run.live != "tile":
-        return Areas(*found.rectangles.T, none, chosen, none)
+        return Areas(x, y, reach_x, reach_y, vx, vy, none, 0 if len(x) else -1, none)
     tiles, clients = tiles_of(bus)
-    return Areas(*found.rectangles.T, np.unique(tiles), chosen, tiles[clients == 0])
+    return Areas(x, y, reach_x, reach_y, vx, vy, np.unique(tiles), -1, tiles[clients == 0])
 
 
 # --- the ground -----------------------------------------------------------------------------------
