@@ -19,6 +19,7 @@ roll-up is about 200. Readers go on while one writes (write-ahead log).
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import threading
 import time
@@ -135,6 +136,10 @@ class Database:
         url = url_of(place)
         kind = "mysql" if url.get_backend_name() == "mariadb" else url.get_backend_name()
         is_server = kind in _SERVERS
+        if is_server:
+            # What they say of a connection that is lost, the error says too.
+            for library in ("psycopg", "sqlalchemy.pool"):
+                logging.getLogger(library).setLevel(logging.CRITICAL)
         self._engine = sa.create_engine(url, pool_pre_ping=is_server, **_SERVERS.get(kind, {}))
         self.name = url.render_as_string(hide_password=True)
         dialect = self._engine.dialect.name
