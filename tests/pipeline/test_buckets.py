@@ -218,7 +218,7 @@ def run_in_pieces(broker: Broker, bucket: int, buckets: int, random: Random) -> 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_recorded_broker_notified_of_the_same(tmp_path: Path, seed: int) -> None:
     recording = Recording(tmp_path / "lake", seed)
-    recording.play(600)
+    recording.play(900)
     versions = from_lake(recording.read)
     numbers = {one.number for one in versions if is_ranked(one.text)}
     write_index(versions, tmp_path / "all.index")

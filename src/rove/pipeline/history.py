@@ -23,18 +23,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from rove.pipeline.disk import folder_of_process
-from rove.pipeline.index_files import write_index
-from rove.pipeline.judging import (
-    PAIRS_SQL,
-    RANKED_ROWS_SQL,
-    IndexSpec,
-    PartSpec,
-    opened,
-)
+from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.matcher_files import Shipped, ship
-from rove.pipeline.ranking import rank_rows
+from rove.pipeline.ranking import is_ranked, rank_rows
 from rove.pipeline.session import cores
+from rove.pipeline.stretches import BEGUN_MIN, open_stretches, write_stretches
 from rove.pipeline.versions import Version, versions_of
 from rove.pipeline.workers import in_worker
 
@@ -55,12 +49,14 @@ def replay(
     engine: str | None = None,
     buckets: int | None = None,
     until: float | None = None,
+    begun_min: int = BEGUN_MIN,
 ) -> DataFrame:
     """Everything that subscribers were notified of (`rove.pipeline.buckets.NOTIFICATIONS`).
 
     Of publications above a position and up to another (by default, as far as the lake is complete).
     Ranked windows begin empty at `after`, and slide up to `until`, or else to the last moment that
-    the lake tells of. With an engine, only the subscriptions that it serves.
+    the lake tells of. With an engine, only the subscriptions that it serves. At least `begun_min`
+    versions begin in a stretch (see `rove.pipeline.stretches`); the answer is always the same.
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
     publications = lake.publications(
@@ -68,8 +64,8 @@ def replay(
     ).select(*_READ)
     events = [event for event in lake.events(up_to=last) if _serves(engine, event)]
     moment = lake.last_moment(last) if until is None else until
-    versions = versions_of(events)
-    return matched(spark, publications, versions, events, buckets or cores(), moment)
+    versions = [one for one in versions_of(events) if one.until > after]
+    return matched(spark, publications, versions, events, buckets or cores(), moment, begun_min)
 
 
 def _serves(engine: str | None, event: Event) -> bool:
@@ -83,18 +79,19 @@ def matched(
     events: Sequence[Event],
     buckets: int,
     until: float | None = None,
+    begun_min: int = BEGUN_MIN,
 ) -> DataFrame:
     """The same for publications, versions and the events behind them, from wherever they come."""
     from pyspark.sql import functions as f
 
-    path = folder_of_process("history") / f"{uuid.uuid4().hex}.index"
-    places = write_index(versions, path)
+    path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
+    write_stretches(versions, path, begun_min)
     shipped = ship(spark, str(path))
     found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
     )
-    if all(side == "plain" for side, _ in places):
+    if not any(is_ranked(text) for text in {one.text for one in versions}):
         return notifications
     candidates = functools.partial(_candidates, shipped, buckets)
     rows = publications.mapInArrow(candidates, RANKED_ROWS_SQL)
@@ -102,16 +99,18 @@ def matched(
 
 
 @in_worker
-def _match(index: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    versions = opened(IndexSpec((PartSpec(index.local_path()),)))
+def _match(versions: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    stretches = open_stretches(versions.local_path())
     for batch in batches:
-        yield versions.match_lake(batch)
+        for index, here in stretches.split(batch):
+            yield index.match_lake(here)
 
 
 @in_worker
 def _candidates(
-    index: Shipped, buckets: int, batches: Iterator[pa.RecordBatch]
+    versions: Shipped, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    versions = opened(IndexSpec((PartSpec(index.local_path()),)))
+    stretches = open_stretches(versions.local_path())
     for batch in batches:
-        yield versions.ranked_rows(batch, buckets)
+        for index, here in stretches.split(batch):
+            yield index.ranked_rows(here, buckets)

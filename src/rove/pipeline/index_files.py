@@ -15,7 +15,7 @@ import mmap
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,7 +32,7 @@ from rove.pipeline.versions import ANY_TOPIC, Version
 
 FILTER_ATTRIBUTE: Final = "$filter"
 """No name of the language begins with $, so no text can speak of it."""
-_MAGIC: Final = b"rove versions\x00\x00\x01"
+_MAGIC: Final = b"rove versions\x00\x00\x02"
 _PAGE: Final = 4096
 _OPEN_MAX: Final = 64
 """Files that a worker keeps open."""
@@ -49,12 +49,12 @@ class _SideHead(msgspec.Struct, frozen=True):
     count: int
     bytes: int
     """Of the matcher."""
+    filters: list[str]
     own: dict[int, str]
     shared: dict[int, tuple[str, str]]
 
 
 class _Head(msgspec.Struct, frozen=True):
-    filters: list[str]
     plain: _SideHead
     ranked: _SideHead
 
@@ -74,26 +74,18 @@ class Side:
         """Those that want nothing from their own client, and who that is; nobody who is ranked."""
         self.shared: Mapping[int, tuple[str, str]] = head.shared
         """Those that share what comes, with their group and filter; likewise."""
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
-class IndexFile:
-    """An index that is open."""
-
-    def __init__(self, filters: Sequence[str], plain: Side, ranked: Side) -> None:
-        self.plain = plain
-        self.ranked = ranked
         self._tree: FilterTree[int] = FilterTree()
         self._everywhere: list[int] = []
         """The number of those without a filter, if there are any."""
-        for number, topic_filter in enumerate(filters):
+        for number, topic_filter in enumerate(head.filters):
             if topic_filter == ANY_TOPIC:
                 self._everywhere.append(number)
             else:
                 self._tree.put(topic_filter, None, number)
         self._known: dict[str, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
 
     def filters(self, topic: str) -> list[int]:
         """The numbers of the topic filters that fit a topic."""
@@ -101,6 +93,13 @@ class IndexFile:
         if found is None:
             found = self._known[topic] = self._everywhere + self._tree.find(topic)
         return found
+
+
+class IndexFile(NamedTuple):
+    """An index that is open."""
+
+    plain: Side
+    ranked: Side
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -112,10 +111,13 @@ class _Builder:
     def __init__(self) -> None:
         self.matcher = Matcher()
         self.versions: list[Version] = []
+        self.filters: dict[str, int] = {}
 
     def add(self, version: Version, condition: Condition) -> int:
         id = len(self.versions)
-        self.matcher.add(id, Text(condition), version.accepted_at, version.me)
+        number = self.filters.setdefault(version.filter, len(self.filters))
+        here = Text(_with_filter(number, condition))
+        self.matcher.add(id, here, version.accepted_at, version.me)
         self.versions.append(version)
         return id
 
@@ -144,7 +146,8 @@ class _Builder:
         ]
         arrays = b"".join(column.tobytes() for column in columns)
         padded = arrays + bytes(-len(arrays) % _PAGE)
-        return _SideHead(len(versions), size, own, shared), [padded, *saved, bytes(-size % _PAGE)]
+        head = _SideHead(len(versions), size, list(self.filters), own, shared)
+        return head, [padded, *saved, bytes(-size % _PAGE)]
 
 
 Place = tuple[str, int]
@@ -157,19 +160,17 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
     The file appears when it is complete. IndexFileError names a text that is refused.
     """
     sides = {"plain": _Builder(), "ranked": _Builder()}
-    filters: dict[str, int] = {}
     places: list[Place] = []
     for version in versions:
-        number = filters.setdefault(version.filter, len(filters))
         try:
             text = parse(version.text) if version.text else Text(Literal(True))
             side = "plain" if text.rank is None else "ranked"
-            places.append((side, sides[side].add(version, _with_filter(number, text.condition))))
+            places.append((side, sides[side].add(version, text.condition)))
         except LanguageError as error:
             raise IndexFileError(f"subscription {version.number}: {error}") from error
     plain, plain_parts = sides["plain"].parts(is_ranked=False)
     ranked, ranked_parts = sides["ranked"].parts(is_ranked=True)
-    head = msgspec.msgpack.encode(_Head(list(filters), plain, ranked))
+    head = msgspec.msgpack.encode(_Head(plain, ranked))
     begin = _MAGIC + len(head).to_bytes(8, "little") + head
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with unfinished.open("wb") as file:
@@ -204,7 +205,7 @@ def open_index(path: str) -> IndexFile:
     at = _next_page(at + size)
     plain, at = _side(view, at, head.plain)
     ranked, at = _side(view, at, head.ranked)
-    return IndexFile(head.filters, plain, ranked)
+    return IndexFile(plain, ranked)
 
 
 def _side(view: memoryview, at: int, head: _SideHead) -> tuple[Side, int]:

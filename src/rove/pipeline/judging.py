@@ -133,7 +133,7 @@ class VersionIndex:
             side = file.plain if name == "plain" else file.ranked
             if len(side) and len(publications):
                 ended = spec.plain if name == "plain" else spec.ranked
-                found.append(_found(publications, file, side, ended))
+                found.append(_found(publications, side, ended))
                 groups |= {int(side.numbers[id]): group for id, group in side.shared.items()}
         rows, numbers = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         if groups:
@@ -149,11 +149,9 @@ def opened(spec: IndexSpec) -> VersionIndex:
     return VersionIndex([(open_index(part.path), part) for part in spec.parts])
 
 
-def _found(
-    publications: Publications, file: IndexFile, side: Side, ended: dict[int, int]
-) -> tuple[Longs, Longs]:
+def _found(publications: Publications, side: Side, ended: dict[int, int]) -> tuple[Longs, Longs]:
     """What one matcher finds, as rows and numbers of subscriptions."""
-    shown, rows = _shown(publications, file)
+    shown, rows = _shown(publications, side)
     if not shown:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     at = publications.at[rows]
@@ -165,13 +163,13 @@ def _found(
     return here[holds], side.numbers[ids[holds]]
 
 
-def _shown(publications: Publications, file: IndexFile) -> tuple[list[dict[str, Any]], Longs]:
+def _shown(publications: Publications, side: Side) -> tuple[list[dict[str, Any]], Longs]:
     """Publications as the matcher sees them, one for each filter that fits, and their rows."""
     shown: list[dict[str, Any]] = []
     rows: list[int] = []
     attributes = publications.attributes
     for row, topic in enumerate(publications.topics):
-        numbers = file.filters(topic)
+        numbers = side.filters(topic)
         for number in numbers:
             # The last one may write into what is there: nobody else looks at it any more.
             one = attributes[row] if number == numbers[-1] else dict(attributes[row])
@@ -210,10 +208,12 @@ def _one_of_each_group(
 
     Whose turn it is at the broker depends on who is connected, which no log tells.
     """
+    names = {group: place for place, group in enumerate(dict.fromkeys(groups.values()))}
+    shares = np.flatnonzero(np.isin(numbers, list(groups)))
+    group_of = [names[groups[number]] for number in numbers[shares].tolist()]
+    keys = rows[shares] * len(names) + np.array(group_of, np.int64)
+    order = np.lexsort((numbers[shares], keys))
+    is_first = np.append(True, np.diff(keys[order]) != 0)[: len(order)]
     keeps = np.ones(len(rows), bool)
-    chosen: dict[tuple[int, tuple[str, str]], int] = {}
-    order = np.argsort(numbers, kind="stable")
-    for pair in order[np.isin(numbers[order], list(groups))].tolist():
-        key = (int(rows[pair]), groups[int(numbers[pair])])
-        keeps[pair] = chosen.setdefault(key, pair) == pair
+    keeps[shares[order[~is_first]]] = False
     return rows[keeps], numbers[keeps]
