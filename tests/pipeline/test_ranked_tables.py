@@ -151,7 +151,7 @@ def test_subscriptions_come_from_anywhere(tmp_path: Path) -> None:
     texts = ranked_texts(file)
     assert (texts.ids, texts.accepted_at, texts.me) == (["one"], [2.5], [{"x": 1}])
     assert texts.has_names
-    assert texts.conditions == {0: "a > 1"}
+    assert texts.conditional == [0]
     assert (texts.attributes, texts.scored) == ({"a", "b"}, {"b"})
     both = ranked_texts([Version(number=7, text=text), (9, "ORDER BY c LIMIT 1 WITHIN 1 HOUR")])
     assert (both.ids, both.unconditional, both.has_names) == ([7, 9], [1], False)

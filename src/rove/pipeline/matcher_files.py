@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import mmap
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, Union
 
@@ -144,13 +144,27 @@ def _written(versions: Sequence[Version], ids: Sequence[int | str], *, timed: bo
                 evolving = evolving or f"{id} ({version.text})"
         if version.filter != ANY_TOPIC:
             filtered = filtered or f"{id} ({version.filter})"
-    matcher.compact()
     head = _Head(list(ids), [one.filter for one in versions] if filtered else [])
+    has_names = isinstance(ids[0], str)
+    return Asked(_saved(head, matcher), has_names, frozenset(attributes), evolving, filtered)
+
+
+def file_of(subscriptions: Iterable[tuple[Subscription, float, Mapping[str, object]]]) -> str:
+    """The file of some that were read before, with their times and states, numbered from 0."""
+    matcher = Matcher()
+    count = 0
+    for subscription, accepted_at, me in subscriptions:
+        matcher.add(count, subscription, accepted_at, me)
+        count += 1
+    return _saved(_Head(list(range(count)), []), matcher)
+
+
+def _saved(head: _Head, matcher: Matcher) -> str:
+    matcher.compact()
     path = folder_of_process("matching") / f"subscriptions-{uuid.uuid4().hex}"
     with path.open("wb") as file:
         file.writelines(_parts(head, matcher))
-    has_names = isinstance(ids[0], str)
-    return Asked(str(path), has_names, frozenset(attributes), evolving, filtered)
+    return str(path)
 
 
 def _refuse_ids(ids: Sequence[int | str]) -> None:

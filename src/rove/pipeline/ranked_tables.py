@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
-from rove.lang.printer import to_text
 from rove.lang.tree import Attribute, Node, Subscription, walk
 from rove.lang.values import CARRIED
 from rove.lang.values import Path as Name
@@ -79,9 +78,10 @@ class RankedTexts(msgspec.Struct, frozen=True):
     """What they are called."""
     accepted_at: list[float]
     me: list[dict[str, object]]
-    conditions: dict[int, str]
-    """Of those that have a condition, its text."""
+    conditional: list[int]
+    """Those that have a condition,"""
     unconditional: list[int]
+    """and those that have none."""
     attributes: set[str]
     """The columns that they look at,"""
     scored: set[str]
@@ -111,11 +111,20 @@ def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:
         ids=ids,
         accepted_at=[version.accepted_at for _, version in given],
         me=[version.me for _, version in given],
-        conditions={n: to_text(Subscription(trees[n].condition)) for n in conditional},
+        conditional=conditional,
         unconditional=sorted(set(range(len(trees))) - set(conditional)),
         attributes=scored | _attributes(tree.condition for tree in trees),
         scored=scored,
     )
+
+
+def conditions(
+    texts: RankedTexts,
+) -> Iterator[tuple[Subscription, float, Mapping[str, object]]]:
+    """Of those that have one, the condition, when it was accepted, and the subscriber's state."""
+    for number in texts.conditional:
+        condition = Subscription(parsed(texts.texts[number]).condition)
+        yield condition, texts.accepted_at[number], texts.me[number]
 
 
 def _attributes(roots: Iterable[Node]) -> set[str]:
@@ -192,13 +201,14 @@ class RankedTable:
         self._windows = Skybands()
         self._lists = RankedIndex()
         """Of those without a condition: what every row could enter, most must not even touch."""
+        conditional = set(texts.conditional)
         for number in range(bucket, len(texts.texts), buckets):
             text, accepted_at, me = (
                 texts.texts[number],
                 texts.accepted_at[number],
                 texts.me[number],
             )
-            if number in texts.conditions:
+            if number in conditional:
                 self._windows.add(number, text, accepted_at, me)
             else:
                 self._lists.add(number, parsed(text), accepted_at, me)
@@ -361,9 +371,8 @@ class RankedStream:
         self._lateness_s = lateness_s
         self._windows = RankedTable(self._texts, at, schema)
         self._matcher = Matcher()
-        for number, text in self._texts.conditions.items():
-            accepted_at, me = self._texts.accepted_at[number], self._texts.me[number]
-            self._matcher.add(number, parsed(text), accepted_at, me)
+        for number, condition in zip(self._texts.conditional, conditions(self._texts), strict=True):
+            self._matcher.add(number, *condition)
         self._held = schema.empty_table()
         self._now = -math.inf
         self.late_count = 0

@@ -34,7 +34,7 @@ from rove.pipeline.buckets import (
     run_bucket,
 )
 from rove.pipeline.lake import Event
-from rove.pipeline.matcher_files import Shipped, Subscriptions, asked_in, open_matcher, ship
+from rove.pipeline.matcher_files import Shipped, Subscriptions, file_of, open_matcher, ship
 from rove.pipeline.parquet_scan import map_batches
 from rove.pipeline.ranked_tables import (
     ADDED,
@@ -42,11 +42,11 @@ from rove.pipeline.ranked_tables import (
     RankedTable,
     RankedTexts,
     as_bytes,
+    conditions,
     ranked_texts,
 )
 from rove.pipeline.session import cores
 from rove.pipeline.sql import quoted
-from rove.pipeline.versions import Version
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
@@ -95,13 +95,7 @@ def rank(
     others = {*kept, at, order}
     needed = [name for name in df.columns if name in others or _head(name) in texts.attributes]
     carried = [name for name in needed if name in others or _head(name) in texts.scored]
-    conditions = [
-        Version(
-            number=number, text=text, accepted_at=texts.accepted_at[number], me=texts.me[number]
-        )
-        for number, text in texts.conditions.items()
-    ]
-    shipped = ship(df.sparkSession, asked_in(conditions).path) if conditions else None
+    shipped = ship(df.sparkSession, file_of(conditions(texts))) if texts.conditional else None
     job = _Job(texts, shipped, at, kept, carried, buckets, until)
     candidates = map_batches(df, needed, partial(_candidates, job), _candidate_schema(df, carried))
     together = candidates.repartitionById(buckets, _BUCKET).sortWithinPartitions(
@@ -175,7 +169,7 @@ def _by_bucket(job: _Job, piece: pa.RecordBatch, everywhere: Any) -> pa.RecordBa
     if job.conditions is not None:
         matcher = open_matcher(job.conditions.local_path()).matcher
         pairs = matcher.match_table(columns_of(piece), times_of(piece[job.at], job.at))
-        numbers = np.array(list(job.texts.conditions), np.int64)
+        numbers = np.array(job.texts.conditional, np.int64)
         rows, ids = pairs.publications.astype(np.int64), numbers[pairs.subscriptions]
     places = rows * buckets + ids % buckets
     counts = np.bincount(places, minlength=count * buckets)
