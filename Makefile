@@ -48,7 +48,7 @@ $(READY): pyproject.toml requirements.lock tests/interop/package-lock.json
 # call that an error.
 .PHONY: demo
 demo: setup ## see the best of what exists at work (Ctrl-C ends it)
-	@trap : INT; .venv/bin/rove demo || test $$? -eq 130
+	@trap : INT; .venv/bin/rove demo --monitor || test $$? -eq 130
 
 .PHONY: test
 test: lint ## check and test everything

@@ -31,6 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-spark", action="store_true", help="do not run the pipeline beside the broker"
     )
+    parser.add_argument(
+        "--monitor", action="store_true", help="serve a page beside it, with a town to look at"
+    )
     parser.add_argument("--dark", action="store_true", help="with --svg: dark colours")
 
 
@@ -45,11 +48,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the demonstration in the form that suits the reader."""
     if arguments.svg is not None:
         _write_picture(Path(arguments.svg), dark=arguments.dark)
-    elif is_terminal() and _is_wide_enough():
+    elif arguments.monitor:
+        _show_beside_monitor(arguments)
+    else:
+        _show(arguments)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    if is_terminal() and _is_wide_enough():
         _play(arguments.seconds, with_spark=not arguments.no_spark)
     else:
         _tell(arguments.seconds, with_spark=not arguments.no_spark)
-    return 0
+
+
+def _show_beside_monitor(arguments: argparse.Namespace) -> None:
+    """The same, with a monitor that a person may look at until Ctrl-C."""
+    from rove.lab.demo_monitor import monitor_beside
+
+    with monitor_beside() as beside:
+        sys.stderr.write(f"A page to look at meanwhile: {beside.url()}\n")
+        _show(arguments)
+        if is_terminal():
+            sys.stderr.write(f"\nThe page goes on at {beside.url()} until Ctrl-C.\n")
+            beside.wait()
 
 
 def _is_wide_enough() -> bool:

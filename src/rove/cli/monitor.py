@@ -39,13 +39,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
     parser.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help=f"(default {DEFAULT_PORT}; 0 takes any)"
+        "--port",
+        type=port_number,
+        default=DEFAULT_PORT,
+        help=f"(default {DEFAULT_PORT}; 0 takes any)",
     )
     parser.add_argument(
         "--password-file",
         metavar="FILE",
         help="holds a key that opens the page; needed to listen beyond this machine without broker",
     )
+    # For whoever starts it as a child: `rove.monitor.beside`.
+    parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
     _configure_scenario(parser)
 
 
@@ -80,6 +85,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         database=arguments.database,
         pipeline=arguments.pipeline,
         key=key,
+        ends_with_stdin=arguments.end_with_stdin,
     )
 
 
@@ -111,7 +117,8 @@ def _whole(written: str) -> int:
     return number
 
 
-def _port(written: str) -> int:
+def port_number(written: str) -> int:
+    """A port, 0 for any that is free."""
     number = _whole(written)
     if number > PORT_MAX:
         raise argparse.ArgumentTypeError(f"{written} is not a port, 0 to {PORT_MAX}")

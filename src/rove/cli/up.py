@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rove.cli.config import add_options, load_for
-from rove.errors import RoveError
+from rove.cli.monitor import DEFAULT_PORT, port_number
+from rove.errors import RoveError, UsageError
 from rove.serve.logs import events, install
 from rove.serve.server import Server
 
@@ -25,14 +26,27 @@ GC_THRESHOLDS = (10_000, 50, 100)
 50,000 a look took 6 to 15 ms, in which everybody waited."""
 
 
+WILDCARDS = ("0.0.0.0", "::", "")
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove up`."""
     add_options(parser)
+    parser.add_argument(
+        "--monitor",
+        metavar="PORT",
+        type=port_number,
+        nargs="?",
+        const=DEFAULT_PORT,
+        help=f"serve a page beside it that shows the broker at work ({DEFAULT_PORT}; 0 takes any)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the broker; SIGTERM and Ctrl-C end it in good order, SIGHUP has it read its files."""
     loaded = load_for(arguments)
+    if arguments.monitor is not None and loaded.config.listen.http_port == "off":
+        raise UsageError("--monitor asks the broker over HTTP; switch `listen.http_port` on")
     install(loaded.config.log)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _runner()(_serve(Server(loaded.config), arguments))
@@ -51,8 +65,32 @@ async def _serve(server: Server, arguments: argparse.Namespace) -> None:
         loop.add_signal_handler(signal.SIGHUP, _reload, server, arguments)
     for name, port in server.ports.items():
         print(f"rove: {name} on port {port}", file=sys.stderr, flush=True)
-    await stopping.wait()
+    if arguments.monitor is None:
+        await stopping.wait()
+    else:
+        await _watched(server, arguments.monitor, stopping)
     await server.stop()
+
+
+async def _watched(server: Server, port: int, stopping: asyncio.Event) -> None:
+    """Until the broker stops, with a monitor beside it; it does without, if that cannot be."""
+    from rove.monitor.beside import Beside, BesideError
+
+    listen = server.config.listen
+    host = "127.0.0.1" if listen.http_host in WILDCARDS else listen.http_host
+    beside = Beside("--broker", f"http://{host}:{server.ports['http']}", "--port", str(port))
+
+    def tell() -> None:
+        try:
+            print(f"rove: monitor on {beside.url()}", file=sys.stderr, flush=True)
+        except BesideError as error:
+            if not stopping.is_set():
+                log.warning(str(error))
+
+    telling = asyncio.create_task(asyncio.to_thread(tell))
+    await stopping.wait()
+    await asyncio.to_thread(beside.stop)
+    await telling
 
 
 def _reload(server: Server, arguments: argparse.Namespace) -> None:

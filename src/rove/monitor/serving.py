@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True):
     database: str | None = None
     pipeline: Path | None = None
     key: str | None = None
+    ends_with_stdin: bool = False
+    """Whether it ends when its standard input does, which is that of whoever started it."""
 
 
 def check(settings: Settings) -> None:
@@ -84,7 +87,10 @@ async def serve(settings: Settings) -> None:
     try:
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         print(f"rove: monitor on http://{shown}:{port}", file=sys.stderr, flush=True)
-        await uvicorn.Server(config).serve([listening])
+        server = uvicorn.Server(config)
+        if settings.ends_with_stdin:
+            threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
+        await server.serve([listening])
     finally:
         hub.stop()
         if recording is not None:
@@ -93,6 +99,12 @@ async def serve(settings: Settings) -> None:
             history.close()
         if broker is not None:
             broker.close()
+
+
+def _end_with_stdin(server: uvicorn.Server) -> None:
+    while sys.stdin.buffer.read(1):
+        continue
+    server.should_exit = True
 
 
 def _recording(settings: Settings, hub: Hub, history: History | None) -> Recording | None:

@@ -1,0 +1,87 @@
+"""A monitor as a child: started beside a broker, a demonstration or a benchmark, and gone with it.
+
+The child holds one end of a pipe as its standard input and ends when the other end is closed, so
+it is gone even if whoever started it was killed and could not say so.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from typing import Final, Self
+
+from rove.errors import RoveError
+
+START_S: Final = 120.0
+"""A machine that compiles the world's loops for the first time takes its time."""
+END_S: Final = 10.0
+_LINE: Final = re.compile(r"rove: monitor on (\S+)")
+
+
+class BesideError(RoveError):
+    """The monitor did not start."""
+
+
+class Beside:
+    """`rove monitor` in a process of its own."""
+
+    def __init__(self, *words: str) -> None:
+        """Start it with these words; `url` waits until it listens."""
+        command = [sys.executable, "-m", "rove", "monitor", *words, "--end-with-stdin"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self._said: list[str] = []
+        self._url = ""
+        self._known = threading.Event()
+        threading.Thread(target=self._read, name="rove-monitor-says", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the monitor."""
+        return self._process.pid
+
+    def url(self, wait_s: float = START_S) -> str:
+        """Its address; BesideError if it has none in time."""
+        is_known = self._known.wait(wait_s)
+        if not self._url:
+            why = " ".join(self._said[-3:]) if is_known else f"not within {wait_s:g} s"
+            raise BesideError(f"the monitor did not start: {why.removeprefix('rove: error: ')}")
+        return self._url
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            text = line.decode("utf-8", "replace").rstrip()
+            if (found := _LINE.search(text)) and not self._url:
+                self._url = found[1]
+                self._known.set()
+            elif self._url:
+                print(text, file=sys.stderr, flush=True)
+            else:
+                self._said.append(text)
+        self._known.set()
+
+    def wait(self) -> None:
+        """Until it ends by itself."""
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        for end in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(END_S)
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
