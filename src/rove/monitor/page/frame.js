@@ -19,6 +19,7 @@ const VIEWS = [
   { id: "compare", title: "Compare", name: "CompareView", load: () => import("./compare/view.js"), is_there: (parts) => parts.metrics },
 ];
 const BESIDE = "(min-width: 1100px)";
+const ROOMY_PX = 1500;
 
 /** @param {{app: import("./app.js").App}} props */
 export function Frame({ app }) {
@@ -38,7 +39,7 @@ function Shell({ app, parts }) {
   const views = VIEWS.filter((view) => view.is_there(parts));
   const [shown, follow] = useTab(views);
   const is_wide = useMedia(BESIDE);
-  const [is_split, setSplit] = useStored(app, "split", false);
+  const [is_split, setSplit] = useStored(app, "split", innerWidth >= ROOMY_PX);
   const panel = useRef(null);
   const can_split = is_wide && views.some((view) => view.id === "graphs") && parts.world;
   const skip = (event) => {

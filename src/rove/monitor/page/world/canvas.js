@@ -60,14 +60,14 @@ export class CanvasRenderer {
     this.#fill(paths.roads, palette.road);
     if (layers.heat) this.#patches("heat");
     if (layers.tiles) this.#stroke(paths.tileEdges, palette.tile, hair);
-    if (layers.listening) this.#patches("heardTiles");
+    if (layers.heardTiles) this.#patches("heardTiles");
     this.#fill(paths.walls, palette.wall);
     this.#stroke(paths.wallEdges, palette.wallEdge, hair);
     if (layers.regions) this.#stroke(paths.regionEdges, palette.region, hair);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     if (layers.areas) this.#boxes(shown.areas, shown);
     this.#dots(shown);
-    if (layers.listening) this.#boxes(shown.listening, shown);
+    if (layers.heardAreas) this.#boxes(shown.listening, shown);
   }
 
   #fill(path, colour) {

@@ -10,6 +10,8 @@ import { KINDS } from "./palette.js";
 
 const EVERY_MS = 250;
 const PLAYER = 0;
+/** What an engine may subscribe to; only what some engine does has a column. */
+const COLUMNS = [["rectangles", "Areas"], ["tiles", "Tiles"], ["objects", "Objects"], ["announcements", "Announced"]];
 
 /**
  * @param {{app: any, model: import("./model.js").WorldModel, name: string | null, hidden: Set<string>,
@@ -74,26 +76,23 @@ function Listening({ app, model, hidden, setHidden }) {
     if (!next.delete(name)) next.add(name);
     setHidden(next);
   };
+  const columns = COLUMNS.filter(([key]) => engines.some(([, heard]) => heard[key]?.length));
   return html`<table class="listening">
     <caption>Listens to</caption>
-    <thead><tr><th scope="col">Engine</th><th scope="col" class="number">Areas</th><th scope="col" class="number">Tiles</th><th scope="col" class="number">Objects</th><th scope="col" class="number">Off by</th></tr></thead>
+    <thead><tr><th scope="col">Engine</th>${columns.map(([key, title]) => html`<th key=${key} scope="col" class="number">${title}</th>`)}<th scope="col" class="number" title="From the middle of what is subscribed to, to where it really is">Off by</th></tr></thead>
     <tbody>
       ${engines.map(([name, heard]) => html`<tr key=${name}>
         <th scope="row"><label class="engine-choice" title="Draw on the map">
           <input type="checkbox" checked=${!hidden.has(name)} onChange=${() => flip(name)} aria-label=${`Draw ${name}`} />
           <${EngineMark} app=${app} name=${name} /><span>${name}</span>${name === state?.live && html`<span class="live-dot" title="live"><span class="only-read">live</span></span>`}
         </label></th>
-        <td class="number">${figure(heard.rectangles)}</td>
-        <td class="number">${figure(heard.tiles)}</td>
-        <td class="number">${figure(heard.objects)}</td>
+        ${columns.map(([key]) => html`<td key=${key} class="number">${heard[key]?.length ? count(heard[key].length) : "–"}</td>`)}
         <td class="number">${lag(heard.rectangles, message.truth)}</td>
       </tr>`)}
     </tbody>
   </table>
   <p class="quiet truth-note"><span class="truth-mark" aria-hidden="true"></span>What it really sees: ${metres(2 * message.truth[2])} × ${metres(2 * message.truth[3])}</p>`;
 }
-
-const figure = (list) => (list?.length ? count(list.length) : "–");
 
 /** How far the area that is believed lies from the true one. */
 function lag(rectangles, truth) {

@@ -25,9 +25,9 @@ export function sceneOf(world) {
     ground: new Float32Array(box(0, 0, width, height)),
     roads: new Float32Array(roads.flatMap(roadTriangles)),
     walls: new Float32Array(walls.flatMap(polygonTriangles)),
-    wallEdges: new Float32Array(walls.flatMap(outline)),
+    wallEdges: new Float32Array([[[0, 0], [width, 0], [width, height], [0, height]], ...walls].flatMap(outline)),
     tileEdges: tileLines(tiles),
-    regionEdges: new Float32Array(world.regions.flatMap(({ x0, y0, x1, y1 }) => outline([[x0, y0], [x1, y0], [x1, y1], [x0, y1]]))),
+    regionEdges: new Float32Array(world.regions.length > 1 ? world.regions.flatMap(regionOutline) : []),
   };
 }
 
@@ -91,6 +91,8 @@ function roadTriangles({ points, width }) {
 function outline(corners) {
   return corners.flatMap((corner, i) => [...corner, ...after(corners, i)]);
 }
+
+const regionOutline = ({ x0, y0, x1, y1 }) => outline([[x0, y0], [x1, y0], [x1, y1], [x0, y1]]);
 
 /** Each edge once, although two tiles have it. */
 function tileLines(tiles) {

@@ -113,13 +113,13 @@ export class GlRenderer {
     this.#mesh("roads", palette.road, gl.TRIANGLES);
     if (layers.heat) this.#mesh("heat", null, gl.TRIANGLES);
     if (layers.tiles) this.#mesh("tileEdges", palette.tile, gl.LINES);
-    if (layers.listening) this.#mesh("heardTiles", null, gl.TRIANGLES);
+    if (layers.heardTiles) this.#mesh("heardTiles", null, gl.TRIANGLES);
     this.#mesh("walls", palette.wall, gl.TRIANGLES);
     this.#mesh("wallEdges", palette.wallEdge, gl.LINES);
     if (layers.regions) this.#mesh("regionEdges", palette.region, gl.LINES);
     if (layers.areas) this.#boxes("areas", shown.areas, shown, clip);
     this.#dots(shown, clip);
-    if (layers.listening) this.#boxes("listening", shown.listening, shown, clip);
+    if (layers.heardAreas) this.#boxes("listening", shown.listening, shown, clip);
     gl.bindVertexArray(null);
   }
 

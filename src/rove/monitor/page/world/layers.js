@@ -7,7 +7,7 @@ import { HeatLegend } from "./heat.js";
 import { KINDS } from "./palette.js";
 
 /** What is shown until somebody says otherwise. */
-export const LAYERS = { places: true, tiles: false, regions: true, areas: false, listening: true, heat: false };
+export const LAYERS = { places: true, tiles: false, regions: true, areas: false, heardAreas: true, heardTiles: true, heardObjects: true, heat: false };
 const KIND_TITLES = { player: "Players", npc: "NPCs", item: "Items", vehicle: "Vehicles", sensor: "Sensors" };
 
 /** @param {{app: any, document: any, parts: any, layers: any, setLayers: Function, heat: any, live: string | null}} props */
@@ -25,9 +25,14 @@ export function LayersPanel({ app, document, parts, layers, setLayers, heat, liv
     ${engines.length > 0 && html`<${Toggle} label="Areas of all clients" checked=${layers.areas} onChange=${set("areas")}
       swatch=${live && html`<span class="swatch-area"><${EngineMark} app=${app} name=${live} /></span>`}
       hint="Rectangles of the live engine, as the publish/subscribe system has them" />`}
-    ${engines.length > 0 && html`<${Toggle} label="What the selected hears" checked=${layers.listening} onChange=${set("listening")} />`}
     ${parts.sensors && html`<${Toggle} label="Sensors as heat map" checked=${layers.heat} onChange=${set("heat")} />`}
     ${parts.sensors && layers.heat && html`<${HeatLegend} ...${heat} />`}
+    ${engines.length > 0 && html`<fieldset class="layers-group">
+      <legend>What the selected listens to</legend>
+      <${Toggle} label="Areas" checked=${layers.heardAreas} onChange=${set("heardAreas")} />
+      <${Toggle} label="Tiles" checked=${layers.heardTiles} onChange=${set("heardTiles")} />
+      <${Toggle} label="Objects" checked=${layers.heardObjects} onChange=${set("heardObjects")} swatch=${html`<span class="heard-mark" aria-hidden="true"></span>`} />
+    </fieldset>`}
   <//>`;
 }
 

@@ -31,6 +31,7 @@ export class WorldModel {
     this.listened = cell(null);
     this.selected = -1;
     this.hidden = new Set();
+    this.marks_objects = true;
     this.tileColours = new Map();
     this.is_known = cell(false);
     this.version = 0;
@@ -78,12 +79,14 @@ export class WorldModel {
   }
 
   /**
-   * Which engines' beliefs are not shown.
+   * Which engines' beliefs are not shown, and how the others are.
    * @param {Set<string>} hidden
    * @param {Map<string, number[]>} colours bytes of each engine's colour, for tiles
+   * @param {boolean} marks_objects whether those who are subscribed to get a ring
    */
-  hide(hidden, colours) {
+  hide(hidden, colours, marks_objects) {
     this.hidden = hidden;
+    this.marks_objects = marks_objects;
     this.tileColours = colours;
     this.#showListening();
   }
@@ -105,7 +108,7 @@ export class WorldModel {
       for (const box of different(rectangles)) put(box, ENGINES + this.engines.indexOf(name));
     }
     if (message?.truth && shown.length > 0) put(message.truth, TRUTH);
-    this.dots.flag(FLAG_HEARD, shown.flatMap(([, { objects }]) => objects ?? []));
+    this.dots.flag(FLAG_HEARD, this.marks_objects ? shown.flatMap(([, { objects }]) => objects ?? []) : []);
     this.#setHeardTiles(shown);
     this.version += 1;
   }

@@ -19,7 +19,7 @@ const HELP = "Arrow keys move the map, plus and minus zoom, 0 shows all of it. T
  * @param {{app: any, model: import("./model.js").WorldModel, layers: any, hidden: Set<string>, live: string | null,
  *   leads: string | null, letGo: () => void, is_following: boolean, setFollowing: (is_on: boolean) => void, onMap: (map: any) => void}} props
  */
-export function MapPane({ app, model, layers, hidden, live, leads, letGo, is_following, setFollowing, onMap }) {
+export function MapPane({ app, model, layers, hidden, live, leads, letGo, is_following, setFollowing, onMap, children }) {
   const host = useRef(null);
   const [map, setMap] = useState(null);
   const is_known = useCell(model.is_known);
@@ -41,8 +41,8 @@ export function MapPane({ app, model, layers, hidden, live, leads, letGo, is_fol
   useEffect(() => {
     map?.setPalette(paletteOf(app, model.engines, live));
     const bytes = (name) => parsed(app.engineStyle(name).colour).slice(0, 3).map((share) => Math.round(share * 255));
-    model.hide(hidden, new Map(model.engines.map((name) => [name, bytes(name)])));
-  }, [map, model, live, theme, hidden]);
+    model.hide(hidden, new Map(model.engines.map((name) => [name, bytes(name)])), layers.heardObjects);
+  }, [map, model, live, theme, hidden, layers.heardObjects]);
   useEffect(() => map?.setLayers(layers), [map, JSON.stringify(layers)]);
   useEffect(() => {
     if (map) map.is_following = is_following;
@@ -56,6 +56,7 @@ export function MapPane({ app, model, layers, hidden, live, leads, letGo, is_fol
     ${leads && html`<p class="map-note is-led" role="status"><strong>You lead ${leads}.</strong> Click to go there; <kbd>W</kbd> <kbd>A</kbd> <kbd>S</kbd> <kbd>D</kbd> to walk; <kbd>Esc</kbd> to let go.</p>`}
     <div class="map-corner"><${KindLegend} document=${model.document} /><${ScaleBar} map=${map} /></div>
     <${Zoom} map=${map} />
+    ${children}
   </div>`;
 }
 

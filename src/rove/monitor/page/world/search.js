@@ -53,7 +53,7 @@ export function Search({ model, onPick }) {
     }
   };
   return html`<div class="search">
-    <input class="input" type="text" role="combobox" aria-label="Find somebody by name" placeholder="Find somebody, such as player1"
+    <input class="input" type="text" role="combobox" aria-label="Find somebody by name" placeholder="Find by name"
       autocomplete="off" spellcheck=${false} value=${text} aria-expanded=${is_shown ? "true" : "false"} aria-controls="search-list" aria-autocomplete="list"
       aria-activedescendant=${is_shown ? `search-${at}` : undefined}
       onInput=${(event) => { setText(event.currentTarget.value); setAt(0); setOpen(true); }}

@@ -30,6 +30,7 @@ function World({ app, document }) {
   const [hiddenList, setHiddenList] = useStored(app, "world.hidden", []);
   const hidden = useMemo(() => new Set(hiddenList), [hiddenList]);
   const [attribute, setAttribute] = useStored(app, "world.attribute", "NO2");
+  const [has_side, setSide] = useStored(app, "world.side", true);
   const [is_following, setFollowing] = useState(false);
   const [is_led, setLed] = useState(false);
   const selected = useCell(app.cells.selected);
@@ -58,14 +59,15 @@ function World({ app, document }) {
       if (place) map.show(place.x, place.y);
     });
   };
-  return html`<div class="world">
+  return html`<div class=${`world ${has_side ? "" : "is-alone"}`}>
     <div class="world-main">
       ${is_table
         ? html`<${WorldTable} app=${app} model=${model} selected=${name} />`
         : html`<${MapPane} app=${app} model=${model} layers=${{ ...shownLayers, heat: is_hot }} hidden=${hidden} live=${state?.live ?? null}
-            leads=${is_led ? name : null} letGo=${() => setLed(false)} is_following=${is_following} setFollowing=${setFollowing} onMap=${setMap} />`}
+            leads=${is_led ? name : null} letGo=${() => setLed(false)} is_following=${is_following} setFollowing=${setFollowing} onMap=${setMap}>
+              <${SideButton} has_side=${has_side} setSide=${setSide} /><//>`}
     </div>
-    <aside class="world-side" aria-label="About the world">
+    <aside class="world-side" id="world-side" aria-label="About the world" hidden=${!has_side && !is_table}>
       <div class="world-tools">
         <${Search} model=${model} onPick=${pick} />
         <div class="choice" role="group" aria-label="Show as">
@@ -79,6 +81,12 @@ function World({ app, document }) {
         heat=${{ answer, attribute, setAttribute }} />
     </aside>
   </div>`;
+}
+
+/** Shows or hides what stands beside the map. */
+function SideButton({ has_side, setSide }) {
+  return html`<button type="button" class="button small map-side-button" aria-expanded=${has_side ? "true" : "false"} aria-controls="world-side" onClick=${() => setSide(!has_side)}>
+    ${has_side ? "Hide details" : "Details"}</button>`;
 }
 
 /** The model of a run, fed while it is shown. */
