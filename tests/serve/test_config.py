@@ -113,6 +113,17 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     assert config.lake_folder == Path("rove-data/lake")
 
 
+def test_urls_in_a_file_are_no_paths(tmp_path: Path) -> None:
+    path = tmp_path / "rove.toml"
+    for written, meant in (
+        ("metrics.db", str(tmp_path / "metrics.db")),
+        ("mysql+pymysql://there/x", "mysql+pymysql://there/x"),
+        ("", ""),
+    ):
+        path.write_text(f'[metrics]\ndatabase = "{written}"\n')
+        assert load(path).metrics.database == meant
+
+
 # --- errors -----------------------------------------------------------------------------------
 
 

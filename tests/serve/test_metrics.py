@@ -25,7 +25,9 @@ def test_every_counter_is_there_with_its_explanation(server: Running) -> None:
     for name, about in Counters.HELP.items():
         assert f"# HELP rove_{name}_total {about}\n# TYPE rove_{name}_total counter" in answer.text
     found = values(answer.text)
-    assert len(found) == answer.text.count("# TYPE")
+    assert {name.partition("{")[0] for name in found} == set(
+        re.findall("^# TYPE ([a-z_0-9]+) ", answer.text, re.MULTILINE)
+    )
 
 
 def test_what_happens_shows(server: Running) -> None:
@@ -52,3 +54,17 @@ def test_what_happens_shows(server: Running) -> None:
     assert found["rove_queued_bytes"] >= 111
     assert found["rove_http_connections_open"] >= 2
     assert found["rove_uptime_seconds"] > 0
+
+
+def test_delays_of_publications_show(server: Running) -> None:
+    server.post("/publish?topic=a", b"x")
+    server.post("/publish?topic=a&valid-for=60", b"z")  # which is kept
+    found = values(server.get("/metrics").text)
+    assert found['rove_delayed_publications_total{until="sent"}'] == 2
+    assert found['rove_delayed_publications_total{until="kept"}'] >= 1
+    for until in ("sent", "kept"):
+        mean, longest, total = (
+            found[f'rove_delay_{name}{{until="{until}"}}']
+            for name in ("mean_seconds", "max_seconds", "seconds_total")
+        )
+        assert 0 < mean <= longest <= total

@@ -24,6 +24,7 @@ from rove.serve.config import (
     toml_value,
     value_of,
 )
+from rove.serve.logs import masked
 
 EXIT_REFUSED = 1
 """The configuration was printed, but a broker would refuse it."""
@@ -77,9 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_REFUSED if problems else 0
 
 
+def _shown(loaded: Loaded, key: Key) -> object:
+    """What is set, without the password of a URL."""
+    value = value_of(loaded.config, key)
+    return masked(value) if isinstance(value, str) and "://" in value else value
+
+
 def _as_json(key: Key, loaded: Loaded) -> dict[str, object]:
     return {
-        "value": msgspec.to_builtins(value_of(loaded.config, key)),
+        "value": msgspec.to_builtins(_shown(loaded, key)),
         "default": msgspec.to_builtins(key.default),
         "origin": loaded.origins[key.path],
         "allowed": described(key.kind),
@@ -97,7 +104,7 @@ def _print_for_people(loaded: Loaded, with_explanations: bool) -> None:
             print(f"\n[{section}]" if with_explanations else f"[{section}]")
             if with_explanations:
                 print(textwrap.fill(section_explanation(section), 96))
-        value = f"{key.name} = {toml_value(value_of(loaded.config, key))}"
+        value = f"{key.name} = {toml_value(_shown(loaded, key))}"
         print(f"  {value:<48} {loaded.origins[key.path]}")
         if with_explanations and key.explanation:
             indent = " " * 6

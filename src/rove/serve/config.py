@@ -51,6 +51,7 @@ PATH_KEYS: Final = frozenset(
         "access.password_file",
         "data.folder",
         "lake.folder",
+        "metrics.database",
         "tls.certificate",
         "tls.client_ca",
         "tls.key",
@@ -175,6 +176,29 @@ class Lake(_Section, frozen=True):
     """How often a channel that keeps metrics gets a row of them."""
 
 
+class Metrics(_Section, frozen=True):
+    """What is recorded in a metrics database, for charts and comparisons."""
+
+    database: str = ""
+    """A file of SQLite, or a URL such as `postgresql+psycopg://user:password@host/name` or
+    `mysql+pymysql://…`. Empty: nothing is recorded."""
+    every_s: Annotated[float, Meta(gt=0)] = 1.0
+    """How often."""
+    record: tuple[str, ...] = ("*",)
+    """Which metrics, by name; `*` is any characters: `rove_publications_*`."""
+    leave_out: tuple[str, ...] = ()
+    """Which of these not, by name likewise."""
+    broker: str = ""
+    """What this broker is called in the label `broker`. Empty: there is no such label; where
+    several share a database each needs a name."""
+    buffer: Annotated[int, Meta(ge=1)] = 100_000
+    """Readings that are kept in memory while the database cannot be written. More than these, the
+    oldest are dropped, and counted."""
+    keep_raw_hours: NotNegative = 24
+    """Readings older than this are removed from the database, whoever wrote them; 0 leaves that to
+    the pipeline."""
+
+
 class Mqtt(_Section, frozen=True):
     """How the protocol is understood."""
 
@@ -193,6 +217,7 @@ class Config(_Section, frozen=True):
     log: Log = Log()
     mqtt: Mqtt = Mqtt()
     lake: Lake = Lake()
+    metrics: Metrics = Metrics()
     limits: Limits = Limits()
 
     @property
@@ -362,7 +387,7 @@ def _from_file(path: Path) -> Iterator[Setting]:
                 known = [each.name for each in keys().values() if each.section == section]
                 raise ConfigError(f"{path}: [{section}] {_unknown('key', name, known)}")
             found = _converted(key, value, f"{path}: [{section}] {name}")
-            if key.path in PATH_KEYS and found:
+            if key.path in PATH_KEYS and found and "://" not in found:
                 found = str(path.parent / found)
             yield key, found, str(path)
 

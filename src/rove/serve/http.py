@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.sessions import Session
+from rove.metrics.recorder import RecorderState
 from rove.mqtt.packets import Properties, Publish, Reason
 from rove.mqtt.topics import name_fault, text_fault
 from rove.serve.answers import Fault, fault_answer, json_answer
@@ -35,7 +36,13 @@ from rove.serve.guests import Guests, cross_site_fault
 from rove.serve.in_process import Refused
 from rove.serve.inspection import channels, clients, queues, subscription_view, subscriptions
 from rove.serve.logs import events
-from rove.serve.metrics import CONTENT_TYPE, Metric, metrics_of, metrics_text
+from rove.serve.metrics import (
+    CONTENT_TYPE,
+    Metric,
+    metrics_of,
+    metrics_text,
+    recorder_metrics,
+)
 from rove.serve.openapi import Operation, document, front_page, page
 from rove.serve.operations import OPERATIONS
 from rove.serve.publishers import Publishers
@@ -63,6 +70,8 @@ class Interface:
         self._publishers = Publishers(shell)
         self._streams: set[EventStream] = set()
         self._started = time.monotonic()
+        self.recorder_state: Callable[[], RecorderState] | None = None
+        """How the recording of metrics goes, if they are recorded."""
 
     # -- publishing ----------------------------------------------------------------------------
 
@@ -177,8 +186,12 @@ class Interface:
 
     def metrics_now(self, web: Web) -> Iterator[Metric]:
         """What the broker counts and holds."""
-        broker, streams = self._shell.broker, len(self._streams)
-        return metrics_of(broker, len(web.connections), streams, self._started)
+        shell, streams = self._shell, len(self._streams)
+        yield from metrics_of(
+            shell.broker, shell.delays, len(web.connections), streams, self._started
+        )
+        if self.recorder_state is not None:
+            yield from recorder_metrics(self.recorder_state())
 
     async def front(self, request: Request, _identity: Identity, _query: Query) -> Response:
         return HTMLResponse(front_page(__version__, request.headers.get("host", "localhost")))

@@ -1,7 +1,7 @@
-"""What the broker counts and holds: for `/metrics`, as Prometheus reads it, and for the lake.
+"""What the broker counts and holds: for `/metrics`, as Prometheus reads it, and to be recorded.
 
 Counters are the broker's own; gauges are taken when asked. What is queued is summed over all
-sessions, about 0.3 µs each. Names carry the unit last and begin with `rove_`; counters end in
+sessions, about 0.1 µs each. Names carry the unit last and begin with `rove_`; counters end in
 `_total`, as is the custom there.
 """
 
@@ -15,7 +15,11 @@ import msgspec
 
 from rove import __version__
 from rove.broker.broker import Broker
+from rove.broker.sessions import Session
 from rove.match.designs import Counters
+from rove.metrics.naming import kind_of
+from rove.metrics.recorder import RecorderState
+from rove.serve.delays import Delays
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -53,7 +57,7 @@ def metric_values(metrics: Iterable[Metric]) -> dict[str, float]:
 
 
 def metrics_of(
-    broker: Broker, http_connections: int, event_streams: int, started: float
+    broker: Broker, delays: Delays, http_connections: int, event_streams: int, started: float
 ) -> Iterator[Metric]:
     """All of it, now."""
     for name, value in broker.counters.as_dict().items():
@@ -62,9 +66,51 @@ def metrics_of(
     for gauge in gauges(broker, http_connections, event_streams, started):
         full = f"rove_{gauge.name}"
         yield Metric(full, gauge.about, "gauge", {full: gauge.value})
+    yield from _delays(delays)
     yield from _designs(broker)
     version = f'rove_build_info{{version="{__version__}"}}'
     yield Metric("rove_build_info", "which Rove this is", "gauge", {version: 1})
+
+
+def recorder_metrics(state: RecorderState) -> Iterator[Metric]:
+    """How the recording of metrics goes."""
+    for name, about, value in (
+        ("rove_metrics_written_total", "readings written to the metrics database", state.written),
+        ("rove_metrics_dropped_total", "readings for which there was no room", state.dropped),
+    ):
+        yield Metric(name, about, "counter", {name: value})
+    waiting = "rove_metrics_waiting"
+    yield Metric(waiting, "readings that wait for the database", "gauge", {waiting: state.waiting})
+
+
+def _delays(delays: Delays) -> Iterator[Metric]:
+    """From the receipt of publications until what follows from them was sent, and kept."""
+    now = time.perf_counter()
+    both = {"sent": delays.sent, "kept": delays.kept}
+    for name, about, values in (
+        (
+            "rove_delayed_publications_total",
+            "publications whose delay in the broker was measured",
+            {until: float(delay.count) for until, delay in both.items()},
+        ),
+        (
+            "rove_delay_seconds_total",
+            "their delays, from receipt until all was sent, or kept and acknowledged",
+            {until: delay.seconds for until, delay in both.items()},
+        ),
+        (
+            "rove_delay_mean_seconds",
+            "mean delay of late",
+            {until: delay.mean_s(now) for until, delay in both.items()},
+        ),
+        (
+            "rove_delay_max_seconds",
+            "longest delay of late",
+            {until: delay.longest_s(now) for until, delay in both.items()},
+        ),
+    ):
+        series = {f'{name}{{until="{until}"}}': value for until, value in values.items()}
+        yield Metric(name, about, kind_of(name), series)
 
 
 def _designs(broker: Broker) -> Iterator[Metric]:
@@ -86,29 +132,16 @@ def gauges(
 ) -> Iterator[Gauge]:
     """What the broker holds at this moment."""
     state = broker.state
-    sessions = state.sessions.values()
-    away = sum(session.link is None for session in sessions)
+    held = _held(state.sessions.values())
     yield Gauge("connections_open", "connections, MQTT and in-process", len(state.links))
     yield Gauge("http_connections_open", "HTTP connections and WebSockets", http_connections)
     yield Gauge("event_streams_open", "clients of /subscribe", event_streams)
-    yield Gauge("sessions", "sessions, of clients here and away", len(sessions))
-    yield Gauge("sessions_away", "sessions of clients that are away", away)
+    yield Gauge("sessions", "sessions, of clients here and away", len(state.sessions))
+    yield Gauge("sessions_away", "sessions of clients that are away", held.away)
     yield Gauge("subscriptions", "subscriptions", len(state.interests))
-    yield Gauge(
-        "queued_messages",
-        "notifications that wait in queues, not sent yet",
-        sum(len(session.queue) for session in sessions),
-    )
-    yield Gauge(
-        "queued_bytes",
-        "payloads of notifications that wait in queues",
-        sum(session.queue_bytes for session in sessions),
-    )
-    yield Gauge(
-        "inflight_messages",
-        "notifications sent and not acknowledged",
-        sum(len(session.inflight) for session in sessions),
-    )
+    yield Gauge("queued_messages", "notifications that wait in queues, not sent yet", held.queued)
+    yield Gauge("queued_bytes", "payloads of notifications that wait in queues", held.bytes)
+    yield Gauge("inflight_messages", "notifications sent and not acknowledged", held.inflight)
     yield Gauge("retained_messages", "retained publications", state.keeper.retained_count)
     yield Gauge("retained_bytes", "payloads of retained publications", state.keeper.retained_bytes)
     yield Gauge("valid_publications", "valid publications", state.keeper.valid_count)
@@ -117,3 +150,24 @@ def gauges(
     yield Gauge("commit_backlog_bytes", "changes that wait for the disk", broker.backlog_bytes)
     yield Gauge("publishers_are_paused", "1 while they are pushed back", int(broker.is_paused))
     yield Gauge("uptime_seconds", "since the broker started", time.monotonic() - started)
+
+
+class _Held(NamedTuple):
+    away: int
+    queued: int
+    bytes: int
+    inflight: int
+
+
+def _held(sessions: Iterable[Session]) -> _Held:
+    """Summed over all sessions in one go: there may be many, and the broker waits for it."""
+    away = queued = queued_bytes = inflight = 0
+    for session in sessions:
+        if session.link is None:
+            away += 1
+        if session.queue:
+            queued += len(session.queue)
+            queued_bytes += session.queue_bytes
+        if session.inflight:
+            inflight += len(session.inflight)
+    return _Held(away, queued, queued_bytes, inflight)

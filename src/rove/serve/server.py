@@ -27,6 +27,7 @@ from rove.errors import RoveError
 from rove.match import engine
 from rove.mqtt.packets import Connect
 from rove.serve.config import Config, changes, check, listeners, load_access
+from rove.serve.delays import WINDOW_S, Delays
 from rove.serve.guests import Guests
 from rove.serve.http import Interface
 from rove.serve.index_file import IndexFile
@@ -34,6 +35,7 @@ from rove.serve.lake import Lake, LakeWriter
 from rove.serve.listener import MqttConnection, listen
 from rove.serve.logs import events, install
 from rove.serve.metrics_log import MetricsLog
+from rove.serve.metrics_recording import MetricsRecording, check_place
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.store import Store, Writer
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
@@ -75,6 +77,7 @@ class Server:
         self._saving: asyncio.Task[None] | None = None
         self._contexts: list[ssl.SSLContext] = []
         self._door, self._rules, self._access_warnings = load_access(config)
+        check_place(config.metrics.database)
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -108,7 +111,9 @@ class Server:
         if broker.state.settings.channels:
             self._start_lake(broker)
         loop = asyncio.get_running_loop()
-        self.shell = Shell(broker, self._writer, self._identify, loop, self._now)
+        is_recorded = bool(self.config.metrics.database)
+        delays = Delays(self.config.metrics.every_s if is_recorded else WINDOW_S)
+        self.shell = Shell(broker, self._writer, self._identify, loop, self._now, delays)
         interface = self._make_web()
         self._ends.push_async_callback(self._end_saving)
         self._ends.push_async_callback(self._web.stop)
@@ -184,7 +189,7 @@ class Server:
         return interface
 
     def _start_metrics(self, interface: Interface) -> None:
-        """Let the lake have what the broker counts, if a channel keeps that."""
+        """Let the lake have what the broker counts, if a channel keeps that, and the database."""
         channels = self.shell.broker.state.settings.channels
         keepers = [channel.name for channel in channels if "metrics" in channel.keep]
         if keepers:
@@ -194,6 +199,13 @@ class Server:
             )
             kept.start(self._now)
             self._ends.push_async_callback(kept.stop)
+        if self.config.metrics.database:
+            recording = MetricsRecording(
+                self.config.metrics, lambda: interface.metrics_now(self._web)
+            )
+            interface.recorder_state = recording.state
+            recording.start(self._now)
+            self._ends.push_async_callback(recording.stop)
 
     def _troubles(self) -> list[str]:
         troubles = []

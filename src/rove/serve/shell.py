@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Protocol
 
 from rove.broker.access import Identity
@@ -21,6 +23,7 @@ from rove.broker.journal import Changes
 from rove.broker.links import Link
 from rove.match.matcher import Work
 from rove.mqtt.packets import Connect
+from rove.serve.delays import Delays
 from rove.serve.logs import events
 
 log = events("broker")
@@ -82,13 +85,22 @@ class Shell:
         authenticate: Authenticate,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float] = wall_clock,
+        delays: Delays | None = None,
     ) -> None:
         self.broker = broker
+        self.delays = delays or Delays()
         self._disk = disk
         self._authenticate = authenticate
         self._loop = loop
         self._now = now
         self._turn_is_due = False
+        self._turn_began = 0.0
+        self._timed = 0
+        """Publications whose delay was measured."""
+        self._keeping: deque[tuple[int, float, int]] = deque()
+        """Commits under way: number, when their turn began, how many publications it had."""
+        self._kept = 0
+        """The last commit that was done."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._paused: set[Link] = set()
@@ -109,9 +121,14 @@ class Shell:
 
     def received(self, link: Link, data: bytes) -> None:
         """Bytes have come."""
+        if self._turn_is_due:
+            self.broker.received(link, data, self._now())
+            return
+        began = perf_counter()
         self.broker.received(link, data, self._now())
-        if not self._turn_is_due and self.broker.has_work:
+        if self.broker.has_work:
             self.wake()
+            self._turn_began = began
 
     def closed(self, link: Link) -> None:
         """The connection is gone."""
@@ -140,6 +157,7 @@ class Shell:
         """Have the turn ended after what is going on right now."""
         if not self._turn_is_due:
             self._turn_is_due = True
+            self._turn_began = perf_counter()
             self._loop.call_soon(self._turn)
 
     # -- turns ---------------------------------------------------------------------------------
@@ -150,8 +168,24 @@ class Shell:
         broker.backlog_bytes = self._disk.backlog_bytes
         output = broker.end_turn(self._now())
         self._carry_out(output)
+        if broker.counters.publications_received != self._timed or self._keeping:
+            self._time(output)
         self._set_timer()
         self._start_merge()
+
+    def _time(self, output: Output) -> None:
+        """Everything of this turn has gone out: how long did it take?"""
+        now = perf_counter()
+        received = self.broker.counters.publications_received
+        count = received - self._timed
+        if count:
+            self._timed = received
+            self.delays.sent.add(now - self._turn_began, count, now)
+            if output.changes is not None:
+                self._keeping.append((output.commit, self._turn_began, count))
+        while self._keeping and self._keeping[0][0] <= self._kept:
+            _, began, kept = self._keeping.popleft()
+            self.delays.kept.add(now - began, kept, now)
 
     def _carry_out(self, output: Output) -> None:
         if output.changes is not None:
@@ -212,6 +246,7 @@ class Shell:
 
     def _committed(self, number: int) -> None:
         self.broker.commit_done(number, self._now())
+        self._kept = number
         self.wake()
 
     async def _identify(self, link: Link, packet: Connect) -> None:

@@ -1,0 +1,37 @@
+"""Delays over windows, by a clock of the test's own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rove.serve.delays import Delay
+
+
+def test_means_and_maxima_are_of_the_last_windows() -> None:
+    delay = Delay(10.0)
+    now = time.perf_counter()
+    assert (delay.mean_s(now), delay.longest_s(now)) == (0.0, 0.0)
+    delay.add(0.5, 1, now + 1)
+    delay.add(0.1, 3, now + 2)
+    assert delay.mean_s(now + 3) == pytest.approx(0.2)
+    assert delay.longest_s(now + 3) == 0.5
+    delay.add(0.3, 1, now + 12)  # the next window: the one before still counts
+    assert delay.longest_s(now + 13) == 0.5
+    assert delay.mean_s(now + 13) == pytest.approx(1.1 / 5)
+    delay.add(0.2, 1, now + 23)  # and one more: the first does not
+    assert delay.longest_s(now + 24) == 0.3
+    assert delay.mean_s(now + 24) == pytest.approx(0.25)
+    assert (delay.longest_s(now + 60), delay.mean_s(now + 60)) == (0.0, 0.0)
+    assert delay.count == 6
+    assert delay.seconds == pytest.approx(1.3)
+
+
+def test_nobody_has_to_ask_for_windows_to_pass() -> None:
+    delay = Delay(10.0)
+    now = time.perf_counter()
+    for second in range(100):
+        delay.add(9.0 if second == 5 else 0.1, 1, now + second)
+    assert delay.longest_s(now + 100) == 0.1
+    assert delay.mean_s(now + 100) == pytest.approx(0.1)
