@@ -9,6 +9,7 @@ import { createApi } from "./api.js";
 import { Live } from "./live.js";
 
 const STORE_VERSION = 1;
+const RETRY_MS = 2000;
 const MAKING_MS = 1000;
 const STORE_PREFIX = `rove.monitor.${STORE_VERSION}.`;
 
@@ -137,7 +138,7 @@ export function createApp() {
       else live.start();
     } catch (error) {
       fault.set(error);
-      retryTimer = setTimeout(refresh, 2000);
+      if (hello.value === null) retryTimer = setTimeout(refresh, RETRY_MS);
     }
   }
 
@@ -157,7 +158,10 @@ export function createApp() {
     }
   }
 
-  live.on("connection", (value) => connection.set(value));
+  live.on("connection", (value) => {
+    connection.set(value);
+    if (value.state === "waiting" && value.tries === 2) refresh(); // perhaps one has to log in again
+  });
   live.on("hello", ({ run }) => {
     if (hello.value?.parts.world && world.value.document?.run !== run) fetchWorld();
   });
@@ -184,6 +188,10 @@ export function createApp() {
     cells: { hello, fault, connection, world, state, selected, said, theme, themeChoice },
     get parts() {
       return hello.value?.parts ?? {};
+    },
+    /** Whether this visitor may change the world, or only look. */
+    get may_change() {
+      return hello.value?.admin !== false;
     },
     start: refresh,
     refresh,

@@ -123,9 +123,9 @@ function Prompt({ app }) {
     <span class="console-sign" aria-hidden="true">›</span>
     <input class="console-input" ref=${input} type="text" role="combobox" aria-label="Command" autocomplete="off" autocapitalize="off" spellcheck=${false}
       aria-expanded=${is_listed ? "true" : "false"} aria-controls="console-words" aria-autocomplete="list" aria-activedescendant=${at >= 0 ? `word-${at}` : undefined}
-      placeholder="A command, such as gather 50 at 120 80" maxlength="1000" value=${text}
+      placeholder=${app.may_change ? "A command, such as gather 50 at 120 80" : "You may look, and not change anything"} maxlength="1000" value=${text}
       onInput=${(event) => { write(event.currentTarget.value); setPlace(FRESH); }} onKeyDown=${keys} onBlur=${() => setWords([])} />
-    <button class="button small primary" disabled=${connection.state !== "open"}>Say</button>
+    <button class="button small primary" disabled=${connection.state !== "open" || !app.may_change}>Say</button>
   </form>`;
 }
 

@@ -11,7 +11,7 @@ export function StageButtons({ app }) {
   const state = useCell(app.cells.state);
   const connection = useCell(app.cells.connection);
   const scenarios = useAnswer(app, "/api/scenarios");
-  const is_off = connection.state !== "open" || world.status !== "ready";
+  const is_off = connection.state !== "open" || world.status !== "ready" || !app.may_change;
   const say = (text) => app.say(text).catch(() => {}); // the log tells
   const halt = state?.is_paused ? "resume" : "pause";
   return html`<div class="stage">

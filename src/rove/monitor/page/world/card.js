@@ -33,7 +33,7 @@ export function Card({ app, model, name, hidden, setHidden, is_following, setFol
     <div class="card-buttons">
       <button type="button" class="button small" onClick=${onShow}>Show</button>
       <button type="button" class="button small" aria-pressed=${is_following} onClick=${() => setFollowing(!is_following)}>Follow</button>
-      ${kind === PLAYER && html`<button type="button" class="button small" aria-pressed=${is_led} onClick=${() => setLed(!is_led)}
+      ${kind === PLAYER && app.may_change && html`<button type="button" class="button small" aria-pressed=${is_led} onClick=${() => setLed(!is_led)}
         title="Click on the map to go there, W A S D to walk">Lead</button>`}
     </div>
     <${Listening} app=${app} model=${model} hidden=${hidden} setHidden=${setHidden} />
