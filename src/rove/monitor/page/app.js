@@ -8,6 +8,7 @@
 import { createApi } from "./api.js";
 import { Live } from "./live.js";
 
+const NOTES_MAX = 300;
 const STORE_VERSION = 1;
 const RETRY_MS = 2000;
 const MAKING_MS = 1000;
@@ -113,6 +114,7 @@ export function createApp() {
   const world = cell(/** @type {WorldState} */ ({ status: "none" }));
   const state = cell(null);
   const selected = cell(null);
+  const notes = cell(/** @type {{now: number, kind: string, text: string}[]} */ ([]));
   const said = cell(null);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const themeChoice = cell(store.get("theme", "auto"));

@@ -99,7 +99,7 @@ function Period({ choice, onChange }) {
   return html`<fieldset class="compare-side">
     <legend>Seconds of the run</legend>
     <label class="field"><span>from</span>
-      <input class="input" type="number" min="0" placeholder="beginning" value=${since}
+      <input class="input" type="number" min="0" placeholder="start" value=${since}
         onInput=${(event) => setSince(event.currentTarget.value)} onChange=${take} /></label>
     <label class="field"><span>to</span>
       <input class="input" type="number" min="0" placeholder="end" value=${until}

@@ -14,6 +14,7 @@ import { isKnown, isTold, scaled, sentenceOf } from "./sentences.js";
 
 const HEIGHT = 170;
 const DIFFERENCE_HEIGHT = 120;
+const DIFFERENCE = "difference";
 
 /**
  * @typedef {{side: string, name: string, engine: string}} Named
@@ -57,11 +58,12 @@ function drawingsOf(app, one, left, right, meaning) {
   const window = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
   if (window[0] === window[1]) window[1] += 1;
   const data = aligned(tracks, window, meaning.factor);
-  const common = { window, is_clock: false, log: false, zero: true };
   const lines = [left, right].map((side, i) => lineOf(app, side, i === 1 && left.engine === right.engine));
+  const labels = [...lines.map((line) => line.label), DIFFERENCE];
+  const common = { window, is_clock: false, log: false, zero: true, labels };
   const apart = differenceOf(tracks, window, meaning.factor);
   const band = isKnown(one.difference) ? scaled(one.difference, meaning.factor) : null;
-  const ink = { ...lines[1], name: `${right.name} − ${left.name}`, label: "difference", dash: [], width: 1.5 };
+  const ink = { ...lines[0], name: `${left.name} − ${right.name}`, label: DIFFERENCE, dash: [], width: 1.5 };
   return {
     above: { ...common, ...data, lines, unit: meaning.unit, band: null },
     below: {
@@ -82,7 +84,7 @@ function lineOf(app, { name, engine }, is_second) {
   return { name, label: name, word: "", colour, dash: is_second ? [3, 3] : dash, width: 2, is_bold: false, is_shown: true };
 }
 
-/** Right minus left, where both are known within half a second or half a step. */
+/** Left less right, where both are known within half a second or half a step. */
 function differenceOf([left, right], window, factor) {
   const step = Math.max(1, median(left.at), median(right.at));
   const binned = (track) => {
@@ -100,7 +102,7 @@ function differenceOf([left, right], window, factor) {
   const mean = ({ sum, count }) => sum / count;
   return {
     x: keys.map((key) => key * step),
-    values: keys.map((key) => (mean(b.get(key)) - mean(a.get(key))) * factor),
+    values: keys.map((key) => (mean(a.get(key)) - mean(b.get(key))) * factor),
   };
 }
 

@@ -1,9 +1,10 @@
 /**
  * What a comparison comes to, in a sentence, and which of them matters most.
  *
- * A ratio with its interval is what people repeat to each other; where there is none (the left side
- * has none of it at all), the difference is told. An interval that holds "no difference" is said to be
- * just that: not told apart.
+ * The left side is compared with the right one: `ratio` is left by right, `difference` left less right.
+ * A ratio with its interval is what people repeat to each other; where there is none (the right side has
+ * none of it at all), the difference is told. An interval that holds "no difference" is said to be just
+ * that: not told apart.
  */
 import { meaningOf, shortValue } from "../graphs/metrics.js";
 
@@ -49,23 +50,37 @@ export function sentenceOf(one, left, right) {
   const { ratio, difference } = one;
   const what = meaning.counted ?? meaning.title.toLowerCase();
   if (!isKnown(ratio) && !isKnown(difference)) {
-    return `Of ${what} too little is known to compare ${right} with ${left}.`;
+    return `Of ${what} too little is known to compare ${left} with ${right}.`;
   }
   if (!isTold(one)) {
     const span = isKnown(ratio) ? ` (${rangeText(ratio)} times)` : "";
-    return `In ${what}, ${right} and ${left} cannot be told apart${span}.`;
+    return `In ${what}, ${left} and ${right} cannot be told apart${span}.`;
   }
   if (isKnown(ratio) && ratio.low > 0) {
     const many = isMany(meaning) ? "as many" : "as much";
-    return `${right} ${meaning.verb} ${shortValue(ratio.mean)} times (${rangeText(ratio)}) ${many} ${what} as ${left}.`;
+    const [most, least, times] = ratio.mean >= 1 ? [left, right, ratio] : [right, left, turned(ratio)];
+    return `${most} ${meaning.verb} ${shortValue(times.mean)} times (${rangeText(times)}) ${many} ${what} as ${least}.`;
   }
-  const more = difference.mean > 0 ? "more" : "less";
-  const size = shortValue(Math.abs(difference.mean) * meaning.factor);
-  return `${right} ${meaning.verb} ${size} ${meaning.unit} (${rangeText(scaled(difference, meaning.factor))}) ${more} ${what} than ${left}.`;
+  const [most, least] = difference.mean > 0 ? [left, right] : [right, left];
+  const size = scaled(difference, difference.mean > 0 ? meaning.factor : -meaning.factor);
+  const amount = `${shortValue(size.mean)} (${rangeText(size)})`;
+  if (!ratio || ratio.mean === 0) return `${most} ${meaning.verb} ${amount} ${countedText(meaning)}, ${least} none.`;
+  return `${most} ${meaning.verb} ${amount} more ${countedText(meaning)} than ${least}.`;
+}
+
+/** "unsubscribe operations/s", or, where the unit says nothing of what is counted, "B/s of bytes sent". */
+function countedText({ counted, unit }) {
+  const noun = unit.split("/")[0];
+  return counted.endsWith(noun) ? counted + unit.slice(noun.length) : `${unit} of ${counted}`;
+}
+
+/** The other way round. */
+function turned({ mean, low, high }) {
+  return { mean: 1 / mean, low: 1 / high, high: 1 / low };
 }
 
 const isMany = ({ counted }) => /s$/.test(counted);
-const rangeText = ({ low, high }) => `${shortValue(low)} to ${shortValue(high)}`;
+const rangeText = ({ low, high }) => `${shortValue(Math.min(low, high))} to ${shortValue(Math.max(low, high))}`;
 
 /**
  * @param {Interval} interval

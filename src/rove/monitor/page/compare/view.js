@@ -59,7 +59,7 @@ function Result({ app, answer, left, right, is_table, asked }) {
   if (sorted.length === 0) return html`<${Empty} title="Nothing was recorded of both" />`;
   const told = sorted.filter(isTold);
   return html`<p class="compare-lead" role="status">
-      ${told.length > 0 ? sentenceOf(told[0], left.name, right.name) : `${right.name} and ${left.name} cannot be told apart in anything.`}
+      ${told.length > 0 ? sentenceOf(told[0], left.name, right.name) : `${left.name} and ${right.name} cannot be told apart in anything.`}
       ${told.length > 1 ? html`<span class="quiet"> ${told.length} of ${sorted.length} metrics differ; the largest effect comes first.</span>` : ""}
     </p>
     ${is_table
@@ -80,8 +80,8 @@ function columnsOf(left, right) {
   return [
     { key: "metric", title: "Metric", sort: (row) => meaningOf(row.metric).title, cell: (row) => meaningOf(row.metric).title },
     { key: "unit", title: "Unit", cell: (row) => meaningOf(row.metric).unit },
-    { key: "ratio", title: `${right.name} / ${left.name}`, align: "right", sort: (row) => row.ratio?.mean ?? -1, cell: (row) => intervalText(row.ratio) },
-    { key: "difference", title: `${right.name} − ${left.name}`, align: "right", cell: (row) => intervalText(difference(row)) },
+    { key: "ratio", title: `${left.name} / ${right.name}`, align: "right", sort: (row) => row.ratio?.mean ?? -1, cell: (row) => intervalText(row.ratio) },
+    { key: "difference", title: `${left.name} − ${right.name}`, align: "right", cell: (row) => intervalText(difference(row)) },
     { key: "sentence", title: "In words", cell: (row) => sentenceOf(row, left.name, right.name) },
   ];
 }

@@ -3,10 +3,11 @@
  * is nothing to draw.
  */
 import { Empty, ErrorNote, Loading, Panel, Table, announce, useCell } from "../ui.js";
-import { html, useMemo, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { csvOf, fileName, pngOf, save } from "./files.js";
 import { useHistory } from "./history.js";
 import { Legend } from "./legend.js";
+import { brokerSamplesOf } from "./live.js";
 import { CardMenu, MoveHandle } from "./menu.js";
 import { figureOf, meaningOfChart, shortValue } from "./metrics.js";
 import { timeText } from "./plot.js";
@@ -44,7 +45,7 @@ export function ChartCard({ app, samples, spec, moment, place, places, change, o
   const plot = useRef(null);
   const meaning = meaningOfChart(spec);
   const history = useHistory(app, spec, moment.period, moment.periodKey, moment);
-  const tracks = joined(history.tracks, liveOf(samples, spec, moment));
+  const tracks = joined(history.tracks, useLive(app, samples, spec, moment, history));
   const lines = linesOf(app, tracks, moment, hidden);
   for (const track of tracks.values()) if (track.at.length > 0) moment.seen(track.at[0]);
   const data = aligned(
@@ -111,19 +112,28 @@ function Body({ app, spec, title, history, drawing, children }) {
   }
   if (history.status === "loading") return html`<${Loading} what="Looking into the past" />`;
   if (history.status === "error") return html`<${ErrorNote} error=${history.error} retry=${history.again} />`;
-  const is_waiting = app.parts.world && spec.metrics.every((metric) => figureOf(metric));
+  const is_world = spec.metrics.every((metric) => figureOf(metric));
+  const is_waiting = is_world ? app.parts.world : app.parts.broker && history.status !== "loading";
   return html`<${Empty} title=${is_waiting ? "Waiting for the first samples" : "Nothing was recorded in this period"} />`;
 }
 
-function liveOf(samples, spec, { period }) {
+/** What has come while the page was open; of the broker only where the database knows nothing. */
+function useLive(app, samples, spec, { period }, history) {
+  const figures = spec.metrics.map(figureOf);
+  const is_world = figures.every(Boolean);
+  const is_asked = !is_world && app.parts.broker && history.status !== "loading" && history.tracks.size === 0;
+  useEffect(() => (is_asked ? brokerSamplesOf(app).use() : undefined), [is_asked]);
   const { from, to, run } = period();
+  if (is_asked) {
+    const plain = spec.metrics.map((figure) => ({ figure, is_rate: figure.endsWith("_total") }));
+    return liveTracks(brokerSamplesOf(app).samples, plain, from - MARGIN_S);
+  }
   const others = Object.keys(spec.labels).filter((name) => name !== "engine" && name !== "audience");
-  if (others.length > 0 || (to !== null && to < (samples.samples[0]?.now ?? Infinity))) return NOTHING;
+  if (!is_world || others.length > 0 || (to !== null && to < (samples.samples[0]?.now ?? Infinity))) return NOTHING;
   const all = run === null ? samples.samples : samples.samples.filter((one) => one.run === samples.run);
-  const tracks = liveTracks(all, spec.metrics, from - MARGIN_S);
+  const tracks = liveTracks(all, figures, from - MARGIN_S);
   const wanted = spec.labels.engine ?? spec.labels.audience;
-  if (wanted === undefined) return tracks;
-  return new Map([...tracks].filter(([name]) => name === wanted));
+  return wanted === undefined ? tracks : new Map([...tracks].filter(([name]) => name === wanted));
 }
 
 /** Engines in the order of the run, then others by name; the live one is heavier and says so. */

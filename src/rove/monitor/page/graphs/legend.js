@@ -48,10 +48,10 @@ export function Legend({ lines, data, unit, about, cursor, onToggle }) {
 
 /** @param {{line: import("./plot.js").Line}} props */
 export function LineMark({ line }) {
-  return html`<svg class="graph-mark" width="26" height="10" viewBox="0 0 26 10" aria-hidden="true">
+  return html`<svg class="graph-mark" width="22" height="10" viewBox="0 0 22 10" aria-hidden="true">
     <line
       x1="1"
-      x2="25"
+      x2="21"
       y1="5"
       y2="5"
       stroke=${line.colour}

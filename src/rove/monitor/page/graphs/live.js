@@ -1,10 +1,18 @@
 /**
- * Live samples of the world, remembered for the charts.
+ * Live samples of the world and of the broker, remembered for the charts.
  *
  * The page hears a sample a second whether or not anybody looks at the graphs. They are kept from
  * the first look at the graphs on, two hours of them at most (about 7 MB with seven engines), so
  * that charts without a database have a past too, and coming back to the tab shows no hole.
+ *
+ * The broker sends nothing by itself: while a chart needs it, its metrics are asked for every two
+ * seconds. The monitor asks the broker once for all pages.
  */
+import { lineName } from "./tracks.js";
+
+const BROKER_EVERY_MS = 2000;
+const SERIES = /^([^{]+)(?:\{(.*)\})?$/s;
+const LABEL = /([^=,"]+)="((?:[^"\\]|\\.)*)"/gs;
 const SAMPLES_MAX = 7200;
 
 /** @type {WeakMap<object, LiveSamples>} */
@@ -77,4 +85,60 @@ export class LiveSamples {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
+}
+
+/** @type {WeakMap<object, BrokerSamples>} */
+const brokersOfApps = new WeakMap();
+
+/**
+ * What the broker said while somebody drew it; made with the first call.
+ * @param {object} app
+ * @returns {BrokerSamples}
+ */
+export function brokerSamplesOf(app) {
+  if (!brokersOfApps.has(app)) brokersOfApps.set(app, new BrokerSamples(app));
+  return brokersOfApps.get(app);
+}
+
+/** Metrics of the broker over time, asked for as long as there is somebody who uses them. */
+export class BrokerSamples {
+  constructor(app) {
+    this.app = app;
+    /** @type {import("./tracks.js").Sample[]} */
+    this.samples = [];
+    this.users = 0;
+    this.timer = 0;
+  }
+
+  /** @returns {() => void} ends it */
+  use() {
+    this.users += 1;
+    if (this.users === 1) this.ask();
+    return () => {
+      this.users -= 1;
+      if (this.users === 0) clearTimeout(this.timer);
+    };
+  }
+
+  async ask() {
+    if (!document.hidden) {
+      const found = await this.app.api.get("/api/broker/metrics").catch(() => null);
+      if (found) this.samples.push({ now: samplesOf(this.app).now(), run: 0, sources: sourcesOf(found) });
+      if (this.samples.length > SAMPLES_MAX) this.samples.shift();
+    }
+    if (this.users > 0) this.timer = setTimeout(() => this.ask(), BROKER_EVERY_MS);
+  }
+}
+
+/** By line and metric: what `rove_delay_mean_seconds{until="sent"}` says is of the line "until sent". */
+function sourcesOf(metrics) {
+  const sources = {};
+  for (const [series, value] of Object.entries(metrics)) {
+    const [, metric, text] = SERIES.exec(series);
+    const labels = Object.fromEntries([...(text ?? "").matchAll(LABEL)].map(([, name, said]) => [name, said]));
+    const name = lineName(labels);
+    sources[name] ??= {};
+    sources[name][metric] = value;
+  }
+  return sources;
 }

@@ -32,6 +32,7 @@ const KNOWN = {
     title: "Subscribe operations",
     unit: "operations/s",
     counted: "subscribe operations",
+    about: "How often clients have subscribed.",
   },
   rove_world_unsubscribes_total: {
     title: "Unsubscribe operations",
@@ -112,6 +113,29 @@ const KNOWN = {
     counted: "superfluous replica-seconds",
     verb: "has",
   },
+  rove_delay_mean_seconds: {
+    title: "Delay in the broker",
+    unit: "ms",
+    factor: 1000,
+    about: "From the receipt of publications until all was sent, or kept on disk.",
+  },
+  rove_delay_max_seconds: { title: "Longest delay in the broker", unit: "ms", factor: 1000 },
+  rove_publications_received_total: {
+    title: "Publications received",
+    unit: "publications/s",
+    about: "What clients have published to the broker.",
+  },
+  rove_notifications_sent_total: {
+    title: "Notifications sent",
+    unit: "notifications/s",
+    about: "What the broker has sent to subscribers.",
+  },
+  rove_queued_messages: {
+    title: "Notifications that wait",
+    unit: "notifications",
+    about: "In queues of clients that are slow or away.",
+  },
+  rove_bytes_sent_total: { title: "Bytes sent", unit: "B/s", about: "To all clients of the broker." },
 };
 
 const UNITS = [
@@ -197,7 +221,12 @@ const OF_THE_WORLD = [
   ["rove_world_missing_s_total"],
   ["rove_world_stale_s_total"],
 ];
-const OF_THE_BROKER = [["rove_delay_ms"], ["rove_notifications_sent_total"]];
+const OF_THE_BROKER = [["rove_delay_mean_seconds"], ["rove_notifications_sent_total"]];
+const OF_A_BROKER_ALONE = [
+  ["rove_publications_received_total"],
+  ["rove_queued_messages"],
+  ["rove_bytes_sent_total"],
+];
 
 /**
  * The charts of somebody who has not chosen any.
@@ -205,9 +234,9 @@ const OF_THE_BROKER = [["rove_delay_ms"], ["rove_notifications_sent_total"]];
  * @returns {ChartSpec[]}
  */
 export function defaultCharts(parts) {
-  const chosen = [];
-  if (parts.world || parts.metrics) chosen.push(...OF_THE_WORLD);
-  if (parts.broker && parts.metrics) chosen.push(...OF_THE_BROKER);
+  const has_world = parts.world || !parts.broker;
+  const chosen = has_world ? [...OF_THE_WORLD] : [];
+  if (parts.broker) chosen.push(...OF_THE_BROKER, ...(has_world ? [] : OF_A_BROKER_ALONE));
   return chosen.map((metrics) => chartOf(metrics));
 }
 
@@ -220,7 +249,8 @@ export function meaningOfChart(spec) {
   const first = meaningOf(spec.metrics[0]);
   if (spec.metrics.length === 1) return spec.title ? { ...first, title: spec.title } : first;
   if (spec.metrics.join() === OPERATIONS.join()) {
-    return { ...first, title: "Subscribe and unsubscribe operations" };
+    const about = "How often interest has changed; to replace an area is one of each.";
+    return { ...first, title: "Subscribe and unsubscribe operations", about };
   }
   const titles = spec.metrics.map((metric) => meaningOf(metric).title);
   return { ...first, title: spec.title ?? titles.join(" + ") };

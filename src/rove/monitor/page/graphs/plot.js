@@ -17,6 +17,7 @@ const FONT_LIVE = "bold 12px system-ui, sans-serif";
 const LABEL_HEIGHT = 14;
 const LABEL_GAP = 6;
 const AXIS_WIDTH = 62;
+const BAND_ALPHA = 0.25;
 const DAY_S = 86_400;
 /** Between two marks of the axis of time. */
 const STEPS_S = [
@@ -45,6 +46,7 @@ const STEPS_S = [
  * @property {boolean} is_clock whether x is seconds since 1970; otherwise seconds of a run
  * @property {[number, number] | null} band filled between two values, all the way
  * @property {number[] | null} [range] of y, instead of what is found
+ * @property {string[]} [labels] for which there has to be room at the right, besides those of its lines
  */
 
 /** A drawing in an element of the page. */
@@ -120,15 +122,15 @@ export class Plot {
   }
 
   height() {
-    return this.options.height ?? 220;
+    return this.options.height ?? 200;
   }
 
   colours() {
-    return { text: token("chart-axis"), grid: token("chart-grid"), band: token("accent-soft") };
+    return { text: token("chart-axis"), grid: token("chart-grid"), band: token("accent") };
   }
 
   settings(width) {
-    const { lines, unit, log, is_clock, window } = this.drawing;
+    const { lines, unit, log, is_clock, window, labels = [] } = this.drawing;
     const colours = this.colours();
     const axis = {
       stroke: colours.text,
@@ -140,7 +142,7 @@ export class Plot {
     return {
       width,
       height: this.height(),
-      padding: [10, labelRoom(lines), 0, 0],
+      padding: [10, labelRoom(lines, labels), 0, 0],
       legend: { show: false },
       cursor: {
         sync: this.options.sync ? { key: this.options.sync, setSeries: false } : undefined,
@@ -158,7 +160,7 @@ export class Plot {
       axes: [
         {
           ...axis,
-          size: 30,
+          size: 26,
           space: 70,
           incrs: STEPS_S,
           values: (_plot, splits, _axis, _space, step) =>
@@ -197,8 +199,11 @@ export class Plot {
     if (!this.drawing.band) return;
     const [low, high] = this.drawing.band.map((value) => plot.valToPos(value, "y", true));
     const { left, width } = plot.bbox;
+    plot.ctx.save();
+    plot.ctx.globalAlpha = BAND_ALPHA;
     plot.ctx.fillStyle = colour;
-    plot.ctx.fillRect(left, Math.min(low, high), width, Math.max(1, Math.abs(low - high)));
+    plot.ctx.fillRect(left, Math.min(low, high), width, Math.max(2, Math.abs(low - high)));
+    plot.ctx.restore();
   }
 
   zoomed(plot) {
@@ -229,10 +234,11 @@ function yRange(min, max, { zero, log }) {
   return [low === 0 ? 0 : low - room, high + room];
 }
 
-function labelRoom(lines) {
+function labelRoom(lines, others) {
   const context = document.createElement("canvas").getContext("2d");
   context.font = FONT_LIVE;
-  const widths = lines.filter((line) => line.is_shown).map((line) => context.measureText(line.label).width);
+  const names = [...others, ...lines.filter((line) => line.is_shown).map((line) => line.label)];
+  const widths = names.map((name) => context.measureText(name).width);
   return Math.ceil(Math.max(0, ...widths)) + LABEL_GAP + 4;
 }
 

@@ -8,8 +8,6 @@
  * rolled up to ten seconds, and a last interval that the database has only the beginning of gives
  * way to the live one. Everything here is plain functions over arrays.
  */
-import { figureOf } from "./metrics.js";
-
 /** After as many seconds without a sample a line is broken. */
 export const GAP_S = 5;
 /** Two moments this close are one sample that was recorded and also sent. */
@@ -21,17 +19,15 @@ const SAME_S = 0.25;
  */
 
 /**
- * Live samples as tracks, by engine or audience.
+ * Live samples as tracks, by engine, audience, or whatever lines are called.
  * @param {Sample[]} samples
- * @param {string[]} metrics of the world; of several the sum
+ * @param {{figure: string, is_rate: boolean}[]} figures of several the sum
  * @param {number} [since]
  * @returns {Map<string, Track>}
  */
-export function liveTracks(samples, metrics, since = -Infinity) {
-  const figures = metrics.map(figureOf);
+export function liveTracks(samples, figures, since = -Infinity) {
   /** @type {Map<string, Track>} */
   const tracks = new Map();
-  if (figures.some((found) => found === null)) return tracks;
   const is_rate = figures[0].is_rate;
   for (let i = firstAfter(samples, since); i < samples.length; i++) {
     const sample = samples[i];

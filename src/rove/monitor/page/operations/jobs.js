@@ -1,5 +1,5 @@
 /**
- * What works on the stored stream: jobs of the pipeline, channels of the lake, the recorder of metrics.
+ * What works on the stored stream: jobs of the pipeline, and channels of the lake.
  */
 import { Table, count, useAnswer } from "../ui.js";
 import { html } from "../vendor/preact.js";
@@ -47,27 +47,14 @@ export function Jobs({ app }) {
 const CHANNEL_COLUMNS = [
   { key: "name", title: "Channel", sort: (row) => row.name, cell: (row) => html`<span class="ops-name">${row.name}</span>` },
   { key: "topics", title: "Topics", cell: (row) => html`<code class="ops-name">${(row.topics ?? []).join(", ")}</code>` },
-  { key: "keep", title: "Keeps", cell: (row) => (row.keep ?? []).join(", ") },
+  { key: "keep", title: "Keeps", cell: (row) => (row.keeps ?? []).join(", ") },
 ];
 
 /** @param {{app: import("../app.js").App}} props */
 export function Channels({ app }) {
-  const answer = useAnswer(app, "/api/channels", {}, { every_s: 10 });
+  const answer = useAnswer(app, "/api/broker/channels", {}, { every_s: 10 });
   return html`<${AskedPanel} title="Channels" answer=${answer}>
-    ${(data) => html`<${Table} caption="Channels" columns=${CHANNEL_COLUMNS} rows=${data} rowKey=${(row) => row.name}
+    ${(data) => html`<${Table} caption="Channels" columns=${CHANNEL_COLUMNS} rows=${data.items} rowKey=${(row) => row.name}
       empty="No channel keeps anything" />`}
-  <//>`;
-}
-
-/** @param {{app: import("../app.js").App}} props */
-export function Recorder({ app }) {
-  const answer = useAnswer(app, "/api/recorder", {}, { every_s: EVERY_S });
-  return html`<${AskedPanel} title="Recorder" note="what is written to the metrics database" answer=${answer}>
-    ${(data) => html`<dl class="ops-figures">
-        <div><dt>Written</dt><dd>${count(data.written)}</dd></div>
-        <div><dt>Waiting</dt><dd>${count(data.waiting)}</dd></div>
-        <div class=${data.dropped > 0 ? "is-bad" : ""}><dt>Dropped</dt><dd>${count(data.dropped)}</dd></div>
-      </dl>
-      ${data.last_error && html`<p class="ops-fault">${data.last_error}</p>`}`}
   <//>`;
 }

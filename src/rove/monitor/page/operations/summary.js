@@ -31,7 +31,7 @@ const FIGURES = [
     of: (now) => count(now.rove_queued_messages ?? 0),
     more: (now) => bytesText(now.rove_queued_bytes ?? 0),
   },
-  { name: "Sent, not acknowledged", of: (now) => count(now.rove_inflight_messages ?? 0) },
+  { name: "Unacknowledged", of: (now) => count(now.rove_inflight_messages ?? 0) },
   {
     name: "Dropped",
     of: (_, rate) => rateText(sum(DROPPED.map(rate))),
@@ -42,6 +42,19 @@ const FIGURES = [
     name: "Publishers",
     of: (now) => (now.rove_publishers_are_paused ? "pushed back" : "flowing"),
     is_bad: (now) => Boolean(now.rove_publishers_are_paused),
+  },
+  {
+    name: "Metrics recorded",
+    of: (now) => count(now.rove_metrics_written_total),
+    more: (now) => `${count(now.rove_metrics_waiting)} waiting, ${count(now.rove_metrics_dropped_total)} dropped`,
+    is_there: (now) => now.rove_metrics_written_total !== undefined,
+    is_bad: (now) => now.rove_metrics_dropped_total > 0,
+  },
+  {
+    name: "Delay",
+    of: (now) => `${((now['rove_delay_mean_seconds{until="sent"}'] ?? 0) * 1000).toPrecision(2)} ms`,
+    more: (now) => `at most ${((now['rove_delay_max_seconds{until="sent"}'] ?? 0) * 1000).toPrecision(2)} ms`,
+    is_there: (now) => now['rove_delay_mean_seconds{until="sent"}'] !== undefined,
   },
   { name: "Running for", of: (now) => ageText(now.rove_uptime_seconds) },
 ];
@@ -56,7 +69,7 @@ export function Summary({ app }) {
   const rate = useRates(metrics.data);
   return html`<${AskedPanel} title="Broker" class="is-wide" answer=${metrics} note=${html`<${Health} health=${health} />`}>
     ${(now) => html`<dl class="ops-figures">
-      ${FIGURES.map(
+      ${FIGURES.filter(({ is_there }) => is_there?.(now) ?? true).map(
         ({ name, of, more, is_bad }) => html`<div key=${name} class=${is_bad?.(now) ? "is-bad" : ""}>
           <dt>${name}</dt>
           <dd>${of(now, rate)}</dd>

@@ -8,7 +8,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { Clients, Queues, SlowConsumers } from "./clients.js";
 import { Explain } from "./explain.js";
-import { Channels, Jobs, Recorder } from "./jobs.js";
+import { Channels, Jobs } from "./jobs.js";
 import { Subscriptions } from "./subscriptions.js";
 import { Summary } from "./summary.js";
 import { Timeline } from "./timeline.js";
@@ -27,6 +27,5 @@ export function OperationsView({ app }) {
     ${parts.broker && html`<${SlowConsumers} app=${app} />`}
     ${parts.channels && html`<${Channels} app=${app} />`}
     ${parts.pipeline && html`<${Jobs} app=${app} />`}
-    ${parts.metrics && html`<${Recorder} app=${app} />`}
   </div>`;
 }
