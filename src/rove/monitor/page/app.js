@@ -172,6 +172,10 @@ export function createApp() {
     state.set({ at, is_paused, is_over, live: engine, speed }),
   );
   let opened = 0;
+  live.on("note", (note) => {
+    const is_known = notes.value.some(({ now, kind, text }) => now === note.now && kind === note.kind && text === note.text);
+    if (!is_known) notes.set([...notes.value, note].slice(-NOTES_MAX));
+  });
   live.on("open", () => {
     opened += 1;
     if (opened > 1) refresh(); // another monitor may have come back in its place
@@ -187,7 +191,7 @@ export function createApp() {
     api,
     live,
     store,
-    cells: { hello, fault, connection, world, state, selected, said, theme, themeChoice },
+    cells: { hello, fault, connection, world, state, selected, said, notes, theme, themeChoice },
     get parts() {
       return hello.value?.parts ?? {};
     },
