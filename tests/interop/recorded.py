@@ -40,6 +40,8 @@ SETTINGS = Settings(
 PAYLOADS = 2_000
 OBJECTS_PER_COLLECTION = 200_000
 TOPICS = ("air/a", "air/b", "road/a", "road/b/c")
+QUIET_TOPICS = tuple(f"road/c/{number}" for number in range(6))
+"""Two of the filters fit these."""
 FILTERS = ("air/#", "air/+", "road/#", "#", "air/a", "+/a", "road/b/c")
 PLAIN = (
     "x > 5",
@@ -85,12 +87,14 @@ class Recording:
         *,
         ranked: bool = True,
         shared: bool = False,
+        topics: Sequence[str] = TOPICS,
         rows_per_file: int = 50,
     ) -> None:
         self.folder = folder
         self._chance = random.Random(seed)
         self._texts = PLAIN + EVOLVING + FOLLOWING + (RANKED if ranked else ())
         self._shared = shared
+        self._topics = topics
         self._now_us = 1_700_000_000_000_000
         self.world = World(settings=SETTINGS)
         self.world.now = self._now_us / 1e6
@@ -106,12 +110,20 @@ class Recording:
 
     # -- the play ------------------------------------------------------------------------------
 
-    def play(self, steps: int, *, publishing: float = 50, bursts: Sequence[int] = (1,)) -> None:
-        """So many steps, then into the lake; of 33.5 + `publishing` so many are publications.
+    def play(
+        self,
+        steps: int,
+        *,
+        publishing: float = 50,
+        unsubscribing: float = 4,
+        bursts: Sequence[int] = (1,),
+    ) -> None:
+        """So many steps, then into the lake.
 
-        A burst is so many of them in one turn of the broker.
+        Beside so much publishing and unsubscribing there is 29.5 of everything else. A burst is so
+        many publications in one turn of the broker.
         """
-        self._weights = (publishing, 10, 4, 12, 4, 1, 0.5, 2)
+        self._weights = (publishing, 10, unsubscribing, 12, 4, 1, 0.5, 2)
         self._bursts = bursts
         for _ in range(steps):
             self._step()
@@ -178,7 +190,7 @@ class Recording:
     def _publication(self) -> Publish:
         self.published += 1
         user = (("id", f"p{self.published}"), ("kind", "car"))
-        topic, payload = self._chance.choice(TOPICS), self._chance.choice(self._payloads)
+        topic, payload = self._chance.choice(self._topics), self._chance.choice(self._payloads)
         return Publish(topic, payload, properties=Properties(user=user))
 
     def _payload(self) -> bytes:
@@ -266,8 +278,10 @@ def record(folder: Path, seed: int, publications: int, bursts: Sequence[int]) ->
     For a process of its own: it has memory cleaned rarely.
     """
     gc.set_threshold(OBJECTS_PER_COLLECTION)
-    recording = Recording(folder, seed, shared=True, rows_per_file=65_536)
-    recording.play(300, publishing=10)  # so that there are subscriptions
+    topics = TOPICS + QUIET_TOPICS
+    recording = Recording(folder, seed, shared=True, topics=topics, rows_per_file=65_536)
+    recording.play(100, publishing=10)  # so that there are subscriptions
     while recording.published < publications:
-        recording.play(100, publishing=100, bursts=bursts)
+        # Some twenty subscriptions at a time, and another one every few hundred publications.
+        recording.play(100, publishing=100, unsubscribing=25, bursts=bursts)
     return recording.world.now
