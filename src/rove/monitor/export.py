@@ -28,6 +28,8 @@ NEWEST: Final = "last"
 _LAST_S: Final = 120.0
 """How far before the end the last reading is looked for."""
 _NOTHING: Final = "–"
+_FACTS: Final = {"live": "live engine", "seconds": "seconds of the scenario"}
+"""Facts whose names do not say enough."""
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -214,10 +216,11 @@ def _page(run: Run, engines: Sequence[str], table: Table) -> str:
 
 
 def _lead(run: Run, engines: Sequence[str]) -> str:
-    seconds = None if run.ended is None else run.ended - run.began
-    took = "is still going on, or was killed" if seconds is None else f"took {svg.clock(seconds)}"
     many = "one engine" if len(engines) == 1 else f"{len(engines)} engines in the same history"
-    return f"The scenario {run.scenario} {took} (min:s), with {many}."
+    if run.ended is None:
+        return f"The scenario {run.scenario} with {many}; nobody has written down its end."
+    length = svg.clock(run.ended - run.began)
+    return f"The scenario {run.scenario} with {many}, for {length} (min:s)."
 
 
 def _facts(run: Run, engines: Sequence[str]) -> str:
@@ -228,7 +231,7 @@ def _facts(run: Run, engines: Sequence[str]) -> str:
     }  # fmt: skip
     facts |= {name: value for name, value in run.facts.items() if name not in facts}
     rows = [
-        _row(escape(name.replace("_", " ")), [escape(_said(value))])
+        _row(escape(_FACTS.get(name, name.replace("_", " "))), [escape(_said(value))])
         for name, value in facts.items()
     ]
     return f'<div class="box"><table class="facts"><tbody>{"".join(rows)}</tbody></table></div>'
@@ -329,7 +332,11 @@ def _times(of_figure: Mapping[str, Told], name: str, beside: str, figure: Figure
     ratio, difference = found["ratio"], found["difference"]
     if ratio is not None:
         return _with_interval(ratio, 1.0, "×")
-    return _NOTHING if difference is None else _with_interval(difference, 0.0, escape(figure.unit))
+    if difference is None:
+        return _NOTHING
+    if difference["mean"] == 0:
+        return '<span class="untold">none in both</span>'
+    return _with_interval(difference, 0.0, escape(figure.unit))
 
 
 def _with_interval(found: Mapping[str, float | None], nothing: float, unit: str) -> str:
@@ -363,8 +370,8 @@ th{font-weight:600}tbody th{font-weight:500}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,480px),1fr));gap:16px}
 figure{margin:0;padding:12px;border:1px solid var(--line);border-radius:8px;background:var(--soft)}
 figcaption{font-weight:600}svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif}
-svg text{fill:var(--quiet)}.grid{stroke:var(--line);fill:none}.line{fill:none;stroke-width:1.6}
-.line.heavy{stroke-width:3}.end{font-weight:500}.end.heavy{font-weight:700}
+svg text{fill:var(--quiet)}.grid{stroke:var(--line);fill:none}.line{fill:none;stroke-width:2}
+.line.heavy{stroke-width:3.6}.end{font-weight:500}.end.heavy{font-weight:700}
 @media print{figure{break-inside:avoid}}
 """
 

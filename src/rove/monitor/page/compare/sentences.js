@@ -65,13 +65,14 @@ export function sentenceOf(one, left, right) {
   const size = scaled(difference, difference.mean > 0 ? meaning.factor : -meaning.factor);
   const amount = `${shortValue(size.mean)} (${rangeText(size)})`;
   if (!ratio || ratio.mean === 0) return `${most} ${meaning.verb} ${amount} ${countedText(meaning)}, ${least} none.`;
-  return `${most} ${meaning.verb} ${amount} more ${countedText(meaning)} than ${least}.`;
+  return `${most} ${meaning.verb} ${amount} ${countedText(meaning, " more")} than ${least}.`;
 }
 
-/** "unsubscribe operations/s", or, where the unit says nothing of what is counted, "B/s of bytes sent". */
-function countedText({ counted, unit }) {
+/** "more unsubscribe operations/s", or, where the unit is not what is counted, "B/s more of bytes sent". */
+function countedText({ counted, unit }, more = "") {
   const noun = unit.split("/")[0];
-  return counted.endsWith(noun) ? counted + unit.slice(noun.length) : `${unit} of ${counted}`;
+  if (counted.endsWith(noun)) return `${more} ${counted}${unit.slice(noun.length)}`.trim();
+  return `${unit}${more} of ${counted}`;
 }
 
 /** The other way round. */
@@ -79,7 +80,7 @@ function turned({ mean, low, high }) {
   return { mean: 1 / mean, low: 1 / high, high: 1 / low };
 }
 
-const isMany = ({ counted }) => /s$/.test(counted);
+const isMany = ({ counted }) => /s\b/.test(counted);
 const rangeText = ({ low, high }) => `${shortValue(Math.min(low, high))} to ${shortValue(Math.max(low, high))}`;
 
 /**

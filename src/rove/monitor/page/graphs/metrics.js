@@ -96,21 +96,21 @@ const KNOWN = {
   rove_world_missing_s_total: {
     title: "Missing replicas",
     unit: "replica-s/s",
-    counted: "missing replica-seconds",
+    counted: "missing replicas",
     verb: "has",
     about: "Replicas that clients ought to have and have not.",
   },
   rove_world_stale_s_total: {
     title: "Stale replicas",
     unit: "replica-s/s",
-    counted: "stale replica-seconds",
+    counted: "stale replicas",
     verb: "has",
     about: "Replicas that are older than their engine promises.",
   },
   rove_world_extra_s_total: {
     title: "Replicas that nobody needs",
     unit: "replica-s/s",
-    counted: "superfluous replica-seconds",
+    counted: "superfluous replicas",
     verb: "has",
   },
   rove_delay_mean_seconds: {
