@@ -40,7 +40,8 @@ class PlainMonitor:
             )
         end = time.monotonic() + PATIENCE_S
         while not accepts(self._port):
-            assert self._process.poll() is None and time.monotonic() < end, self._log.read_text()
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < end, self._log.read_text()
             time.sleep(0.02)
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
+from tests.page.waiting import until
 
 PAGE = Path(__file__).parents[2] / "src" / "rove" / "monitor" / "page"
 PAGE_BYTES_MAX = 150_000
@@ -60,8 +61,6 @@ def test_the_header_tells_what_runs(page: Any) -> None:
     expect(header(page).get_by_text("Live engine")).to_be_visible()
     expect(page).to_have_title(re.compile("Flash crowd · Rove monitor"))
 
-
-def test_there_is_a_tab_for_every_part_that_is_there(page: Any) -> None:
     expect(page.get_by_role("tab")).to_have_text(["World", "Graphs", "Operations", "Compare"])
     expect(page.get_by_role("tab", name="World")).to_have_attribute("aria-selected", "true")
 
@@ -156,12 +155,14 @@ def test_it_reconnects_when_the_monitor_comes_back(watched: Watched, tmp_path: P
         expect(page.get_by_text("The connection is lost")).to_have_count(0)
         # Another run has begun; the page shows that one.
         expect(page.locator(".run-title")).not_to_have_attribute("title", run or "")
-        page.wait_for_function("roveFrames().dots === 50")
+        until(page, "roveFrames().dots === 50")
     finally:
         one.stop()
 
 
-def test_who_has_to_log_in_gets_a_form_and_is_let_in(watched: Watched, locked: PlainMonitor) -> None:
+def test_who_has_to_log_in_gets_a_form_and_is_let_in(
+    watched: Watched, locked: PlainMonitor
+) -> None:
     watched.expected.append("Failed to load resource")
     page = watched.open(url=locked.url)
     expect(page.get_by_role("heading", name="Rove monitor")).to_be_visible()
@@ -193,7 +194,7 @@ def test_a_telephone_does_not_scroll_sideways(watched: Watched, tab: str) -> Non
     page = watched.open(f"/#{tab}", viewport={"width": 360, "height": 740})
     expect(connection(page)).to_have_text("Live")
     expect(page.locator(f".view-{tab}")).to_be_visible()
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    until(page, "document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")
 
 
@@ -240,4 +241,5 @@ def test_the_page_asks_nobody_but_its_own_server(watched: Watched, monitor: Runn
     page.on("request", lambda request: asked.append(request.url))
     page.goto(monitor.url)
     expect(connection(page)).to_have_text("Live")
-    assert asked and all(url.startswith(monitor.url) for url in asked)
+    assert len(asked) > 10
+    assert all(url.startswith(monitor.url) for url in asked)

@@ -3,14 +3,14 @@
  *
  * Everything that is live shares it, because browsers allow few connections and because order
  * matters: a frame after "another run began" belongs to that run. What the page watches is kept
- * here and said again after every reconnect. Waiting doubles from half a second to fifteen, with
+ * here and said again after every reconnect. Waiting doubles from half a second to five, with
  * some chance in it so that twenty pages do not all knock at once; a page that comes back from the
  * background, or a machine that is online again, tries at once.
  */
 import { addressOf } from "./api.js";
 
 const WAIT_FIRST_MS = 500;
-const WAIT_MAX_MS = 15_000;
+const WAIT_MAX_MS = 5_000;
 const SILENCE_MAX_MS = 10_000;
 const ANSWER_WITHIN_MS = 10_000;
 const WATCH_NOTHING = { world: false, select: null, areas: false, rate_hz: 10 };

@@ -49,7 +49,7 @@ export function paletteOf(app, engines, live) {
     styles: [
       { ...engineStyle(live ?? "static", 1, 0.04, 0.55), dash: [] },
       { colour: colour("map-truth"), dash: [], width_px: 1, fill: 0 },
-      ...engines.map((name) => engineStyle(name, 2, 0.02, 1)),
+      ...engines.map((name) => engineStyle(name, 2.5, 0.02, 1)),
     ],
   };
 }
