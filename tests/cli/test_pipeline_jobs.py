@@ -44,11 +44,13 @@ def test_run_hands_on_what_it_was_told(tmp_path: Path, monkeypatch: pytest.Monke
     words = ["match", "ingest", "--lake", str(tmp_path / "l"), "--out", str(tmp_path / "o")]
     words += ["--once", "--engine", "spark", "--trigger", "0.5", "--max-rows", "10"]
     words += ["--buckets", "3", "--start", "9", "--set", "url=http://x?a=b", "--json"]
+    words += ["--database", "m.db"]
     spark = SparkSettings(master="local[1]")
     assert pipeline_jobs.run(parsed("run", words), spark) == 0
     expected = JobSettings(
         lake=tmp_path / "l", out=tmp_path / "o", once=True, trigger_s=0.5, max_rows=10,
         engine="spark", buckets=3, start=9, options={"url": "http://x?a=b"},
+        database="m.db",
     )  # fmt: skip
     assert seen == [["match", "ingest"], expected, spark]
 

@@ -15,6 +15,7 @@ import pytest
 
 from rove.errors import UsageError
 from rove.lab.pipeline_feed import Feed, publish_some
+from rove.metrics.database import Database, DatabaseError
 from rove.pipeline import jobs
 from rove.pipeline.jobs import JOBS, Context, Job, JobError, JobSettings, one_line, run_jobs
 from rove.pipeline.lake import LakeError
@@ -59,6 +60,24 @@ def test_jobs_run_side_by_side_until_they_are_done(
         ("a", "done", 40), ("b", "done", 40),
     ]  # fmt: skip
     assert [one.state for one in statuses(tmp_path / "out")] == ["done", "done"]
+
+
+def test_how_jobs_are_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path)
+
+    def work(context: Context) -> None:
+        context.report(Progress(position=40, rows_in=40, rows_out=2))
+
+    monkeypatch.setitem(JOBS, "a", Job("", work, needs_spark=False))
+    place = str(tmp_path / "metrics.db")
+    run_jobs(["a"], settings_of(tmp_path, once=True, database=place))
+    with Database(place) as database:
+        rows = database.readings("rove_pipeline_rows_in_total")
+        assert (rows[-1].labels, rows[-1].value) == ('job="a"', 40)
+        running = database.readings("rove_pipeline_running")
+        assert (running[0].value, running[-1].value) == (1, 0)
+    with pytest.raises(DatabaseError, match="cannot use no://where"):
+        run_jobs(["a"], settings_of(tmp_path, once=True, database="no://where"))
 
 
 def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,13 @@ from tests.serve.conftest import PATIENCE_S, Running
 
 from rove.broker.counters import Counters
 from rove.broker.records import LogRow
-from rove.metrics.database import Database, Progress, Rollup
-from rove.pipeline.jobs import Context, JobSettings
+from rove.errors import UsageError
+from rove.metrics.database import Database, Progress, Reading, Rollup
+from rove.metrics.points import RESOLUTIONS_S
+from rove.pipeline.jobs import Context, JobSettings, run_jobs
 from rove.pipeline.lake import Lake
-from rove.pipeline.metrics import FILES_MAX, JOB, RESOLUTIONS_S, Report, roll_up, run_job, run_once
+from rove.pipeline.metrics import FILES_MAX, JOB, Report, roll_up, run_job, run_once
+from rove.pipeline.session import SparkSettings
 from rove.pipeline.status import Reporter
 from rove.serve.config import Channel, Config, Data, Listen
 from rove.serve.config import Lake as LakeSettings
@@ -76,7 +79,7 @@ def drawn_rows(seed: int, count: int, begin: float = NOON - 600) -> list[Row]:
 # --- the same, slow and obvious -----------------------------------------------------------------
 
 
-class Reading(NamedTuple):
+class Told(NamedTuple):
     at: float
     value: float
     increase: float | None
@@ -91,7 +94,7 @@ def labels_of(series: str, channel: str) -> tuple[str, str]:
 
 
 def expected(rows: Iterable[Row]) -> dict[tuple[str, str, int, int], Rollup]:
-    groups: defaultdict[tuple[str, str, int, int], list[Reading]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, int, int], list[Told]] = defaultdict(list)
     before: dict[str, tuple[Row, dict[str, float]]] = {}
     for one in sorted(rows):
         try:
@@ -113,13 +116,13 @@ def expected(rows: Iterable[Row]) -> dict[tuple[str, str, int, int], Rollup]:
                     increase, step_s = value, values["rove_uptime_seconds"]
             for length in RESOLUTIONS_S:
                 start = math.floor(one.at / length) * length
-                reading = Reading(one.at, value, increase, step_s)
+                reading = Told(one.at, value, increase, step_s)
                 groups[metric, labels, length, start].append(reading)
         before[one.channel] = (one, values)
     return {key: added_up(key, group) for key, group in groups.items()}
 
 
-def added_up(key: tuple[str, str, int, int], group: Sequence[Reading]) -> Rollup:
+def added_up(key: tuple[str, str, int, int], group: Sequence[Told]) -> Rollup:
     values = [each.value for each in group]
     known = [(each.increase, each.step_s) for each in group if each.increase is not None]
     increase = sum(increase for increase, _ in known) if known else None
@@ -134,6 +137,7 @@ def added_up(key: tuple[str, str, int, int], group: Sequence[Reading]) -> Rollup
         mean=sum(values) / len(values),
         increase=increase,
         rate=None if increase is None else increase / watched_s,
+        watched_s=None if increase is None else watched_s,
     )
 
 
@@ -276,7 +280,7 @@ def test_a_run_that_failed_is_done_again(
     with Database(str(tmp_path / "metrics.db")) as database:
         with monkeypatch.context() as patch:
             patch.setattr("rove.pipeline.metrics._collected", lambda _: iter([None]))
-            with pytest.raises(TypeError):
+            with pytest.raises(AttributeError):
                 run_once(spark, lake, database)
         assert database.progress(JOB) == Progress()
         assert run_once(spark, lake, database, FILES_MAX).rows == 30
@@ -306,6 +310,39 @@ def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
     assert status.notes == [f"{unreadable} rows are no metrics"]
     with Database(str(tmp_path / "out" / JOB / "metrics.db")) as database:
         assert_equal(everything(database), expected(rows))
+
+
+def test_readings_of_the_database_are_added_up_too(spark: Any, tmp_path: Path) -> None:
+    """Without a lake, and the job's own figures among them."""
+    place = str(tmp_path / "metrics.db")
+    now = float(int(time.time()))
+    with Database(place) as database:
+        old, new = Reading("g", "", now - 3 * 3_600, 4.0), Reading("g", "", now, 2.0)
+        database.put_readings([old, new])
+        settings = JobSettings(
+            lake=tmp_path / "lake",
+            out=tmp_path / "out",
+            once=True,
+            database=place,
+            options={"keep_raw_hours": "1"},
+        )
+        (status,) = run_jobs([JOB], settings, SparkSettings(master="local[2]", memory="1g"))
+        assert status.state == "done"
+        assert status.rows_in >= 2
+        assert status.rows_out >= 6
+        assert [one.last for one in database.rollups("g", 3_600)] == [4.0, 2.0]
+        assert database.readings("g") == [new]
+        names = {one.metric for one in database.series()}
+        assert "rove_pipeline_rows_in_total" in names
+
+
+def test_hours_that_are_none_are_refused(spark: Any, tmp_path: Path) -> None:
+    settings = JobSettings(
+        lake=tmp_path, out=tmp_path, database="x.db", options={"keep_raw_hours": "a day"}
+    )
+    (tmp_path / JOB).mkdir()
+    with pytest.raises(UsageError, match="keep_raw_hours=a day is no number of hours"):
+        run_job(Context(JOB, spark, settings, Reporter(tmp_path / JOB, JOB)))
 
 
 class Broker(Running):

@@ -22,6 +22,7 @@ from rove.pipeline.status import (
     held,
     is_held,
     read_status,
+    status_readings,
     statuses,
 )
 
@@ -29,6 +30,31 @@ from rove.pipeline.status import (
 def folder_of(out: Path, job: str = "match") -> Path:
     (out / job).mkdir(parents=True)
     return out / job
+
+
+def test_whoever_is_told_can_record_it(tmp_path: Path) -> None:
+    told: list[dict[str, float]] = []
+
+    def tell(status: module.Status) -> None:
+        readings = status_readings(status)
+        assert {one.labels for one in readings} == {'job="match"'}
+        assert {one.at for one in readings} == {status.updated_at}
+        told.append({one.metric.removeprefix("rove_pipeline_"): one.value for one in readings})
+
+    reporter = Reporter(folder_of(tmp_path), "match", tell)
+    reporter.progress(Progress(position=9, rows_in=10, rows_out=3, seconds=0.25))
+    reporter.look(lake_position=30)
+    reporter.end("done")
+    assert told[0]["running"] == 1.0
+    assert told[-1] == {
+        "running": 0.0,
+        "lag_rows": 21,
+        "lag_seconds": 0.0,
+        "batch_seconds": 0.25,
+        "batches_total": 1,
+        "rows_in_total": 10,
+        "rows_out_total": 3,
+    }
 
 
 def test_steps_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,9 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
         "--start", metavar="POSITION", type=int, default=-1, help="a new job begins after it"
     )
     parser.add_argument(
+        "--database", metavar="URL", help="of metrics: for the job metrics, and for how jobs are"
+    )
+    parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="an option of one job"
     )
     add_json_flag(parser)
@@ -68,6 +71,7 @@ def run(arguments: argparse.Namespace, spark: SparkSettings | None = None) -> in
         engine=arguments.engine,
         buckets=arguments.buckets,
         start=arguments.start,
+        database=arguments.database,
         options=dict(_option(written) for written in arguments.set),
     )
     _show(run_jobs(arguments.jobs, settings, spark), as_json=arguments.json)

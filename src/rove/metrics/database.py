@@ -370,6 +370,15 @@ class Database:
         # Each engine has its own idea of how texts are sorted.
         return sorted(found, key=lambda one: one.labels)
 
+    def rollups_between(self, resolution_s: int, since: int, until: int) -> list[Rollup]:
+        """Of all series, those that begin from `since` to before `until`; in no order."""
+        table = ROLLUPS.c
+        query = sa.select(ROLLUPS).where(
+            table.resolution_s == resolution_s, table.start >= since, table.start < until
+        )
+        with self._begun() as connection:
+            return [Rollup(**row) for row in connection.execute(query).mappings()]
+
     # -- runs ----------------------------------------------------------------------------------
 
     def put_run(self, run: Run) -> None:

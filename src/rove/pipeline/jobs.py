@@ -26,7 +26,7 @@ import msgspec
 from rove.errors import RoveError, UsageError
 from rove.pipeline.lake import NOTHING, Lake, LakeError
 from rove.pipeline.session import SparkSettings, open_session, reason
-from rove.pipeline.status import STOP, Progress, Reporter, Status, held
+from rove.pipeline.status import STOP, Progress, Reporter, Status, held, status_readings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +56,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     buckets: int | None = None
     start: int = NOTHING
     """A job that has not run yet begins after this position."""
+    database: str | None = None
+    """The metrics database, a file or a URL: jobs record there how they are."""
     options: dict[str, str] = {}
     """What only one job knows, by name."""
 
@@ -148,11 +150,14 @@ def run_jobs(
     for name in names:
         if name not in JOBS:
             raise UsageError(f"there is no job {name!r}; there are {', '.join(JOBS)}")
-    _check_lake(settings)
+    _check_lake(names, settings)
     with contextlib.ExitStack() as stack:
         for name in dict.fromkeys(names):
             stack.enter_context(held(settings.out / name, name))
-        reporters = {name: Reporter(settings.out / name, name) for name in dict.fromkeys(names)}
+        tell = stack.enter_context(_recorded(settings.database))
+        reporters = {
+            name: Reporter(settings.out / name, name, tell) for name in dict.fromkeys(names)
+        }
         try:
             spark = stack.enter_context(_session(names, spark_settings))
         except BaseException as error:
@@ -196,7 +201,28 @@ def _session_runs() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def _check_lake(settings: JobSettings) -> None:
+@contextlib.contextmanager
+def _recorded(place: str | None) -> Iterator[Callable[[Status], None]]:
+    """Somebody to tell how jobs are, who writes it into the metrics database."""
+    if place is None:
+        yield lambda status: None
+        return
+    from rove.metrics.database import url_of
+    from rove.metrics.recorder import Recorder
+
+    url_of(place)  # what can never work is an error at once
+    recorder = Recorder(place)
+    try:
+        yield lambda status: recorder.put(status_readings(status))
+    finally:
+        recorder.close()
+
+
+def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
+    if set(names) == {"metrics"} and settings.database is not None:
+        # It has readings of the database to add up, whether there is a lake or not.
+        settings.lake.mkdir(parents=True, exist_ok=True)
+        return
     position = Lake(settings.lake).position()
     if settings.once and position == NOTHING:
         raise LakeError(f"the lake {settings.lake} is empty, so there is nothing to do once")

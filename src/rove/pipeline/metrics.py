@@ -1,5 +1,8 @@
 """Raw metrics of the broker, added up by 10 seconds, minutes and hours into the metrics database.
 
+They come two ways: as readings that are in the database already (`rove.pipeline.readings`), and
+through the lake, which is what this module is about; its series have the label `channel`.
+
 The lake has what the broker counted and held, a row every few seconds (`rove.serve.metrics_log`).
 Here Spark takes the rows apart into readings, one for each series, and adds them up; the roll-ups
 alone come to the driver, which writes them.
@@ -22,7 +25,7 @@ for 2,000 rows in as many files (five hours of a broker) that give 112,000 roll-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,8 +35,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
-from rove.pipeline import status
+from rove.errors import UsageError
 from rove.metrics.database import Database, Progress, Rollup
+from rove.metrics.points import RESOLUTIONS_S
+from rove.pipeline import readings as raw_readings
+from rove.pipeline import status
 from rove.pipeline.lake import Lake, LakeFile
 from rove.pipeline.repeating import repeat
 
@@ -44,7 +50,6 @@ if TYPE_CHECKING:
 
 JOB: Final = "metrics"
 KIND: Final = "metrics"
-RESOLUTIONS_S: Final = (10, 60, 3_600)
 KEPT_DAYS: Final = {10: 7, 60: 90}
 """How long roll-ups are kept, by resolution; the others for ever."""
 RUN_EVERY_S: Final = 10.0
@@ -160,12 +165,14 @@ def roll_up(
         sf.avg("value").alias("mean"),
         sf.sum("increase").alias("increase"),
         (sf.sum(watched) / sf.sum(watched_s)).alias("rate"),
+        sf.sum(watched_s).alias("watched_s"),
     ).select(
         sf.substring_index("series", "{", 1).alias("metric"),
         _labels().alias("labels"),
         "resolution_s",
         sf.expr("begin_us div 1000000").alias("start"),
         "count", "sum", "last", "min", "max", "mean", "increase", "rate",
+        "watched_s",
     )  # fmt: skip
 
 
@@ -199,22 +206,46 @@ def run_once(
 
 
 def run_job(context: Context) -> None:
-    """Keep the metrics database up with the lake.
+    """Keep the roll-ups of the metrics database up with the lake, and with its own readings.
 
-    Options: `database`, a file or a URL; `metrics.db` in the job's folder unless told otherwise.
+    The database is the one of the settings, or `metrics.db` in the job's folder. Options:
+    `keep_raw_hours`, after which readings are removed (24; 0 keeps them for ever).
     """
-    place = context.settings.options.get("database") or str(context.folder / "metrics.db")
+    place = context.settings.database or str(context.folder / "metrics.db")
+    keep_raw_hours = _keep_raw_hours(context.settings.options)
     lake = Lake(context.settings.lake)
     with Database(place) as database:
 
         def step() -> status.Progress:
             found = run_once(context.spark, lake, database)
+            read = raw_readings.run_once(context.spark, database, keep_raw_hours)
+            if read.newest is not None:
+                _forget(database, read.newest)
             notes = (f"{found.unreadable} rows are no metrics",) if found.unreadable else ()
             return status.Progress(
-                position=found.position, rows_in=found.rows, rows_out=found.rollups, notes=notes
+                position=found.position,
+                rows_in=found.rows + read.readings,
+                rows_out=found.rollups + read.rollups,
+                notes=notes,
             )
 
         repeat(context, RUN_EVERY_S, step)
+
+
+def _keep_raw_hours(options: Mapping[str, str]) -> float:
+    written = options.get("keep_raw_hours", str(raw_readings.KEEP_RAW_HOURS))
+    try:
+        hours = float(written)
+    except ValueError:
+        hours = -1.0
+    if not 0 <= hours < 1e6:
+        raise UsageError(f"keep_raw_hours={written} is no number of hours, 0 or more")
+    return hours
+
+
+def _forget(database: Database, newest: int) -> None:
+    for resolution_s, days in KEPT_DAYS.items():
+        database.forget(resolution_s, newest - days * 86_400)
 
 
 def _step(
@@ -246,8 +277,7 @@ def _step(
             database.put((), JOB, progress)
     finally:
         rows.unpersist()
-    for resolution_s, days in KEPT_DAYS.items():
-        database.forget(resolution_s, progress.since - days * 86_400)
+    _forget(database, progress.since)
     new_rows = sum(hour["new"] for hour in hours)
     return Report(new_rows, sum(hour["unreadable"] for hour in hours), rollups)
 

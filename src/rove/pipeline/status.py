@@ -18,13 +18,15 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from rove.errors import RoveError
+from rove.metrics.naming import labels_text
+from rove.metrics.records import Reading
 
 STATUS: Final = "_status.json"
 LOCK: Final = "_lock"
@@ -92,8 +94,12 @@ class Status(msgspec.Struct, kw_only=True):
 class Reporter:
     """Keeps the status of one job up to date. Any thread."""
 
-    def __init__(self, folder: Path, job: str) -> None:
+    def __init__(
+        self, folder: Path, job: str, tell: Callable[[Status], None] = lambda status: None
+    ) -> None:
+        """`tell` gets what is written; it must not wait."""
         now = time.time()
+        self._tell = tell
         self._path = folder / STATUS
         self._lock = threading.Lock()
         self._written_at = 0.0
@@ -162,6 +168,22 @@ class Reporter:
         unfinished.write_bytes(msgspec.json.encode(self.status))
         unfinished.rename(self._path)
         self._written_at = now
+        self._tell(self.status)
+
+
+def status_readings(status: Status) -> list[Reading]:
+    """How a job is, for the metrics database."""
+    labels = labels_text({"job": status.job})
+    figures = {
+        "rove_pipeline_running": float(status.state in ALIVE),
+        "rove_pipeline_lag_rows": status.lag_rows,
+        "rove_pipeline_lag_seconds": status.lag_s,
+        "rove_pipeline_batch_seconds": status.batch_s,
+        "rove_pipeline_batches_total": status.batches,
+        "rove_pipeline_rows_in_total": status.rows_in,
+        "rove_pipeline_rows_out_total": status.rows_out,
+    }
+    return [Reading(metric, labels, status.updated_at, value) for metric, value in figures.items()]
 
 
 # --- who runs it ----------------------------------------------------------------------------------
