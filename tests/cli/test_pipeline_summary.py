@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from rove.cli.pipeline_summary import add_summary, run_summary
+from rove.errors import UsageError
+from rove.metrics.database import Database, Reading, Run
 from rove.pipeline.summaries import SummaryError
 
 
@@ -52,6 +54,25 @@ def test_lines_for_programs(files: list[str], capsys: pytest.CaptureFixture[str]
     assert speed["mean_low"] is None
     assert speed["deviation"] is None
     assert memory["name"] == "memory"
+
+
+def test_runs_of_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "metrics.db")
+    with Database(place) as database:
+        for number in (1, 2):
+            database.put_run(Run(f"r{number}", "dense", "", 1, 1e6 * number))
+            reading = Reading(
+                "rove_world_subscriptions", f'engine="a",run="r{number}"', 1e6, number
+            )
+            database.put_readings([reading])
+    assert run("--database", place, "--json") == 0
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["name"], line["n"], line["mean"]) == ("dense.a.subscriptions", 2, 1.5)
+    assert run("--database", place, "--json", "--scenario", "other") == 0
+    assert capsys.readouterr().out == ""
+    for words in ((), ("a.json", "--database", place)):
+        with pytest.raises(UsageError, match="one of them"):
+            run(*words)
 
 
 def test_what_is_no_measure_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rove.metrics.database import Database, Reading, Run
 from rove.pipeline.summaries import (
     FREEDOM_EXACT_MAX,
     Observation,
@@ -20,6 +21,7 @@ from rove.pipeline.summaries import (
     mean_interval,
     median_interval,
     observations,
+    of_runs,
     read,
     summaries,
     summarise,
@@ -122,6 +124,39 @@ def test_a_line_that_is_no_measure_is_named(line: str, tmp_path: Path) -> None:
         read([path])
     with pytest.raises(SummaryError, match=r"cannot read .*No such file"):
         read([tmp_path / "none.json"])
+
+
+def test_runs_of_a_database_are_observations(tmp_path: Path) -> None:
+    """Three runs of two engines, of which the live one publishes so much a second."""
+    with Database(str(tmp_path / "metrics.db")) as database:
+        for number, rate in enumerate((10.0, 20.0, 30.0)):
+            began = 1_000_000.0 + 100 * number
+            facts: dict[str, object] = {"live": "area", "engines": ["area", "tile"]}
+            database.put_run(Run(f"r{number}", "dense", "", number, began, began + 50, facts))
+            for at in range(50):
+                for engine, times in (("area", 1), ("tile", 4)):
+                    labels = f'engine="{engine}",run="r{number}",scenario="dense"'
+                    sent = Reading(
+                        "rove_world_publications_total", labels, began + at, times * rate * at
+                    )
+                    held = Reading("rove_world_subscriptions", labels, began + at, 7.0)
+                    database.put_readings([sent, held])
+        database.put_run(Run("empty", "sparse", "", 1, 2_000_000.0))
+        found = summarise(of_runs(database))
+        assert found == summarise(of_runs(database, "dense"))
+        assert of_runs(database, "sparse") == []
+    by_name = {one.name: one for one in found}
+    assert by_name.keys() == {
+        f"dense.{engine}.{figure}"
+        for engine in ("area", "tile")
+        for figure in ("publications", "subscriptions")
+    }
+    tile = by_name["dense.tile.publications"]
+    assert (tile.n, tile.mean, tile.unit, tile.against) == (3, 80.0, "1/s", "area")
+    assert (tile.ratio, tile.ratio_low, tile.ratio_high) == (4.0, 4.0, 4.0)
+    area = by_name["dense.area.publications"]
+    assert (area.mean, area.median, area.deviation, area.against) == (20.0, 20.0, 10.0, None)
+    assert by_name["dense.area.subscriptions"].mean == 7.0
 
 
 def test_spark_finds_the_same(spark: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`rove pipeline summary FILES`: several runs of `rove bench --json` as one table.
+"""`rove pipeline summary`: several runs as one table, of `rove bench --json` or of a database.
 
 Reads the files itself; Spark is not started for a table of some lines.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rove.cli.output import emit_json
+from rove.errors import UsageError
 
 if TYPE_CHECKING:
     from rove.pipeline.summaries import Summary
@@ -25,16 +26,26 @@ _TEXTS = (0, 7)
 def add_summary(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove pipeline summary`."""
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="lines of `rove bench --json`"
+        "files", nargs="*", type=Path, metavar="FILE", help="lines of `rove bench --json`"
     )
+    parser.add_argument("--database", metavar="URL", help="of metrics, for the runs that it has")
+    parser.add_argument("--scenario", metavar="NAME", help="of these, only the runs of one")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def run_summary(arguments: argparse.Namespace) -> int:
     """Print a line for each measure."""
-    from rove.pipeline.summaries import read, summarise
+    from rove.pipeline.summaries import of_runs, read, summarise
 
-    found = summarise(read(arguments.files))
+    if bool(arguments.files) == (arguments.database is not None):
+        raise UsageError("name files, or a --database: one of them")
+    if arguments.database is None:
+        found = summarise(read(arguments.files))
+    else:
+        from rove.metrics.database import Database
+
+        with Database(arguments.database) as database:
+            found = summarise(of_runs(database, arguments.scenario))
     if arguments.json:
         for one in found:
             emit_json(msgspec.to_builtins(one))

@@ -1,9 +1,9 @@
 """Runs of an experiment as one table: how large, how sure.
 
 One run says little: machines are busy, and figures jump. Here the lines that `rove bench --json`
-writes, of several runs, become one line for each measure, with an interval for the mean and one
-for the median. The table is small, so it is computed by plain functions over arrays; for lakes of
-results the same functions run inside Spark, group by group.
+writes, of several runs, or the runs that a metrics database has, become one line for each measure,
+with an interval for the mean and one for the median. The table is small, so it is computed by plain
+functions over arrays; for lakes of results the same functions run inside Spark, group by group.
 
 **The mean's interval** is Student's, exact when what is measured is spread normally. The quantile
 is found by bisection of the distribution's closed form for whole degrees of freedom (a finite
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
@@ -27,10 +27,13 @@ import msgspec
 import numpy as np
 
 from rove.errors import RoveError
+from rove.metrics.naming import COUNTER, WORLD, kind_of, labels_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
+
+    from rove.metrics.database import Database, Run
 
 CONFIDENCE: Final = 0.95
 RESAMPLES: Final = 10_000
@@ -107,6 +110,53 @@ def read(paths: Iterable[Path]) -> list[Observation]:
                     f"{path}, line {number} is no measure: {error}; `rove bench --json` writes them"
                 ) from error
     return found
+
+
+def of_runs(database: Database, scenario: str | None = None) -> list[Observation]:
+    """What the runs of a metrics database came to, those of one scenario or all; oldest first.
+
+    Counters by their rate per second of the run, others by their mean. What several engines of a
+    run have is compared with the one that was live.
+    """
+    by_run: dict[str, list[tuple[str, dict[str, str], str]]] = {}
+    for series in database.series():
+        labels = labels_of(series.labels)
+        if "run" in labels:
+            by_run.setdefault(labels["run"], []).append((series.metric, labels, series.labels))
+    found: list[Observation] = []
+    for run in reversed(database.runs()):
+        if scenario is None or run.scenario == scenario:
+            found += _of_run(database, run, by_run.get(run.id, []))
+    return found
+
+
+def _of_run(
+    database: Database, run: Run, series: Iterable[tuple[str, dict[str, str], str]]
+) -> Iterator[Observation]:
+    values = {
+        (metric, *_who(labels)): total.value
+        for metric, labels, text in series
+        for total in database.totals(metric, text)
+    }
+    live = run.facts.get("live")
+    for (metric, kind, name), value in values.items():
+        figure = metric.removeprefix(WORLD).removesuffix(COUNTER)
+        other = values.get((metric, kind, str(live)))
+        is_compared = kind == "engine" and name != live and bool(other)
+        yield Observation(
+            ".".join(part for part in (run.scenario, name, figure) if part),
+            value,
+            "1/s" if kind_of(metric) == "counter" else "",
+            value / other if is_compared and other else None,
+            str(live) if is_compared else None,
+        )
+
+
+def _who(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Whose series it is: of which engine, or audience."""
+    return next(
+        ((kind, labels[kind]) for kind in ("engine", "audience") if kind in labels), ("", "")
+    )
 
 
 def summarise(observations: Iterable[Observation]) -> list[Summary]:
