@@ -36,7 +36,8 @@ class Beside:
         self._said: list[str] = []
         self._url = ""
         self._known = threading.Event()
-        threading.Thread(target=self._read, name="rove-monitor-says", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="rove-monitor-says", daemon=True)
+        self._reader.start()
 
     @property
     def pid(self) -> int:
@@ -53,15 +54,16 @@ class Beside:
 
     def _read(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            text = line.decode("utf-8", "replace").rstrip()
-            if (found := _LINE.search(text)) and not self._url:
-                self._url = found[1]
-                self._known.set()
-            elif self._url:
-                print(text, file=sys.stderr, flush=True)
-            else:
-                self._said.append(text)
+        with self._process.stderr as lines:
+            for line in lines:
+                text = line.decode("utf-8", "replace").rstrip()
+                if (found := _LINE.search(text)) and not self._url:
+                    self._url = found[1]
+                    self._known.set()
+                elif self._url:
+                    print(text, file=sys.stderr, flush=True)
+                else:
+                    self._said.append(text)
         self._known.set()
 
     def wait(self) -> None:
@@ -79,6 +81,7 @@ class Beside:
             except subprocess.TimeoutExpired:
                 end()
         self._process.wait()
+        self._reader.join(END_S)
 
     def __enter__(self) -> Self:
         return self

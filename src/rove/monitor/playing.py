@@ -32,6 +32,8 @@ from rove.world.state import WorldError
 
 BEHIND_S_MAX: Final = 1.0
 LISTENING_S: Final = 0.2
+SAMPLE_S: Final = 1.0
+"""Of the wall's time: charts go on at their pace even if the world does not."""
 SPEED_OVER_S: Final = 3.0
 TEXT_MAX: Final = 1_000
 """Letters of a command."""
@@ -88,7 +90,6 @@ class Player:
         self._is_paused = False
         self._is_over = False
         self._said_state: dict[str, Any] = {}
-        self._began_at = 0.0
         self._begin(scenario)
 
     def _begin(self, scenario: Scenario) -> None:
@@ -105,9 +106,9 @@ class Player:
         self._waiting.clear()
         self._is_paused = self._is_over = False
         self._was_over = False
-        self._behind_s = 0.0
         self._pace = [(time.monotonic(), 0.0)]
         self._due = time.monotonic() + scenario.tick_s
+        self._sample_due = time.monotonic() + SAMPLE_S
         self._listened_at = -1.0
         facts = {
             "players": scenario.people.players,
@@ -143,8 +144,8 @@ class Player:
         self._sensors.take(run.feeds)
         self._frames()
         self._tell_listening(changes.at)
-        ticks = max(1, round(run.scenario.sample_s / run.world.tick_s))
-        if changes.tick % ticks == 0:
+        if now >= self._sample_due:
+            self._sample_due = now + SAMPLE_S - (now - self._sample_due) % SAMPLE_S
             self._tell_sample()
             self._measure(now)
         if not self._was_over and changes.at >= run.scenario.seconds:
@@ -198,7 +199,7 @@ class Player:
             self._pipe.send_bytes(self._areas.look(*areas, world.tick, world.at))
 
     def _tell_sample(self) -> None:
-        engines, audiences = self._run.latest
+        engines, audiences = self._run.sample()
         self._tell(
             {
                 "type": "sample",
@@ -328,6 +329,7 @@ class Player:
         else:
             self._is_paused = False
             self._due = time.monotonic()
+            self._sample_due = time.monotonic()
             self._pace = [(time.monotonic(), self._run.world.at)]
             self._said(number, "the world goes on")
         self._tell_state()

@@ -11,8 +11,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import uvicorn
@@ -59,38 +60,37 @@ def check(settings: Settings) -> None:
         )
 
 
-async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+Listening: TypeAlias = Callable[[str, Callable[[], None]], None]
+"""Is told the address, and how to end it."""
+
+
+def _say(url: str, _stop: Callable[[], None]) -> None:
+    print(f"rove: monitor on {url}", file=sys.stderr, flush=True)
+
+
+async def serve(settings: Settings, listening: Listening = _say) -> None:
+    """Serve until SIGTERM, Ctrl-C, or somebody ends it."""
     check(settings)
-    listening = _listening(settings.host, settings.port)
-    port: int = listening.getsockname()[1]
     broker = None if settings.broker is None else Broker(settings.broker, settings.ca_file)
+    made = _socket(settings.host, settings.port)
+    port: int = made.getsockname()[1]
     hub = Hub(settings.scenario)
     history = None if settings.database is None else History(settings.database)
     recording = _recording(settings, hub, history)
     access = Access(broker, settings.key, f"rove_monitor_{port}")
     monitor = Monitor(hub, access, broker, history, settings.pipeline)
-    config = uvicorn.Config(
-        monitor.application(),
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        ws_max_size=MESSAGE_BYTES_MAX,
-        ws_per_message_deflate=False,
-        timeout_graceful_shutdown=GOODBYE_S,
-    )
-    # What a hostile client sends is no news for whoever started the monitor.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    server = uvicorn.Server(_config(monitor))
+
+    def stop() -> None:
+        server.should_exit = True
+
+    if settings.ends_with_stdin:
+        threading.Thread(target=_at_end_of_stdin, args=(stop,), daemon=True).start()
     hub.start()
     try:
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-        print(f"rove: monitor on http://{shown}:{port}", file=sys.stderr, flush=True)
-        server = uvicorn.Server(config)
-        if settings.ends_with_stdin:
-            threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
-        await server.serve([listening])
+        listening(f"http://{shown}:{port}", stop)
+        await server.serve([made])
     finally:
         hub.stop()
         if recording is not None:
@@ -101,10 +101,26 @@ async def serve(settings: Settings) -> None:
             broker.close()
 
 
-def _end_with_stdin(server: uvicorn.Server) -> None:
+def _config(monitor: Monitor) -> uvicorn.Config:
+    # What a hostile client sends is no news for whoever started the monitor.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return uvicorn.Config(
+        monitor.application(),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        ws_max_size=MESSAGE_BYTES_MAX,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=GOODBYE_S,
+    )
+
+
+def _at_end_of_stdin(stop: Callable[[], None]) -> None:
     while sys.stdin.buffer.read(1):
         continue
-    server.should_exit = True
+    stop()
 
 
 def _recording(settings: Settings, hub: Hub, history: History | None) -> Recording | None:
@@ -118,14 +134,14 @@ def _recording(settings: Settings, hub: Hub, history: History | None) -> Recordi
     return recording
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _socket(host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
         made.listen(BACKLOG)
     except OSError as error:
+        made.close()
         what = error.strerror or str(error)
         raise MonitorError(
             f"cannot listen on {host}:{port}: {what}; choose another --port"

@@ -9,7 +9,7 @@ A tick: commands whose time has come are given, the world and all engines take i
 publish and audiences are told. Commands are given in the order of the file. One that
 cannot be obeyed (somebody is not in reach) ends the run: a scenario is an experiment, and half of
 one is none. A run that is *open* is none, but something that people look at and talk to: it takes
-refusals down, goes on after the scenario's last second, and keeps no samples but the last.
+refusals down, goes on after the scenario's last second, and is sampled when somebody asks.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class Run:
         if self.listening or self._is_open:
             self._tell_audiences(changes)
         self._ticks_left -= 1
-        if changes.tick % self._sample_ticks == 0 or self._ticks_left == 0:
+        is_due = changes.tick % self._sample_ticks == 0 or self._ticks_left == 0
+        if is_due and not self._is_open:
             self._take_sample()
         return changes
 
@@ -150,9 +151,6 @@ class Run:
     # -- what came of it -------------------------------------------------------------------
 
     def _take_sample(self) -> None:
-        if self._is_open:
-            self._samples.clear()
-            self._heard.clear()
         for row in self.ensemble.sample() if self.ensemble is not None else ():
             name, live = str(row.pop("engine")), bool(row.pop("is_live"))
             at, _ = float(row.pop("at")), row.pop("tick")
@@ -167,9 +165,10 @@ class Run:
             figures = {figure: float(value) for figure, value in counts.items()}
             self._heard.append(Sample(self.world.at, audience.name, figures))
 
-    @property
-    def latest(self) -> tuple[list[Sample], list[Sample]]:
-        """Of an open run: the last sample of each engine, and of each audience."""
+    def sample(self) -> tuple[list[Sample], list[Sample]]:
+        """Of an open run: what each engine, and each audience, has come to by now."""
+        self._samples, self._heard = [], []
+        self._take_sample()
         return self._samples, self._heard
 
     def result(self) -> Result:

@@ -1,0 +1,30 @@
+"""A monitor as a child, and its end."""
+
+import socket
+import urllib.request
+
+import pytest
+
+from rove.monitor.beside import Beside, BesideError
+
+
+def test_it_is_there_until_it_is_stopped() -> None:
+    with Beside("--port", "0", "--pipeline", "nowhere") as beside:
+        url = beside.url()
+        with urllib.request.urlopen(f"{url}/api/hello", timeout=30) as answer:
+            assert b'"pipeline":true' in answer.read()
+        beside.stop()
+        with pytest.raises(OSError, match="refused"):
+            urllib.request.urlopen(f"{url}/api/hello", timeout=30)
+
+
+def test_why_it_did_not_start_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with (
+            Beside("--port", port, "--pipeline", "nowhere") as beside,
+            pytest.raises(BesideError, match="cannot listen"),
+        ):
+            beside.url()

@@ -1,0 +1,152 @@
+"""What is made of a broker's and a pipeline's own words."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.monitor.conftest import Running
+from tests.serve.conftest import Running as RunningBroker
+
+from rove.monitor import operations
+from rove.monitor.broker import Answer
+from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
+from rove.pipeline.status import Reporter
+from rove.serve.config import Channel, Lake
+
+StartMonitor = Callable[..., Running]
+
+
+WINDOW = (
+    "its window is full: 20 are sent and not acknowledged for 30 s, so 70 more wait, "
+    "2 more every second"
+)
+
+
+def queue(**changes: Any) -> dict[str, Any]:
+    return {
+        "client": "phone",
+        "connected": True,
+        "queue_messages": 0,
+        "inflight": 0,
+        "oldest_s": 0.0,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "grows", "away_since", "why"),
+    [
+        ({"inflight": 5, "oldest_s": 0.1}, 0.0, None, None),
+        ({"connected": False}, 0.0, 900.0, None),
+        ({"connected": False, "queue_messages": 3, "oldest_s": 1.0}, 0.0, 900.0, None),
+        (
+            {"connected": False, "queue_messages": 3, "oldest_s": 60.0},
+            0.0,
+            400.0,
+            "it is away for 10 min; 3 notifications wait",
+        ),
+        (
+            {"connected": False, "queue_messages": 1, "oldest_s": 1.0},
+            5.0,
+            None,
+            "it is away; 1 notification waits, 5 more every second",
+        ),
+        (
+            {"queue_messages": 70, "inflight": 20, "oldest_s": 30.0},
+            2.0,
+            None,
+            WINDOW,
+        ),
+        (
+            {"inflight": 1, "oldest_s": 9_000.0},
+            0.0,
+            None,
+            "1 notification is sent and not acknowledged for 2 h",
+        ),
+        (
+            {"queue_messages": 8, "oldest_s": 6.0},
+            0.0,
+            None,
+            "its connection takes less than comes: 8 wait for 6 s",
+        ),
+    ],
+)
+def test_why_a_consumer_is_slow(
+    changes: dict[str, Any], grows: float, away_since: float | None, why: str | None
+) -> None:
+    assert why_slow(queue(**changes), grows, away_since, 1000.0) == why
+
+
+def test_a_client_that_is_away_is_found_with_its_reason(
+    broker: RunningBroker, start_monitor: StartMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "OLD_S", 0.0)
+    monitor = start_monitor(broker=broker.url(""))
+    assert monitor.get("/api/broker/slow").json == []
+    assert broker.post("/sessions/phone/subscriptions", {"topic": "air/#"}).status == 201
+    assert broker.post("/publish?topic=air/1", b"{}").status == 200
+    monkeypatch.setattr("rove.monitor.broker.FRESH_S", 0.0)
+    found: list[Any] = []
+    while not found:
+        found = monitor.get("/api/broker/slow").json
+    [slow] = found
+    assert (slow["client"], slow["queued"], slow["connected"]) == ("phone", 1, False)
+    assert "away" in slow["why"]
+    assert monitor.get("/api/broker/queues").json["items"][0]["client"] == "phone"
+    [one] = monitor.get("/api/broker/subscriptions?client=phone").json["items"]
+    assert one["topic"] == "air/#"
+
+
+def test_the_broker_is_passed_on(broker: RunningBroker, start_monitor: StartMonitor) -> None:
+    monitor = start_monitor(broker=broker.url(""))
+    metrics = monitor.get("/api/broker/metrics").json
+    assert metrics["rove_sessions"] == 0
+    assert monitor.get("/api/broker/health").json == {"status": "ok"}
+    assert monitor.get("/api/broker/nothing").status == 404
+    wrong = monitor.get("/api/broker/clients?limit=many")
+    assert wrong.status == 400
+    assert "limit" in wrong.json["error"]
+    assert monitor.get("/api/broker/clients?secret=1").status == 400
+    question = {"publication": {"a": 1}, "topic": "t", "subscription": {"topic": "t"}}
+    answer = monitor.post("/api/broker/explain", question)
+    assert answer.json["subscriptions"][0]["reaches"] is True
+    assert monitor.post("/api/broker/explain", b"{").status == 400
+
+
+def test_channels_are_there_if_the_broker_has_any(
+    start_broker: Callable[..., RunningBroker], start_monitor: StartMonitor
+) -> None:
+    broker = start_broker(lake=Lake(channels=(Channel("city", ("air/#",)),)))
+    monitor = start_monitor(broker=broker.url(""))
+    assert monitor.get("/api/hello").json["parts"]["channels"] is True
+    [channel] = monitor.get("/api/broker/channels").json["items"]
+    assert (channel["name"], channel["topics"]) == ("city", ["air/#"])
+    assert "publications" in channel["keeps"]
+
+
+def test_metrics_are_read_by_series() -> None:
+    text = b'# HELP a b\n# TYPE a counter\na 1\nb_total{design="lees"} 2.5\n'
+    assert metrics_json(Answer(200, "text/plain", text)) == {
+        "a": 1.0,
+        'b_total{design="lees"}': 2.5,
+    }
+
+
+@pytest.mark.parametrize("body", [b"oops", b"[]", b'{"other": 1}', b"\xff"])
+def test_a_refusal_that_cannot_be_read_is_still_one(body: bytes) -> None:
+    assert fault_of(Answer(500, "text/plain", body)).status == 502
+
+
+def test_jobs_are_as_their_files_say(tmp_path: Path, start_monitor: StartMonitor) -> None:
+    assert jobs(tmp_path) == []
+    (tmp_path / "match").mkdir()
+    reporter = Reporter(tmp_path / "match", "match")
+    [started] = jobs(tmp_path)
+    assert (started["job"], started["state"]) == ("match", "killed"), "nobody holds its lock"
+    reporter.look(lake_position=7)
+    reporter.end("done")
+    monitor = start_monitor(pipeline=tmp_path)
+    [job] = monitor.get("/api/jobs").json
+    assert (job["state"], job["lake_position"]) == ("done", 7)
+    assert monitor.get("/api/hello").json["parts"]["pipeline"] is True

@@ -1,0 +1,49 @@
+"""Starting and stopping a monitor."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import pytest
+from tests.monitor.conftest import PATIENCE_S, Running
+
+from rove.errors import UsageError
+from rove.monitor.serving import MonitorError, Settings, check, serve
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "monitor.example"])
+def test_nobody_is_let_in_from_elsewhere_by_accident(host: str) -> None:
+    with pytest.raises(UsageError, match="--password-file"):
+        check(Settings(host=host))
+    check(Settings(host=host, key="sesame"))
+    check(Settings(host=host, broker="http://127.0.0.1:8080"))
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(MonitorError, match="cannot listen on"):
+            asyncio.run(serve(Settings(port=taken.getsockname()[1])))
+
+
+def test_it_stops_while_pages_are_open(start_monitor: Callable[..., Running]) -> None:
+    monitor = start_monitor()
+    with monitor.live() as page:
+        assert page.message("hello")["run"] is None
+        monitor.stop()
+        page.socket.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", monitor.port), PATIENCE_S).close()
+
+
+def test_without_a_world_there_is_none(
+    start_monitor: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.monitor.live.ALIVE_S", 0.2)
+    monitor = start_monitor()
+    assert monitor.get("/api/world").status == 404
+    assert monitor.get("/api/sensors").status == 404
+    with monitor.live() as page:
+        assert not page.say("pause")["ok"]
+        assert page.message("alive")
