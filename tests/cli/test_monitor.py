@@ -30,6 +30,12 @@ def test_a_world_is_there_unless_there_is_something_else() -> None:
     assert settings("dense", "--database", "m").scenario.name == "dense"
 
 
+def test_a_database_may_be_named_where_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROVE_DATABASE", "mysql://rove:secret@host/metrics")
+    assert settings().database == "mysql://rove:secret@host/metrics"
+    assert settings("--database", "other").database == "other"
+
+
 def test_a_key_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("sesame\n")
     assert settings("--password-file", str(tmp_path / "key")).key == "sesame"

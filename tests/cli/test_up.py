@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,3 +85,21 @@ def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert "mqtt_port" in done.stderr
     assert time.monotonic() - started < PATIENCE_S
+
+
+def test_a_monitor_beside_it_is_gone_when_it_is(tmp_path: Path) -> None:
+    words = ["--mqtt-port", "0", "--http-port", "0", "--data", str(tmp_path / "data")]
+    with up(*words, "--monitor", "0") as broker:
+        url = broker.wait_for(r"rove: monitor on (\S+)").group(1)
+        with urllib.request.urlopen(f"{url}/api/broker/health", timeout=PATIENCE_S) as answer:
+            assert answer.read() == b'{"status":"ok"}\n'
+        assert broker.stop() == 0
+        with pytest.raises(urllib.error.URLError):
+            urllib.request.urlopen(f"{url}/api/hello", timeout=PATIENCE_S)
+
+
+def test_a_monitor_needs_the_http_interface(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rove", "up", *options(tmp_path), "--monitor"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "http_port" in done.stderr

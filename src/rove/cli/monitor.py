@@ -1,14 +1,19 @@
 """`rove monitor`: a page that shows a world, its engines and a broker, live.
 
+    rove monitor [SCENARIO]         serve the page, and play a scenario for it
+    rove monitor export RUN         write a recorded run as one file
+
 Without a scenario there is no world, unless there is nothing else to show either.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rove.cli import monitor_export
 from rove.cli.connecting import password_from
 from rove.errors import UsageError
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SCENARIO = "crowd"
 DEFAULT_PORT = 8090
+DATABASE_VARIABLE = "ROVE_DATABASE"
+"""Everybody on a machine can read the words of a command."""
 PORT_MAX = 65_535
 
 
@@ -26,14 +33,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
         nargs="*",
-        metavar="SCENARIO",
-        help="to play (`rove world list`, or a file)",
+        metavar="SCENARIO | export RUN",
+        help="to play (`rove world list`, or a file); or which recorded run to write as a file",
     )
     parser.add_argument(
         "--broker", metavar="URL", help="of its HTTP interface, as http://127.0.0.1:8080"
     )
     parser.add_argument("--ca", metavar="FILE", help="with https: whose certificates to trust")
-    parser.add_argument("--database", metavar="URL", help="the metrics database, or its file")
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        default=os.environ.get(DATABASE_VARIABLE),
+        help=f"the metrics database, or its file; one with a password is for {DATABASE_VARIABLE}",
+    )
     parser.add_argument(
         "--pipeline", metavar="FOLDER", type=Path, help="where jobs of the pipeline write (--out)"
     )
@@ -52,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     # For whoever starts it as a child: `rove.monitor.beside`.
     parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
     _configure_scenario(parser)
+    monitor_export.configure(parser)
 
 
 def _configure_scenario(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +76,14 @@ def _configure_scenario(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C, or write a report."""
+    words = arguments.words
+    if words[:1] == ["export"]:
+        if len(words) != 2:
+            raise UsageError("which run? `rove monitor export RUN --database FILE --out FILE`")
+        return monitor_export.run(words[1], arguments)
+    if arguments.out is not None:
+        raise UsageError("--out is for `rove monitor export RUN`")
     from rove.monitor import serving
 
     serving.run(_settings(arguments))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rove.cli.config import add_options, load_for
-from rove.cli.monitor import DEFAULT_PORT, port_number
+from rove.cli.monitor import DATABASE_VARIABLE, DEFAULT_PORT, port_number
 from rove.errors import RoveError, UsageError
 from rove.serve.logs import events, install
 from rove.serve.server import Server
@@ -78,7 +78,9 @@ async def _watched(server: Server, port: int, stopping: asyncio.Event) -> None:
 
     listen = server.config.listen
     host = "127.0.0.1" if listen.http_host in WILDCARDS else listen.http_host
-    beside = Beside("--broker", f"http://{host}:{server.ports['http']}", "--port", str(port))
+    words = ("--broker", f"http://{host}:{server.ports['http']}", "--port", str(port))
+    database = server.config.metrics.database
+    beside = Beside(*words, variables={DATABASE_VARIABLE: database} if database else {})
 
     def tell() -> None:
         try:

@@ -180,7 +180,8 @@ class Monitor:
             raise fault_of(answer)
         if route == "metrics":
             return json_answer(metrics_json(answer))
-        return await self._packed(answer.body, request, answer.status)
+        # A broker that is ill says why, which is an answer like any other here.
+        return await self._packed(answer.body, request)
 
     async def explain(self, request: Request, visitor: Visitor) -> Response:
         body = await body_of(request)

@@ -6,10 +6,12 @@ it is gone even if whoever started it was killed and could not say so.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Final, Self
 
 from rove.errors import RoveError
@@ -27,11 +29,18 @@ class BesideError(RoveError):
 class Beside:
     """`rove monitor` in a process of its own."""
 
-    def __init__(self, *words: str) -> None:
-        """Start it with these words; `url` waits until it listens."""
+    def __init__(self, *words: str, variables: Mapping[str, str] | None = None) -> None:
+        """Start it with these words; `url` waits until it listens.
+
+        What nobody else on the machine should read goes into variables of its environment.
+        """
         command = [sys.executable, "-m", "rove", "monitor", *words, "--end-with-stdin"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(variables or {})},
         )
         self._said: list[str] = []
         self._url = ""

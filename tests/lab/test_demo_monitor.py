@@ -1,0 +1,14 @@
+"""A monitor with a world, for as long as a demonstration lasts."""
+
+import json
+import urllib.request
+
+from rove.lab.demo_monitor import SCENARIO, monitor_beside
+
+
+def test_a_world_is_there_to_look_at() -> None:
+    with monitor_beside() as beside:
+        with urllib.request.urlopen(f"{beside.url()}/api/world", timeout=120) as answer:
+            assert json.load(answer)["scenario"] == SCENARIO
+        with urllib.request.urlopen(f"{beside.url()}/api/hello", timeout=30) as answer:
+            assert json.load(answer)["parts"]["metrics"] is True
