@@ -145,3 +145,31 @@ def test_scenarios_can_be_chosen(page: Any) -> None:
     expect(page.get_by_label("Scenario")).to_have_value("crowd")
     say(page, "scenario nowhere")
     expect(answers(page, "refused")).to_contain_text("there is no scenario nowhere")
+
+
+def tab_to(page: Any, wanted: Any, most: int = 60) -> None:
+    """Press Tab until something has the focus."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if wanted.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"not reached with {most} tabs: {wanted}")
+
+
+def test_everything_is_reached_with_keys_alone(page: Any) -> None:
+    expect(page.get_by_role("button", name="Say")).to_be_enabled()
+    tab_to(page, page.get_by_role("application", name="Map of the world"))
+    page.keyboard.press("+")
+    tab_to(page, page.get_by_label("Find somebody by name"))
+    page.keyboard.type("player6")
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_role("button", name="Follow"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "true")
+    tab_to(page, page.get_by_label("Places"))
+    page.keyboard.press("Space")
+    expect(page.get_by_label("Places")).not_to_be_checked()
+    tab_to(page, line(page))
+    page.keyboard.type("stop player6")
+    page.keyboard.press("Enter")
+    expect(answers(page, "ok")).to_contain_text("stop player6: done")

@@ -58,10 +58,11 @@ function RunChip({ app }) {
   const at = useWorldTime(app);
   if (world.status !== "ready" || state === null) return null;
   const { title, run } = world.document;
-  const what = state.is_over ? "over" : state.is_paused ? "paused" : null;
+  const is_slow = state.speed < 1 && !state.is_paused && !state.is_over;
+  const what = state.is_over ? "over" : state.is_paused ? "paused" : is_slow ? `${state.speed}× speed` : null;
   return html`<dl class="run">
     <div><dt class="only-read">Scenario</dt><dd class="run-title" title=${`Run ${run}`}>${title}</dd></div>
-    <div><dt class="only-read">World time</dt><dd class="run-time">${clock(at)}${what && html` <span class="badge">${what}</span>`}</dd></div>
+    <div><dt class="only-read">World time</dt><dd class="run-time">${clock(at)}${what && html` <span class="badge" title=${is_slow ? "This machine cannot keep up with the world" : ""}>${what}</span>`}</dd></div>
     ${state.live && html`<div class="run-live"><dt>Live engine</dt><dd><${EngineMark} app=${app} name=${state.live} />${state.live}</dd></div>`}
   </dl>`;
 }

@@ -23,14 +23,22 @@ export function createLog(app) {
   const lines = cell(/** @type {Line[]} */ ([]));
   const own = [];
   let keys = 0;
-  const add = (kind, text, about) => {
+  const add = (kind, text, about, when = new Date()) => {
     keys += 1;
-    const line = { key: keys, kind, text, about, when: new Date() };
+    const line = { key: keys, kind, text, about, when };
     lines.set([...lines.value, line].slice(-LINES_MAX));
   };
   const isOwn = (text) => {
     const at = own.findIndex((said) => text === said.text || text.startsWith(`${said.text}:`));
     return at >= 0 && performance.now() - own[at].at_ms < OWN_WITHIN_MS;
+  };
+  const seen = new WeakSet();
+  const takeNotes = (notes) => {
+    for (const note of notes.filter((one) => !seen.has(one))) {
+      seen.add(note);
+      const is_answered = (note.kind === "command" || note.kind === "refused") && isOwn(note.text);
+      if (!is_answered) add("note", note.text, note.kind, new Date(note.now * 1000));
+    }
   };
   const offs = [
     app.cells.said.on(async ({ text, is_quiet, answer }) => {
@@ -44,10 +52,8 @@ export function createLog(app) {
         add("refused", error.message);
       }
     }),
-    app.live.on("note", ({ kind, text }) => {
-      if ((kind === "command" || kind === "refused") && isOwn(text)) return;
-      add("note", text, kind);
-    }),
+    app.cells.notes.on(takeNotes),
   ];
+  takeNotes(app.cells.notes.value);
   return { lines, clear: () => lines.set([]), stop: () => offs.forEach((off) => off()) };
 }

@@ -4,7 +4,7 @@
  */
 import { BOX_FLOATS } from "./boxes.js";
 import { DOT_FLOATS, FLAG_SELECTED } from "./dots.js";
-import { written } from "./palette.js";
+import { TRUTH, written } from "./palette.js";
 
 export class CanvasRenderer {
   /** @param {HTMLCanvasElement} canvas */
@@ -91,7 +91,9 @@ export class CanvasRenderer {
   #boxes(boxes, { camera, at }) {
     const { context, palette } = this;
     const now = at - boxes.base_s;
-    palette.styles.forEach((style, number) => {
+    const order = [...palette.styles.keys()].sort((a, b) => (a === TRUTH) - (b === TRUTH)); // the truth on top
+    for (const number of order) {
+      const style = palette.styles[number];
       context.beginPath();
       for (let i = 0; i < boxes.count; i += 1) {
         const [x, y, rx, ry, vx, vy, since, of] = boxes.data.subarray(i * BOX_FLOATS, (i + 1) * BOX_FLOATS);
@@ -103,7 +105,7 @@ export class CanvasRenderer {
       context.lineWidth = style.width_px;
       context.strokeStyle = written(style.colour);
       context.stroke();
-    });
+    }
     context.setLineDash([]);
   }
 

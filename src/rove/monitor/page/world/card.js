@@ -20,11 +20,7 @@ const COLUMNS = [["rectangles", "Areas"], ["tiles", "Tiles"], ["objects", "Objec
  */
 export function Card({ app, model, name, hidden, setHidden, is_following, setFollowing, is_led, setLed, onShow }) {
   const number = model.numbers.get(name) ?? -1;
-  if (number < 0) {
-    return html`<${Panel} title="Nobody selected" class="side-panel">
-      <p class="quiet">Click somebody on the map, or search for a name, to see what they listen to with each engine.</p>
-    <//>`;
-  }
+  if (number < 0) return html`<${About} document=${model.document} />`;
   const kind = model.document.entities.kinds[number];
   return html`<${Panel} title=${name} class="side-panel card"
     note=${html`<span class="card-kind"><${KindMark} kind=${kind} /> ${KINDS[kind]}</span>`}
@@ -37,6 +33,21 @@ export function Card({ app, model, name, hidden, setHidden, is_following, setFol
         title="Click on the map to go there, W A S D to walk">Lead</button>`}
     </div>
     <${Listening} app=${app} model=${model} hidden=${hidden} setHidden=${setHidden} />
+  <//>`;
+}
+
+/** Nobody is selected: what this world is, and what one can do. */
+function About({ document }) {
+  const { about, map, entities, seed } = document;
+  return html`<${Panel} title="Nobody selected" class="side-panel">
+    <p>${about}</p>
+    <dl class="figures about-facts">
+      <div><dt>Map</dt><dd>${map.name}</dd></div>
+      <div><dt>Size</dt><dd>${count(map.width)} × ${count(map.height)} m</dd></div>
+      <div><dt>Inhabitants</dt><dd>${count(entities.names.length)}</dd></div>
+      <div><dt>Seed</dt><dd>${seed}</dd></div>
+    </dl>
+    <p class="quiet">Click somebody on the map, or search for a name, to see what they listen to with each engine.</p>
   <//>`;
 }
 

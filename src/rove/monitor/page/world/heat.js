@@ -5,10 +5,11 @@
 import { useAnswer } from "../ui.js";
 import { html, useEffect } from "../vendor/preact.js";
 import { box } from "./geometry.js";
-import { parsed } from "./palette.js";
+import { parsed, written } from "./palette.js";
 
 /** Cividis at ten points; between them the eye sees no corners. */
 const SCALE = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"].map(parsed);
+const GRADIENT = `linear-gradient(to right, ${SCALE.map((colour) => written(colour)).join(", ")})`;
 const EVERY_S = 2;
 const FADED_AFTER_S = 60;
 const ALPHA = [90, 200];
@@ -65,7 +66,7 @@ export function HeatLegend({ answer, attribute, setAttribute }) {
         ${data.attributes.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
       </select>
     </label>
-    <div class="heat-scale" role="img" aria-label=${`From ${figure(data.min)} to ${figure(data.max)} ${data.unit}`}></div>
+    <div class="heat-scale" role="img" style=${{ background: GRADIENT }} aria-label=${`From ${figure(data.min)} to ${figure(data.max)} ${data.unit}`}></div>
     <div class="heat-ends"><span>${figure(data.min)}</span><span>${data.unit}</span><span>${figure(data.max)}</span></div>
     <p class="quiet">Mean of squares of ${data.cell_m} m; older readings are paler.</p>
   </div>`;

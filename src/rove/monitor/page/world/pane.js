@@ -24,6 +24,7 @@ export function MapPane({ app, model, layers, hidden, live, leads, letGo, is_fol
   const [map, setMap] = useState(null);
   const is_known = useCell(model.is_known);
   const theme = useCell(app.cells.theme);
+  const state = useCell(app.cells.state);
   const wishes = useWishes(app, model, leads, letGo, setFollowing);
 
   useEffect(() => {
@@ -53,7 +54,8 @@ export function MapPane({ app, model, layers, hidden, live, leads, letGo, is_fol
     <div class=${`map-host ${leads ? "is-led" : ""}`} ref=${host} tabindex="0" role="application" aria-label="Map of the world" aria-describedby="map-help"></div>
     <p id="map-help" class="only-read">${HELP}</p>
     ${!is_known && html`<p class="map-note" role="status">Waiting for the world…</p>`}
-    ${leads && html`<p class="map-note is-led" role="status"><strong>You lead ${leads}.</strong> Click to go there; <kbd>W</kbd> <kbd>A</kbd> <kbd>S</kbd> <kbd>D</kbd> to walk; <kbd>Esc</kbd> to let go.</p>`}
+    ${state?.is_over && html`<p class="map-note" role="status">This world has ended and is as it was left. Restart it below.</p>`}
+    ${leads && !state?.is_over && html`<p class="map-note is-led" role="status"><strong>You lead ${leads}.</strong> Click to go there; <kbd>W</kbd> <kbd>A</kbd> <kbd>S</kbd> <kbd>D</kbd> to walk; <kbd>Esc</kbd> to let go.</p>`}
     <div class="map-corner"><${KindLegend} document=${model.document} /><${ScaleBar} map=${map} /></div>
     <${Zoom} map=${map} />
     ${children}

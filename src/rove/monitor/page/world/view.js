@@ -77,8 +77,8 @@ function World({ app, document }) {
       </div>
       <${Card} app=${app} model=${model} name=${name} hidden=${hidden} setHidden=${(next) => setHiddenList([...next])}
         is_following=${is_following} setFollowing=${setFollowing} is_led=${is_led} setLed=${setLed} onShow=${show} />
-      <${LayersPanel} app=${app} document=${document} parts=${app.parts} layers=${shownLayers} setLayers=${setLayers} live=${state?.live ?? null}
-        heat=${{ answer, attribute, setAttribute }} />
+      ${!is_table && html`<${LayersPanel} app=${app} document=${document} parts=${app.parts} layers=${shownLayers} setLayers=${setLayers} live=${state?.live ?? null}
+        heat=${{ answer, attribute, setAttribute }} />`}
     </aside>
   </div>`;
 }
