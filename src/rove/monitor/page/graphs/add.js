@@ -47,7 +47,11 @@ function fits({ metric, labels }, words) {
  */
 export function AddChart({ app, onAdd, onClose }) {
   const dialog = useRef(null);
-  useEffect(() => dialog.current.showModal(), []);
+  const search = useRef(null);
+  useEffect(() => {
+    dialog.current.showModal();
+    search.current.focus();
+  }, []);
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(null);
   const answer = useAnswer(app, "/api/series", {}, { is_on: app.parts.metrics });
@@ -68,9 +72,9 @@ export function AddChart({ app, onAdd, onClose }) {
     <label class="field">
       <span>Search the recorded metrics</span>
       <input
+        ref=${search}
         type="search"
         class="input"
-        autofocus
         placeholder="subscriptions, broker, bytes …"
         value=${text}
         onInput=${(event) => {

@@ -91,7 +91,7 @@ export function ChartCard({ app, samples, spec, moment, place, places, change, o
   >
     ${data.x.length > 0 &&
     html`<${Legend} lines=${lines} data=${data} unit=${meaning.unit} about=${meaning.about} cursor=${cursor} onToggle=${toggle} />`}
-    <${Body} app=${app} spec=${spec} title=${meaning.title} history=${history} drawing=${drawing}>
+    <${Body} app=${app} spec=${spec} title=${meaning.title} history=${history} drawing=${drawing} is_moving=${moment.is_moving}>
       ${is_drawn &&
       html`<${PlotBox} drawing=${drawing} label=${meaning.title} sync="rove-graphs" theme=${theme}
         onZoom=${onZoom} onReset=${onReset} onCursor=${(index) => cursor.listener?.(index)}
@@ -106,14 +106,14 @@ export function ChartCard({ app, samples, spec, moment, place, places, change, o
   <//>`;
 }
 
-function Body({ app, spec, title, history, drawing, children }) {
+function Body({ app, spec, title, history, drawing, is_moving, children }) {
   if (drawing.x.length > 0) {
     return spec.table ? html`<${DataTable} title=${title} drawing=${drawing} />` : children;
   }
   if (history.status === "loading") return html`<${Loading} what="Looking into the past" />`;
   if (history.status === "error") return html`<${ErrorNote} error=${history.error} retry=${history.again} />`;
   const is_world = spec.metrics.every((metric) => figureOf(metric));
-  const is_waiting = is_world ? app.parts.world : app.parts.broker && history.status !== "loading";
+  const is_waiting = is_moving && (is_world ? app.parts.world : app.parts.broker);
   return html`<${Empty} title=${is_waiting ? "Waiting for the first samples" : "Nothing was recorded in this period"} />`;
 }
 

@@ -10,6 +10,8 @@ const MARGIN = 16;
 const TITLE_FONT = "600 16px system-ui, sans-serif";
 const LEGEND_FONT = "12px system-ui, sans-serif";
 const LEGEND_HEIGHT = 22;
+const KEY_WIDTH = 34;
+const KEY_GAP = 18;
 
 /**
  * Save bytes under a name.
@@ -67,7 +69,8 @@ function cell(value) {
 export function pngOf(canvas, { title, lines, ink, paper }) {
   const ratio = canvas.width / canvas.clientWidth;
   const picture = document.createElement("canvas");
-  const head = MARGIN + 24 + LEGEND_HEIGHT;
+  const rows = legendRows(lines.filter((one) => one.is_shown), canvas.clientWidth);
+  const head = MARGIN + 24 + LEGEND_HEIGHT * rows.length;
   picture.width = canvas.width + 2 * MARGIN * ratio;
   picture.height = canvas.height + (head + MARGIN) * ratio;
   const context = picture.getContext("2d");
@@ -79,14 +82,32 @@ export function pngOf(canvas, { title, lines, ink, paper }) {
   context.fillStyle = ink;
   context.font = TITLE_FONT;
   context.fillText(title, MARGIN, MARGIN + 8);
-  drawLegend(context, lines, MARGIN + 24 + LEGEND_HEIGHT / 2, ink);
+  rows.forEach((row, i) => drawLegend(context, row, MARGIN + 24 + LEGEND_HEIGHT * (i + 0.5), ink));
   return new Promise((resolve) => picture.toBlob(resolve, "image/png"));
+}
+
+/** As many lines in a row as there is room for. */
+function legendRows(lines, width) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = LEGEND_FONT;
+  const rows = [[]];
+  let used = 0;
+  for (const line of lines) {
+    const needed = KEY_WIDTH + context.measureText(line.label).width + KEY_GAP;
+    if (used + needed > width && rows.at(-1).length > 0) {
+      rows.push([]);
+      used = 0;
+    }
+    rows.at(-1).push(line);
+    used += needed;
+  }
+  return rows;
 }
 
 function drawLegend(context, lines, y, ink) {
   let x = MARGIN;
   context.font = LEGEND_FONT;
-  for (const line of lines.filter((one) => one.is_shown)) {
+  for (const line of lines) {
     context.strokeStyle = line.colour;
     context.lineWidth = line.width;
     context.setLineDash(line.dash);
@@ -95,8 +116,8 @@ function drawLegend(context, lines, y, ink) {
     context.lineTo(x + 28, y);
     context.stroke();
     context.fillStyle = ink;
-    context.fillText(line.label, x + 34, y);
-    x += 34 + context.measureText(line.label).width + 18;
+    context.fillText(line.label, x + KEY_WIDTH, y);
+    x += KEY_WIDTH + context.measureText(line.label).width + KEY_GAP;
   }
   context.setLineDash([]);
 }

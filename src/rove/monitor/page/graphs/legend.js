@@ -7,6 +7,7 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { timeText } from "./plot.js";
 import { shortValue } from "./metrics.js";
+import { GAP_S } from "./tracks.js";
 
 /**
  * @param {{lines: import("./plot.js").Line[], data: {x: number[], values: any[][]}, unit: string, about: string,
@@ -61,10 +62,12 @@ export function LineMark({ line }) {
   </svg>`;
 }
 
-/** Under the cursor, or the newest. */
-function valueAt(data, line, index) {
-  const column = data.values[line] ?? [];
-  for (let i = index ?? column.length - 1; i >= 0; i--) {
+/** Under the cursor, or the newest; of a line that has ended before, nothing. */
+function valueAt({ x, values }, line, index) {
+  const column = values[line] ?? [];
+  const last = index ?? x.length - 1;
+  const gap = Math.max(GAP_S, 2.5 * (x[last] - x[last - 1] || 0));
+  for (let i = last; i >= 0 && x[last] - x[i] <= gap; i--) {
     if (column[i] !== undefined) return column[i];
   }
   return null;

@@ -17,6 +17,8 @@ const FONT_LIVE = "bold 12px system-ui, sans-serif";
 const LABEL_HEIGHT = 14;
 const LABEL_GAP = 6;
 const AXIS_WIDTH = 62;
+/** A line that ends this far from the right has its label there, not at the edge. */
+const ENDED_PX = 40;
 const BAND_ALPHA = 0.25;
 const DAY_S = 86_400;
 /** Between two marks of the axis of time. */
@@ -252,17 +254,20 @@ function drawLabels(plot, lines) {
     const isDrawn = (k) => column[k] !== null && column[k] !== undefined && plot.data[0][k] <= to;
     while (last >= 0 && !isDrawn(last)) last--;
     if (!line.is_shown || last < 0 || plot.data[0][last] < from) return;
-    places.push({ line, y: plot.valToPos(column[last], "y", true) });
+    places.push({ line, x: plot.valToPos(plot.data[0][last], "x", true), y: plot.valToPos(column[last], "y", true) });
   });
-  spread(places, LABEL_HEIGHT * ratio, plot.bbox.top, plot.bbox.top + plot.bbox.height);
+  const right = plot.bbox.left + plot.bbox.width;
+  const hasEnded = ({ x }) => x < right - ENDED_PX * ratio;
+  spread(places.filter((place) => !hasEnded(place)), LABEL_HEIGHT * ratio, plot.bbox.top, plot.bbox.top + plot.bbox.height);
   const { ctx } = plot;
   ctx.save();
   ctx.textBaseline = "middle";
   ctx.textAlign = "left";
-  for (const { line, y } of places) {
+  for (const place of places) {
+    const { line, y } = place;
     ctx.fillStyle = line.colour;
     ctx.font = (line.is_bold ? FONT_LIVE : FONT).replace("12px", `${12 * ratio}px`);
-    ctx.fillText(line.label, plot.bbox.left + plot.bbox.width + LABEL_GAP * ratio, y);
+    ctx.fillText(line.label, (hasEnded(place) ? place.x : right) + LABEL_GAP * ratio, y);
   }
   ctx.restore();
 }
