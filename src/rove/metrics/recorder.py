@@ -9,7 +9,7 @@ is written, in order. A buffer that is full drops the oldest readings and counts
 committed. If an answer was lost on the way they are written again, over themselves.
 
 Considered: a file instead of memory. What a broker could not write for longer than the buffer lasts
-(100,000 readings are 25 minutes of a broker that records everything every second, and 12 MB) is a
+(100,000 readings are half an hour of a broker that records everything every second, and 12 MB) is a
 gap in a chart; a file that has to be read again, bounded and cleaned up would cost more than that.
 
 SQLAlchemy is imported in the thread, with the first reading: 0.3 s that nobody waits for.

@@ -188,7 +188,7 @@ class Interface:
         """What the broker counts and holds."""
         shell, streams = self._shell, len(self._streams)
         yield from metrics_of(
-            shell.broker, shell.delays, len(web.connections), streams, self._started
+            shell.broker, shell.now(), shell.delays, len(web.connections), streams, self._started
         )
         if self.recorder_state is not None:
             yield from recorder_metrics(self.recorder_state())

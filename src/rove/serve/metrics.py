@@ -57,7 +57,12 @@ def metric_values(metrics: Iterable[Metric]) -> dict[str, float]:
 
 
 def metrics_of(
-    broker: Broker, delays: Delays, http_connections: int, event_streams: int, started: float
+    broker: Broker,
+    now: float,
+    delays: Delays,
+    http_connections: int,
+    event_streams: int,
+    started: float,
 ) -> Iterator[Metric]:
     """All of it, now."""
     for name, value in broker.counters.as_dict().items():
@@ -66,7 +71,7 @@ def metrics_of(
     for gauge in gauges(broker, http_connections, event_streams, started):
         full = f"rove_{gauge.name}"
         yield Metric(full, gauge.about, "gauge", {full: gauge.value})
-    yield from _delays(delays)
+    yield from _delays(delays, now)
     yield from _designs(broker)
     version = f'rove_build_info{{version="{__version__}"}}'
     yield Metric("rove_build_info", "which Rove this is", "gauge", {version: 1})
@@ -83,9 +88,8 @@ def recorder_metrics(state: RecorderState) -> Iterator[Metric]:
     yield Metric(waiting, "readings that wait for the database", "gauge", {waiting: state.waiting})
 
 
-def _delays(delays: Delays) -> Iterator[Metric]:
+def _delays(delays: Delays, now: float) -> Iterator[Metric]:
     """From the receipt of publications until what follows from them was sent, and kept."""
-    now = time.perf_counter()
     both = {"sent": delays.sent, "kept": delays.kept}
     for name, about, values in (
         (

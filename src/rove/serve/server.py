@@ -112,7 +112,8 @@ class Server:
             self._start_lake(broker)
         loop = asyncio.get_running_loop()
         is_recorded = bool(self.config.metrics.database)
-        delays = Delays(self.config.metrics.every_s if is_recorded else WINDOW_S)
+        window_s = self.config.metrics.every_s if is_recorded else WINDOW_S
+        delays = Delays(self._now(), window_s)
         self.shell = Shell(broker, self._writer, self._identify, loop, self._now, delays)
         interface = self._make_web()
         self._ends.push_async_callback(self._end_saving)

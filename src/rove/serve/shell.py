@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from time import perf_counter
 from typing import Protocol
 
 from rove.broker.access import Identity
@@ -88,11 +87,11 @@ class Shell:
         delays: Delays | None = None,
     ) -> None:
         self.broker = broker
-        self.delays = delays or Delays()
+        self.delays = delays or Delays(now())
         self._disk = disk
         self._authenticate = authenticate
         self._loop = loop
-        self._now = now
+        self.now = now
         self._turn_is_due = False
         self._turn_began = 0.0
         self._timed = 0
@@ -113,7 +112,7 @@ class Shell:
 
     def opened(self, name: str, peer: Peer, identity: Identity | None = None) -> Link:
         """Somebody has connected."""
-        link = self.broker.opened(name, self._now())
+        link = self.broker.opened(name, self.now())
         link.peer = peer
         link.identity = identity
         self.wake()
@@ -121,19 +120,17 @@ class Shell:
 
     def received(self, link: Link, data: bytes) -> None:
         """Bytes have come."""
-        if self._turn_is_due:
-            self.broker.received(link, data, self._now())
-            return
-        began = perf_counter()
-        self.broker.received(link, data, self._now())
-        if self.broker.has_work:
-            self.wake()
-            self._turn_began = began
+        now = self.now()
+        self.broker.received(link, data, now)
+        if not self._turn_is_due and self.broker.has_work:
+            self._turn_is_due = True
+            self._turn_began = now
+            self._loop.call_soon(self._turn)
 
     def closed(self, link: Link) -> None:
         """The connection is gone."""
         self._paused.discard(link)
-        self.broker.closed(link, self._now())
+        self.broker.closed(link, self.now())
         link.peer = None
         self.wake()
 
@@ -142,7 +139,7 @@ class Shell:
         if link.peer is None:
             return
         link.buffered_bytes = link.peer.buffered_bytes()
-        self.broker.stuck(link, self._now())
+        self.broker.stuck(link, self.now())
         self.wake()
 
     def unstuck(self, link: Link) -> None:
@@ -150,14 +147,14 @@ class Shell:
         if link.peer is None:
             return
         link.buffered_bytes = link.peer.buffered_bytes()
-        self.broker.unstuck(link, self._now())
+        self.broker.unstuck(link, self.now())
         self.wake()
 
     def wake(self) -> None:
         """Have the turn ended after what is going on right now."""
         if not self._turn_is_due:
             self._turn_is_due = True
-            self._turn_began = perf_counter()
+            self._turn_began = self.now()
             self._loop.call_soon(self._turn)
 
     # -- turns ---------------------------------------------------------------------------------
@@ -166,26 +163,26 @@ class Shell:
         self._turn_is_due = False
         broker = self.broker
         broker.backlog_bytes = self._disk.backlog_bytes
-        output = broker.end_turn(self._now())
+        output = broker.end_turn(self.now())
         self._carry_out(output)
-        if broker.counters.publications_received != self._timed or self._keeping:
-            self._time(output)
-        self._set_timer()
+        now = self.now()
+        received = broker.counters.publications_received
+        if received != self._timed:
+            # Everything of this turn has gone out.
+            self.delays.sent.add(now - self._turn_began, received - self._timed, now)
+            if output.changes is not None:
+                self._keeping.append((output.commit, self._turn_began, received - self._timed))
+            self._timed = received
+        if self._keeping:
+            self._time_commits(now)
+        self._set_timer(now)
         self._start_merge()
 
-    def _time(self, output: Output) -> None:
-        """Everything of this turn has gone out: how long did it take?"""
-        now = perf_counter()
-        received = self.broker.counters.publications_received
-        count = received - self._timed
-        if count:
-            self._timed = received
-            self.delays.sent.add(now - self._turn_began, count, now)
-            if output.changes is not None:
-                self._keeping.append((output.commit, self._turn_began, count))
+    def _time_commits(self, now: float) -> None:
+        """What waited for commits that are done has gone out too."""
         while self._keeping and self._keeping[0][0] <= self._kept:
-            _, began, kept = self._keeping.popleft()
-            self.delays.kept.add(now - began, kept, now)
+            _, began, count = self._keeping.popleft()
+            self.delays.kept.add(now - began, count, now)
 
     def _carry_out(self, output: Output) -> None:
         if output.changes is not None:
@@ -245,13 +242,13 @@ class Shell:
         self._disk.submit(changes, done)
 
     def _committed(self, number: int) -> None:
-        self.broker.commit_done(number, self._now())
+        self.broker.commit_done(number, self.now())
         self._kept = number
         self.wake()
 
     async def _identify(self, link: Link, packet: Connect) -> None:
         identity = await self._authenticate(link, packet)
-        self.broker.identified(link, identity, self._now())
+        self.broker.identified(link, identity, self.now())
         self.wake()
 
     def _start(self, work: Awaitable[None]) -> None:
@@ -277,9 +274,9 @@ class Shell:
 
     # -- time ----------------------------------------------------------------------------------
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, now: float) -> None:
         due = self.broker.next_tick_at()
-        wait_s = min(max(due - self._now(), TICK_S_MIN), TICK_S_MAX)
+        wait_s = min(max(due - now, TICK_S_MIN), TICK_S_MAX)
         when = self._loop.time() + wait_s
         if self._timer is not None:
             if self._timer.when() <= when:
@@ -291,7 +288,7 @@ class Shell:
         self._timer = None
         for link in self.broker.stuck_links:
             link.buffered_bytes = link.peer.buffered_bytes()
-        self.broker.tick(self._now())
+        self.broker.tick(self.now())
         self.wake()
 
     # -- the index -----------------------------------------------------------------------------
@@ -321,7 +318,7 @@ class Shell:
     async def stop(self) -> None:
         """Say goodbye to everybody, and see that it goes out."""
         self.is_stopping = True
-        self.broker.shut_down(self._now())
+        self.broker.shut_down(self.now())
         self._turn()
         if self._timer is not None:
             self._timer.cancel()
