@@ -122,6 +122,16 @@ class DatabaseServer(ABC):
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It is there, and does nothing. Of a server that is one process only."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def said(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-2_000:]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.metrics.conftest import DatabaseServer, PostgreSql, serving
-from tests.serve.conftest import PATIENCE_S, Running
+from tests.serve.conftest import Running
 
 from rove.errors import RoveError
 from rove.metrics.database import Database
@@ -17,6 +17,7 @@ from rove.serve.config import Metrics
 
 Start = Callable[..., Running]
 EVERY_S = 0.05
+PATIENCE_S = 60
 
 
 @pytest.fixture
