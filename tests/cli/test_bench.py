@@ -118,11 +118,11 @@ class TestMatch:
             ),
             (
                 "store --quick",
-                "and `rove bench pipeline` and `rove bench world`, not for store",
+                "and `rove bench world` and `rove bench monitor`, not for store",
             ),
             (
                 "texts --part start",
-                "and `rove bench pipeline` and `rove bench world`, not for texts",
+                "and `rove bench world` and `rove bench monitor`, not for texts",
             ),
             ("broker --part speed", "there is no part 'speed'; choose from fanout, unbatched"),
             ("broker --seconds 0", "0 is not a whole number from 1 to 3,600"),

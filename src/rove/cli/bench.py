@@ -1,8 +1,8 @@
 """`rove bench SUITE`: measure this machine; a table for people, `--json` for programs.
 
-`match`, `broker`, `pipeline` and `world` are the large ones and take options; `all` is `language`
-and `match`, which need nothing but a processor. What is being measured is shown on stderr while a
-person is watching.
+`match`, `broker`, `pipeline`, `world` and `monitor` are the large ones and take options; `all` is
+`language` and `match`, which need nothing but a processor. What is being measured is shown on
+stderr while a person is watching.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _SUITES = (
     "forest",
     "language",
     "match",
+    "monitor",
     "pipeline",
     "programs",
     "ranked",
@@ -43,12 +44,14 @@ _MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "
 _BROKER_OPTIONS = ("part", "seconds", "quick")
 _PIPELINE_OPTIONS = ("part", "workload", "subscriptions", "plots", "quick", "full")
 _WORLD_OPTIONS = ("part", "seconds", "quick")
+_MONITOR_OPTIONS = ("part", "quick")
 _OPTIONS = {
     "all": _MATCH_OPTIONS,
     "match": _MATCH_OPTIONS,
     "broker": _BROKER_OPTIONS,
     "pipeline": _PIPELINE_OPTIONS,
     "world": _WORLD_OPTIONS,
+    "monitor": _MONITOR_OPTIONS,
 }
 _QUICK_S = 0.3
 _SECONDS_MAX = 3_600
@@ -65,10 +68,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="NAME",
         help="of match: speed, kinetic, changes …; of broker: fanout, durable …; "
-        "of pipeline: speed, joins …; of world: speed, memory … (default all)",
+        "of pipeline: speed, joins …; of world: speed, memory …; of monitor: size, stream … "
+        "(default all)",
     )
     _configure_match(parser)
-    options = parser.add_argument_group("for broker, pipeline and world")
+    options = parser.add_argument_group("for broker, pipeline, world and monitor")
     options.add_argument(
         "--seconds",
         metavar="N",
@@ -212,6 +216,8 @@ def _suite(arguments: argparse.Namespace) -> Start:
         return _pipeline(arguments)
     if suite == "world":
         return _world(arguments)
+    if suite == "monitor":
+        return _monitor(arguments)
     if suite == "store":
         from rove.lab import store_bench
 
@@ -293,6 +299,17 @@ def _world(arguments: argparse.Namespace) -> Start:
     return lambda tell: world_bench.run(options, tell)
 
 
+def _monitor(arguments: argparse.Namespace) -> Start:
+    if sys.platform != "linux":
+        raise UsageError("`rove bench monitor` reads CPU times from /proc; it needs Linux")
+    from rove.lab import monitor_bench
+
+    base = monitor_bench.QUICK if arguments.quick else monitor_bench.Options()
+    parts = _chosen("part", arguments.part, tuple(monitor_bench.PARTS)) or ()
+    options = msgspec.structs.replace(base, parts=parts)
+    return lambda tell: monitor_bench.run(options, tell)
+
+
 def _options(arguments: argparse.Namespace) -> Options:
     from rove.lab import match_bench
     from rove.lab.match_engines import ENGINES
@@ -327,7 +344,9 @@ def _refuse_options(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) is None or name in _OPTIONS.get(arguments.suite, ()):
             continue
         takers = [
-            suite for suite in ("match", "broker", "pipeline", "world") if name in _OPTIONS[suite]
+            suite
+            for suite in ("match", "broker", "pipeline", "world", "monitor")
+            if name in _OPTIONS[suite]
         ]
         taken = " and ".join(f"`rove bench {suite}`" for suite in takers)
         raise UsageError(f"--{name} is for {taken}, not for {arguments.suite}")
