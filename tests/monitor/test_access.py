@@ -87,6 +87,14 @@ def test_what_the_broker_refuses_the_monitor_refuses(
         assert "administrators" in said["text"]
 
 
+def test_behind_tls_the_cookie_is_for_tls(start_monitor: StartMonitor) -> None:
+    monitor = start_monitor(key="open sesame")
+    body = {"user": "", "password": "open sesame"}
+    behind = {"host": "monitor.example", "origin": "https://monitor.example"}
+    assert "Secure" in monitor.post("/api/login", body, behind).headers["set-cookie"]
+    assert "Secure" not in monitor.post("/api/login", body).headers["set-cookie"]
+
+
 def test_another_origin_may_not_log_anybody_in_or_out(
     guarded_broker: RunningBroker, start_monitor: StartMonitor
 ) -> None:

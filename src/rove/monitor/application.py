@@ -135,13 +135,12 @@ class Monitor:
     async def login(self, request: Request) -> Response:
         asked = await _body(request, Login)
         token = await self.access.log_in(request, asked.user, asked.password)
-        is_secure = request.url.scheme == "https"
-        cookie = self.access.cookie(token, is_secure=is_secure)
+        cookie = self.access.cookie(token, is_secure=_is_secure(request))
         return json_answer({"user": asked.user or None}, headers={"set-cookie": cookie})
 
     async def logout(self, request: Request) -> Response:
         self.access.log_out(request)
-        cookie = self.access.cookie("", is_secure=request.url.scheme == "https")
+        cookie = self.access.cookie("", is_secure=_is_secure(request))
         return json_answer({"user": None}, headers={"set-cookie": cookie})
 
     # -- the world -----------------------------------------------------------------------------
@@ -302,6 +301,11 @@ class Monitor:
             return await handler(request, await self.access.visitor(request))
 
         return endpoint
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, to the monitor or to a proxy before it."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 
 async def _hear(socket: WebSocket, page: Page) -> None:
