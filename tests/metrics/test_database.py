@@ -73,9 +73,9 @@ def test_a_reading_that_comes_again_counts_once_and_the_later_one_is_kept(place:
         assert database.readings("m") == [reading(0, 2.0), reading(1, 2.0)]
 
 
-def test_many_write_at_once_into_a_new_one(place: str) -> None:
+def test_many_write_at_once_into_a_new_one(new_place: str) -> None:
     def work(number: int) -> int:
-        with Database(place) as database:
+        with Database(new_place) as database:
             for begin in range(0, 100, 20):
                 database.put_readings(
                     [
@@ -88,7 +88,7 @@ def test_many_write_at_once_into_a_new_one(place: str) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(work, range(8))) == [50] * 8
-    with Database(place) as database:
+    with Database(new_place) as database:
         assert len(database.series()) == 8 + 9
         assert len(database.readings("m")) == 100 * 9
         assert len(pending(database).arrivals) == 8 * 5

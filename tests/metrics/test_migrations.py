@@ -26,10 +26,10 @@ def execute(place: str, *statements: str) -> list[tuple[object, ...]]:
 OLD_ROLLUP = "INSERT INTO rollups VALUES ('m_total', 'a=\"x\"', 60, 120, 3, 6, 4, 1, 4, 2, 3, 0.1)"
 
 
-def test_what_version_1_had_is_still_there(place: str) -> None:
-    Database(place, MIGRATIONS[:1]).close()
-    execute(place, OLD_ROLLUP, "INSERT INTO progress VALUES ('metrics', 7, 5, 3600)")
-    with Database(place) as database:
+def test_what_version_1_had_is_still_there(new_place: str) -> None:
+    Database(new_place, MIGRATIONS[:1]).close()
+    execute(new_place, OLD_ROLLUP, "INSERT INTO progress VALUES ('metrics', 7, 5, 3600)")
+    with Database(new_place) as database:
         old = Rollup("m_total", 'a="x"', 60, 120, 3, 6, 4, 1, 4, 2, 3, 0.1)
         assert database.rollups("m_total", 60) == [old]
         assert database.series() == [Series("m_total", 'a="x"', "counter")]
@@ -37,26 +37,26 @@ def test_what_version_1_had_is_still_there(place: str) -> None:
         (points,) = database.points("m_total")
         assert points.value == [pytest.approx(0.1)]  # before it said how long it was watched
         database.put_readings([Reading("n", "", 5.0, 1.0)])
-    assert execute(place, "SELECT version FROM schema_version ORDER BY 1") == [(1,), (2,)]
+    assert execute(new_place, "SELECT version FROM schema_version ORDER BY 1") == [(1,), (2,)]
 
 
-def test_migrations_run_once_each_and_keep_what_is_there(place: str) -> None:
+def test_migrations_run_once_each_and_keep_what_is_there(new_place: str) -> None:
     def add_note(connection: sa.Connection) -> None:
         connection.execute(sa.text("ALTER TABLE rollups ADD COLUMN note VARCHAR(20)"))
 
-    with Database(place) as database:
+    with Database(new_place) as database:
         database.put([Rollup("m", "", 10, 0, 1, 1, 1, 1, 1, 1)])
     for _ in range(2):
-        Database(place, (*MIGRATIONS, add_note)).close()
-    versions = execute(place, "SELECT version FROM schema_version ORDER BY 1")
+        Database(new_place, (*MIGRATIONS, add_note)).close()
+    versions = execute(new_place, "SELECT version FROM schema_version ORDER BY 1")
     assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 2)]
-    assert execute(place, "SELECT metric, note FROM rollups") == [("m", None)]
+    assert execute(new_place, "SELECT metric, note FROM rollups") == [("m", None)]
     newest = len(MIGRATIONS) + 1
     with pytest.raises(DatabaseError, match=f"schema version {newest}, and this program knows"):
-        Database(place)
+        Database(new_place)
 
 
-def test_a_migration_that_fails_is_done_again(place: str) -> None:
+def test_a_migration_that_fails_is_done_again(new_place: str) -> None:
     """MySQL keeps what was changed before the fault; the others nothing. Both go on from there."""
 
     def half(connection: sa.Connection) -> None:
@@ -64,20 +64,20 @@ def test_a_migration_that_fails_is_done_again(place: str) -> None:
         connection.execute(sa.text("CREATE nonsense"))
 
     with pytest.raises(DatabaseError, match="nonsense"):
-        Database(place, (MIGRATIONS[0], half))
-    if "mysql" not in place:
-        engine = sa.create_engine(url_of(place), poolclass=sa.pool.NullPool)
+        Database(new_place, (MIGRATIONS[0], half))
+    if "mysql" not in new_place:
+        engine = sa.create_engine(url_of(new_place), poolclass=sa.pool.NullPool)
         assert sa.inspect(engine).get_table_names() == []
         engine.dispose()
-    with Database(place) as database:
+    with Database(new_place) as database:
         assert database.put_readings([Reading("m", "", 1.0, 1.0)]) == 1
 
 
-def test_many_open_a_new_one_at_once(place: str) -> None:
+def test_many_open_a_new_one_at_once(new_place: str) -> None:
     def work(number: int) -> int:
-        with Database(place) as database:
+        with Database(new_place) as database:
             return database.put_readings([Reading("m", "", float(number), 1.0)])
 
     with ThreadPoolExecutor(6) as threads:
         assert list(threads.map(work, range(6))) == [1] * 6
-    assert execute(place, "SELECT version FROM schema_version ORDER BY 1") == [(1,), (2,)]
+    assert execute(new_place, "SELECT version FROM schema_version ORDER BY 1") == [(1,), (2,)]

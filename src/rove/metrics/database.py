@@ -317,22 +317,33 @@ class Database:
 
         `done` are the arrivals that these roll-ups take account of; they are gone afterwards.
         """
-        rows = 0
-        waiting = iter(rollups)
-        named: set[tuple[str, str]] = set()
-        with self._begun(writes=True) as connection:
-            while batch := list(islice(waiting, ROWS_PER_STATEMENT)):
-                rows += len(batch)
-                new = {(one.metric, one.labels) for one in batch} - named
-                self._name(connection, new)
-                named |= new
-                connection.execute(self._upsert_rollups, [msgspec.structs.asdict(r) for r in batch])
+
+        def write(connection: sa.Connection) -> int:
+            rows = self._put_rollups(connection, rollups)
             for begin in range(0, len(done), ROWS_PER_STATEMENT):
                 gone = ARRIVALS.c.id.in_(done[begin : begin + ROWS_PER_STATEMENT])
                 connection.execute(sa.delete(ARRIVALS).where(gone))
             if progress is not None:
                 values = {"job": job, **msgspec.structs.asdict(progress)}
                 connection.execute(self._upsert_progress, [values])
+            return rows
+
+        if isinstance(rollups, Sequence):
+            return self._written(write)
+        # What comes only once cannot be tried again.
+        with self._begun(writes=True) as connection:
+            return write(connection)
+
+    def _put_rollups(self, connection: sa.Connection, rollups: Iterable[Rollup]) -> int:
+        rows = 0
+        waiting = iter(rollups)
+        named: set[tuple[str, str]] = set()
+        while batch := list(islice(waiting, ROWS_PER_STATEMENT)):
+            rows += len(batch)
+            new = {(one.metric, one.labels) for one in batch} - named
+            self._name(connection, new)
+            named |= new
+            connection.execute(self._upsert_rollups, [msgspec.structs.asdict(r) for r in batch])
         return rows
 
     def forget(self, resolution_s: int, before: int) -> int:

@@ -142,7 +142,7 @@ def _grouped(
 # --- Spark ----------------------------------------------------------------------------------------
 
 
-def roll_up(spark: SparkSession, database: Database, pieces: list[Piece]) -> Iterator[Rollup]:
+def roll_up(spark: SparkSession, database: Database, pieces: list[Piece]) -> list[Rollup]:
     """The roll-ups of all intervals that these pieces touch."""
     names = arrivals.names(database)
     added = _added_up(spark.createDataFrame(table_of(pieces, names))).persist()
@@ -155,7 +155,7 @@ def roll_up(spark: SparkSession, database: Database, pieces: list[Piece]) -> Ite
         found += _collected(hours, names)
     finally:
         added.unpersist()
-    yield from found
+    return found
 
 
 def table_of(pieces: Iterable[Piece], names: Names) -> pa.Table:
