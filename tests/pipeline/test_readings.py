@@ -69,7 +69,7 @@ def test_however_they_come_it_is_the_same_as_all_at_once(spark: Any, tmp_path: P
                     drawn.sample(part[begin : begin + 90], len(part[begin : begin + 90]))
                 )
             put += part
-            run_once(spark, database, rows_max=300)
+            run_once(spark, database, rows_max=600)
             assert_equal(everything(database), roll_up(set(put)))
         assert run_once(spark, database) == Report()
         assert pending(database).arrivals == []
