@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.monitor.conftest import Answer, Running
 from tests.serve.conftest import Running as RunningBroker
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rove.monitor import access
 from rove.monitor.access import FAILURES_MAX, is_loopback
@@ -66,6 +66,21 @@ def test_a_login_is_a_cookie_that_ends(
     assert monitor.get("/api/broker/queues", cookie).status == 200
     assert monitor.post("/api/logout", b"", cookie).status == 200
     assert monitor.get("/api/broker/queues", cookie).status == 401
+
+
+def test_a_page_that_is_open_is_closed_when_its_login_ends(
+    guarded_broker: RunningBroker, start_monitor: StartMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.monitor.application.LOOK_AFTER_S", 0.05)
+    monitor = start_monitor(broker=guarded_broker.url(""))
+    cookie = cookie_of(log_in(monitor, "alice"))
+    with monitor.live(cookie) as page:
+        assert page.message("hello")
+        assert monitor.post("/api/logout", b"", cookie).status == 200
+        with pytest.raises(ConnectionClosed) as closed:
+            list(page.raw())
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
 
 
 def test_what_the_broker_refuses_the_monitor_refuses(

@@ -39,6 +39,8 @@ BODY_BYTES_MAX: Final = 1024 * 1024
 LONG_BYTES: Final = 10_000
 """Longer answers are compressed, in a thread."""
 JOBS_FRESH_S: Final = 1.0
+LOOK_AFTER_S: Final = 5.0
+"""How often it is asked whether somebody who looks still may."""
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -260,14 +262,26 @@ class Monitor:
 
         page = Page(self.hub, send, may_command)
         self.hub.pages.add(page)
-        sending = asyncio.create_task(page.serve())
+        tasks = [asyncio.create_task(page.serve()), asyncio.create_task(self._look_after(socket))]
         try:
             await _hear(socket, page)
         finally:
             self.hub.pages.discard(page)
             self.hub.watch()
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look_after(self, socket: WebSocket) -> None:
+        """Whoever is locked out, or has logged out, sees no more."""
+        while True:
+            await asyncio.sleep(LOOK_AFTER_S)
+            try:
+                await self.access.visitor(socket)
+            except Fault as fault:
+                if fault.status in (401, 403):
+                    await socket.close(1008, fault.error)
+                    return
 
     # -- the application -----------------------------------------------------------------------
 

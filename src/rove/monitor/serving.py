@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -30,6 +32,7 @@ from rove.world.scenarios import Scenario
 MESSAGE_BYTES_MAX: Final = 16 * 1024
 GOODBYE_S: Final = 2
 BACKLOG: Final = 256
+CONNECTIONS_MAX: Final = 500
 
 
 class MonitorError(RoveError):
@@ -79,11 +82,14 @@ async def serve(settings: Settings, listening: Listening = _say) -> None:
     recording = _recording(settings, hub, history)
     access = Access(broker, settings.key, f"rove_monitor_{port}")
     monitor = Monitor(hub, access, broker, history, settings.pipeline)
-    server = uvicorn.Server(_config(monitor))
+    server = _Server(_config(monitor))
 
     def stop() -> None:
         server.should_exit = True
 
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM"):
+            asyncio.get_running_loop().add_signal_handler(getattr(signal, name), stop)
     if settings.ends_with_stdin:
         threading.Thread(target=_at_end_of_stdin, args=(stop,), daemon=True).start()
     hub.start()
@@ -101,6 +107,14 @@ async def serve(settings: Settings, listening: Listening = _say) -> None:
             broker.close()
 
 
+class _Server(uvicorn.Server):
+    """Uvicorn's, which would raise a signal again when it is done, before we are."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 def _config(monitor: Monitor) -> uvicorn.Config:
     # What a hostile client sends is no news for whoever started the monitor.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
@@ -114,6 +128,7 @@ def _config(monitor: Monitor) -> uvicorn.Config:
         ws_max_size=MESSAGE_BYTES_MAX,
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=GOODBYE_S,
+        limit_concurrency=CONNECTIONS_MAX,
     )
 
 
