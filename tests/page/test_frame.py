@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,49 @@ def test_it_reconnects_when_the_monitor_comes_back(watched: Watched, tmp_path: P
         until(page, "roveFrames().dots === 50")
     finally:
         one.stop()
+
+
+HIDE = """(is_hidden) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => is_hidden });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_hidden_page_is_sent_nothing_of_the_world(page: Any) -> None:
+    sent: list[str] = []
+    received: list[str | bytes] = []
+
+    def note_sent(text: str) -> None:
+        sent.append(text)
+
+    def note_received(message: str | bytes) -> None:
+        received.append(message)
+
+    def listen(socket: Any) -> None:
+        socket.on("framesent", note_sent)
+        socket.on("framereceived", note_received)
+
+    def hear(what: Callable[[str | bytes], bool]) -> None:
+        received.clear()
+        for _ in range(600):
+            if any(what(message) for message in received):
+                return
+            page.wait_for_timeout(100)
+        raise AssertionError("it was never heard")
+
+    def is_sample(message: str | bytes) -> bool:
+        return isinstance(message, str) and '"type":"sample"' in message
+
+    page.on("websocket", listen)
+    page.reload()
+    hear(lambda message: isinstance(message, bytes))
+    page.evaluate(HIDE, True)
+    hear(is_sample)  # what was on its way has come by then
+    assert '"world":false' in sent[-1]
+    hear(is_sample)
+    assert not any(isinstance(message, bytes) for message in received)
+    page.evaluate(HIDE, False)
+    hear(lambda message: isinstance(message, bytes) and message[0] == 1)  # everybody's place
 
 
 def test_who_has_to_log_in_gets_a_form_and_is_let_in(
