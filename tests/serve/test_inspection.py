@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rove.serve.config import Channel, Lake
-from rove.serve.inspection import clients, queues, subscriptions
+from rove.serve.inspection import channels, clients, queues, subscriptions
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -64,3 +64,14 @@ def test_a_connected_client(server: Running) -> None:
     assert one.address == "127.0.0.1:http"
     assert one.since is not None
     assert (one.subscriptions, one.expiry_s) == (1, 0)
+
+
+def test_channels_are_as_they_were_configured(start_server: Callable[..., Running]) -> None:
+    lake = Lake(channels=(Channel("city", ("air/#", "road/+"), ("states", "publications")),))
+    server = start_server(lake=lake)
+    assert server.get("/channels").json == {
+        "items": [
+            {"name": "city", "topics": ["air/#", "road/+"], "keeps": ["publications", "states"]}
+        ]
+    }
+    assert server.look(lambda s: channels(s.shell.broker.state))[0].name == "city"

@@ -183,3 +183,38 @@ def test_evolving_subscriptions_save_what_was_published() -> None:
         assert 1 - operations(result, name) / operations(result, "area") >= 0.968
         assert summary[name]["missing_s"] <= summary["area"]["missing_s"]
         assert summary[name]["stale_s"] <= summary["area"]["stale_s"]
+
+
+# -- open runs -------------------------------------------------------------------------------------
+
+
+def test_an_open_run_takes_refusals_down_and_outlives_its_scenario(tmp_path: Path) -> None:
+    text = ordered(0.5, "drop player1") + '[[commands]]\nat = 1\ndo = "go nobody to 5 5"\n'
+    made = Run(scenario_of(tmp_path, text), is_open=True)
+    for _ in range(50):
+        made.step()
+    assert made.world.at == pytest.approx(5.0), "two seconds more than it has"
+    assert [refusal.why for refusal in made.world.refusals] == ["player1 carries nothing"]
+    assert [said for said, _ in made.refused] == ["go nobody to 5 5"]
+
+
+def test_an_open_run_is_sampled_when_somebody_asks(tmp_path: Path) -> None:
+    made = Run(scenario_of(tmp_path), is_open=True)
+    for _ in range(7):
+        made.step()
+    engines, audiences = made.sample()
+    assert [one.source for one in engines] == ["object", "tile", "area", "evolving"]
+    assert [one.at for one in engines] == pytest.approx([0.7] * 4)
+    assert audiences == []
+    assert len(made.sample()[0]) == 4, "nothing is kept"
+    closed = run(scenario_of(tmp_path), seconds=0.7)
+    assert [one.figures for one in closed.samples[-4:]] == [one.figures for one in engines]
+
+
+def test_what_instruments_publish_can_be_looked_at(tmp_path: Path) -> None:
+    made = Run(scenario_of(tmp_path, f"{SMALL}[air]\nsensors = 2\n"), is_open=True)
+    heard = set()
+    for _ in range(11):
+        made.step()
+        heard |= {feed.topic for feed in made.feeds}
+    assert heard == {"air/sensor1", "air/sensor2"}
