@@ -55,7 +55,7 @@ export function Clients({ app }) {
   const [pages, setPages] = useState([0]);
   const answer = useAnswer(app, "/api/broker/clients", { after: pages.at(-1), limit: PAGE_ROWS }, { every_s: EVERY_S });
   return html`<${AskedPanel} title="Clients" class="is-wide" answer=${answer}>
-    ${(data) => html`<${Table} caption="Clients" columns=${CLIENT_COLUMNS} rows=${data.items}
+    ${(data) => html`<${Table} caption="Sessions of clients" columns=${CLIENT_COLUMNS} rows=${data.items}
         rowKey=${(row) => String(row.number)} page_rows=${PAGE_ROWS} empty="Nobody is connected, and nobody is away" />
       <${PageButtons} pages=${pages} setPages=${setPages} next=${data.next} what="clients" />`}
   <//>`;
@@ -78,7 +78,7 @@ export function PageButtons({ pages, setPages, next, what }) {
 export function Queues({ app }) {
   const answer = useAnswer(app, "/api/broker/queues", { limit: PAGE_ROWS }, { every_s: EVERY_S });
   return html`<${AskedPanel} title="Queues" answer=${answer} note="the longest first">
-    ${(data) => html`<${Table} caption="Queues" columns=${QUEUE_COLUMNS} rows=${data.items}
+    ${(data) => html`<${Table} caption="What waits for whom" columns=${QUEUE_COLUMNS} rows=${data.items}
       rowKey=${(row) => row.client} page_rows=${20} empty="Nothing waits for anybody" />`}
   <//>`;
 }
@@ -87,7 +87,7 @@ export function Queues({ app }) {
 export function SlowConsumers({ app }) {
   const answer = useAnswer(app, "/api/broker/slow", {}, { every_s: EVERY_S });
   return html`<${AskedPanel} title="Slow consumers" answer=${answer}>
-    ${(data) => html`<${Table} caption="Slow consumers" columns=${SLOW_COLUMNS} rows=${data}
+    ${(data) => html`<${Table} caption="Who is slow, and why" columns=${SLOW_COLUMNS} rows=${data}
       rowKey=${(row) => row.client} page_rows=${20} empty="Everybody keeps up" />`}
   <//>`;
 }

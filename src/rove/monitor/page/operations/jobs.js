@@ -39,7 +39,7 @@ function Progress({ row }) {
 export function Jobs({ app }) {
   const answer = useAnswer(app, "/api/jobs", {}, { every_s: EVERY_S });
   return html`<${AskedPanel} title="Pipeline jobs" class="is-wide" answer=${answer} loading="Reading the jobs">
-    ${(data) => html`<${Table} caption="Pipeline jobs" columns=${JOB_COLUMNS} rows=${data} rowKey=${(row) => row.job}
+    ${(data) => html`<${Table} caption="Jobs of the pipeline" columns=${JOB_COLUMNS} rows=${data} rowKey=${(row) => row.job}
       empty="No job has run yet" />`}
   <//>`;
 }
@@ -54,7 +54,7 @@ const CHANNEL_COLUMNS = [
 export function Channels({ app }) {
   const answer = useAnswer(app, "/api/broker/channels", {}, { every_s: 10 });
   return html`<${AskedPanel} title="Channels" answer=${answer}>
-    ${(data) => html`<${Table} caption="Channels" columns=${CHANNEL_COLUMNS} rows=${data.items} rowKey=${(row) => row.name}
+    ${(data) => html`<${Table} caption="What is kept" columns=${CHANNEL_COLUMNS} rows=${data.items} rowKey=${(row) => row.name}
       empty="No channel keeps anything" />`}
   <//>`;
 }

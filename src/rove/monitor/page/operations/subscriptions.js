@@ -67,7 +67,7 @@ export function Subscriptions({ app, onExplain }) {
       return html`<p class="ops-found" role="status">
           ${wanted ? `${count(found.length)} of ${count(data.items.length)} fit` : `${count(data.items.length)} subscriptions`}${is_part ? " on this page" : ""}
         </p>
-        <${Table} caption="Subscriptions" columns=${columns} rows=${found} rowKey=${(row) => String(row.number)}
+        <${Table} caption="Who wants what" columns=${columns} rows=${found} rowKey=${(row) => String(row.number)}
           page_rows=${PAGE_ROWS} empty=${wanted ? "No subscription fits" : "Nobody has subscribed"} />
         <${PageButtons} pages=${pages} setPages=${setPages} next=${data.next} what="subscriptions of the broker" />`;
     }}

@@ -22,7 +22,7 @@ const keyOf = ({ now, kind, text }) => `${now} ${kind} ${text}`;
 export function Timeline({ app }) {
   const notes = useCell(app.cells.notes);
   const [kind, setKind] = useState("");
-  const all = [...notes].sort((a, b) => b.now - a.now);
+  const all = [...notes].reverse().sort((a, b) => b.now - a.now);
   const kinds = Object.keys(KINDS).filter((name) => all.some((note) => note.kind === name));
   const shown = all.filter((note) => kind === "" || note.kind === kind);
   const choice = html`<label class="only-read" for="ops-timeline-kind">Which events</label>
@@ -38,7 +38,7 @@ export function Timeline({ app }) {
             (note) => html`<li key=${keyOf(note)} class=${`is-${note.kind in KINDS ? note.kind : "other"}`}>
               <time datetime=${new Date(note.now * 1000).toISOString()}>${timeOfDay(note.now * 1000)}</time>
               <span class="ops-event" aria-hidden="true">${KINDS[note.kind]?.sign ?? "·"}</span>
-              <span class="ops-name">${note.text}</span>
+              <span class="ops-name"><span class="only-read">${note.kind}: </span>${note.text}</span>
             </li>`,
           )}
         </ol>`}

@@ -1,0 +1,290 @@
+"""Operations: who is connected, who wants what, and why something did not arrive."""
+
+from __future__ import annotations
+
+import re
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from playwright.sync_api import expect
+from tests.interop.conftest import RunningBroker
+from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
+from tests.page.plain_monitor import PlainMonitor
+
+from rove.pipeline.status import Progress, Reporter, held
+
+expect.set_options(timeout=PATIENCE_MS)
+
+HOSTILE = '<img src=x onerror="window.hacked=1">'
+TOPIC = "x/<script>window.hacked=1</script>/y"
+
+
+class Visitors:
+    """Clients of the broker: a hostile one, one that is away, one that publishes all the time."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self._broker = broker
+        self._done = threading.Event()
+        self._clients = [self._client(HOSTILE), self._client("publisher")]
+        self._clients[0].subscribe(TOPIC, 1)
+        self.number = self.ask("/sessions/away/subscriptions", {"topic": "air/#", "filter": FILTER})
+        self._thread = threading.Thread(target=self._publish)
+        self._thread.start()
+
+    def _client(self, name: str) -> mqtt.Client:
+        one = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
+        one.connect("127.0.0.1", self._broker.port)
+        one.loop_start()
+        return one
+
+    def _publish(self) -> None:
+        while not self._done.wait(0.1):
+            self._clients[1].publish("air/1", b'{"NO2": 45, "wind": 3}', 1)
+
+    def ask(self, path: str, body: object) -> Any:
+        """Ask the broker's own HTTP interface."""
+        address = f"http://127.0.0.1:{self._broker.http_port}{path}"
+        with urllib.request.urlopen(address, msgspec.json.encode(body)) as answer:
+            return msgspec.json.decode(answer.read())
+
+    def close(self) -> None:
+        self._done.set()
+        self._thread.join()
+        for one in self._clients:
+            one.disconnect()
+            one.loop_stop()
+
+
+FILTER = "NO2 > 40 AND wind < 5"
+
+
+@pytest.fixture(scope="module")
+def visitors(monitor: RunningMonitor) -> Iterator[Visitors]:
+    one = Visitors(monitor.broker)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def operations(watched: Watched, visitors: Visitors) -> Any:
+    """The view, once the broker has answered."""
+    return opened(watched)
+
+
+def opened(watched: Watched, **context: Any) -> Any:
+    page = watched.open("/#operations", **context)
+    expect(panel(page, "Clients").get_by_text("publisher", exact=True)).to_be_visible()
+    return page
+
+
+def panel(page: Any, title: str) -> Any:
+    return page.locator("section.panel", has=page.get_by_role("heading", name=title, exact=True))
+
+
+def figure(page: Any, name: str) -> Any:
+    """A number of the summary."""
+    of = page.locator(".ops-figures > div", has=page.get_by_text(name, exact=True))
+    return of.locator("dd").first
+
+
+def column(page: Any, title: str, number: int) -> list[str]:
+    cells: list[str] = panel(page, title).locator(f"tbody td:nth-child({number})").all_inner_texts()
+    return [cell.strip() for cell in cells]
+
+
+# --- panels ---------------------------------------------------------------------------------------
+
+
+def test_only_parts_that_exist_have_panels(operations: Any) -> None:
+    titles = ["Broker", "Clients", "Subscriptions", "Why, or why not?", "Timeline"]
+    expect(operations.locator(".ops .panel h2")).to_have_text([*titles, "Queues", "Slow consumers"])
+
+
+def test_the_summary_tells_health_and_rates(operations: Any) -> None:
+    summary = panel(operations, "Broker")
+    expect(summary).to_contain_text("✔ well")
+    expect(figure(operations, "Connections")).to_have_text(re.compile(r"^[2-9]"))
+    expect(figure(operations, "Publications in")).to_have_text(re.compile(r"^[1-9]\d*(\.\d)?/s$"))
+    expect(figure(operations, "Delay")).to_have_text(re.compile(r"ms$"))
+    expect(figure(operations, "Publishers")).to_have_text("flowing")
+
+
+def test_names_of_clients_and_topics_are_text(operations: Any) -> None:
+    expect(panel(operations, "Clients").get_by_text(HOSTILE, exact=True)).to_be_visible()
+    expect(panel(operations, "Subscriptions").get_by_text(TOPIC, exact=True)).to_be_visible()
+    assert operations.evaluate("window.hacked") is None
+    assert operations.locator("main img, main script").count() == 0
+
+
+def test_tables_are_sorted_with_the_keyboard(operations: Any) -> None:
+    head = panel(operations, "Clients").get_by_role("button", name="Client")
+    head.focus()
+    operations.keyboard.press("Enter")
+    sorted_head = panel(operations, "Clients").locator("th[aria-sort]").first
+    expect(sorted_head).to_have_attribute("aria-sort", "ascending")
+    rising = column(operations, "Clients", 1)
+    operations.keyboard.press("Enter")
+    expect(sorted_head).to_have_attribute("aria-sort", "descending")
+    assert column(operations, "Clients", 1) == rising[::-1]
+
+
+def test_queues_and_slow_consumers_say_why(operations: Any) -> None:
+    expect(panel(operations, "Queues").get_by_text("away").first).to_be_visible()
+    slow = panel(operations, "Slow consumers").locator("tbody tr", has_text="away")
+    expect(slow).to_contain_text(re.compile(r"it is away for .* notifications wait"))
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+
+def test_subscriptions_are_searched(operations: Any) -> None:
+    subscriptions = panel(operations, "Subscriptions")
+    search = operations.get_by_label("Search subscriptions")
+    where = operations.get_by_label("Where")
+    for place, text, topic in (("any", "WIND <", "air/#"), ("topic", "script", TOPIC)):
+        where.select_option(place)
+        search.fill(text)
+        expect(subscriptions.locator("tbody tr")).to_have_count(1)
+        expect(subscriptions.locator("tbody tr")).to_contain_text(topic)
+    where.select_option("client")
+    expect(subscriptions).to_contain_text("No subscription fits")
+    search.fill("onerror")
+    expect(subscriptions.locator("tbody tr")).to_contain_text(TOPIC)
+
+
+def explain(page: Any, publication: str, who: str | None = None, topic: str | None = None) -> Any:
+    """Ask, and the panel."""
+    found = panel(page, "Why, or why not?")
+    found.get_by_label("Publication").fill(publication)
+    if topic is not None:
+        found.get_by_label("Its topic").fill(topic)
+    if who is not None:
+        found.get_by_label("Subscription: its number").fill(who)
+    found.get_by_role("button", name="Explain").click()
+    return found
+
+
+def test_why_not_is_explained_predicate_by_predicate(operations: Any, visitors: Visitors) -> None:
+    number = visitors.number["number"]
+    operations.get_by_role("button", name=f"Explain subscription {number}").click()
+    expect(operations.get_by_label("Publication")).to_be_focused()
+    found = explain(operations, '{"NO2": 45, "wind": 7}', topic="air/1")
+    expect(found).to_contain_text("It does not reach the subscription.")
+    expect(found.locator("li", has_text="topic")).to_contain_text("✔")
+    lines = found.locator(".ops-checks .ops-checks .ops-checks > li")
+    expect(lines).to_have_text([re.compile("✔.*NO2 > 40.*45"), re.compile("✘.*wind < 5.*7")])
+    found = explain(operations, '{"NO2": 45, "wind": 4}')
+    expect(found).to_contain_text("It reaches the subscription.")
+
+
+def test_a_publication_that_came_is_explained_by_its_id(
+    operations: Any, visitors: Visitors
+) -> None:
+    visitors.ask("/publish?topic=air/1&id=reading-7", {"NO2": 39, "wind": 1})
+    found = explain(operations, "reading-7", who="away")
+    expect(found).to_contain_text(re.compile(r"reading-7 on air/1, published .* ago"))
+    expect(found).to_contain_text("It does not reach the subscription.")
+
+
+def test_what_cannot_be_explained_is_told(operations: Any, watched: Watched) -> None:
+    watched.expected.append("status of 404")
+    found = explain(operations, "{no JSON", who="away", topic="air/1")
+    expect(found.get_by_role("alert")).to_contain_text("This is no JSON")
+    found = explain(operations, "nobody-knows")
+    expect(found.get_by_role("alert")).to_contain_text("no publication 'nobody-knows'")
+
+
+# --- what happens ---------------------------------------------------------------------------------
+
+
+def test_the_timeline_tells_what_has_happened(operations: Any) -> None:
+    timeline = panel(operations, "Timeline")
+    line = operations.get_by_role("combobox", name="Command")
+    for engine in ("tile", "object"):
+        line.fill(f"engine {engine}")
+        line.press("Enter")
+        expect(timeline.locator("li", has_text=f"engine: {engine} is live").first).to_be_visible()
+    operations.get_by_label("Which events").select_option("engine")
+    kinds = timeline.locator("li").evaluate_all("(items) => items.map((item) => item.className)")
+    assert set(kinds) == {"is-engine"}
+
+
+def test_old_figures_do_not_pass_for_new_ones(operations: Any, watched: Watched) -> None:
+    watched.expected.append("status of 502")
+    fault = '{"error": "the broker does not answer", "hint": "is it up?"}'
+    operations.route("**/api/broker/*", lambda route: route.fulfill(status=502, body=fault))
+    clients = panel(operations, "Clients")
+    expect(clients.locator(".badge")).to_have_text(re.compile(r"from \d\d:\d\d:\d\d"))
+    expect(clients).to_contain_text("the broker does not answer")
+    expect(clients.get_by_text("publisher", exact=True)).to_be_visible()
+    operations.unroute("**/api/broker/*")
+    expect(clients.locator(".badge")).to_have_count(0)
+
+
+# --- a pipeline and channels ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PlainMonitor, Path]]:
+    """A monitor without a world, beside a broker with a channel and the jobs of a pipeline."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    channels = '[{ name = "<i>air</i>", topics = ["air/#"], keep = ["publications"] }]'
+    broker = RunningBroker(folder / "broker", ROVE_LAKE__CHANNELS=channels)
+    broker.start()
+    address = f"http://127.0.0.1:{broker.http_port}"
+    one = PlainMonitor(folder, "--pipeline", str(folder / "jobs"), "--broker", address)
+    one.start()
+    yield one, folder / "jobs"
+    one.stop()
+    broker.kill()
+
+
+def test_jobs_and_channels(watched: Watched, elsewhere: tuple[PlainMonitor, Path]) -> None:
+    monitor, jobs = elsewhere
+    for name in ("match", "deliver"):
+        (jobs / name).mkdir(parents=True)
+        reporter = Reporter(jobs / name, name)
+        reporter.progress(Progress(position=49, rows_in=40, rows_out=4, at=1.0, batch=7))
+        reporter.look(lake_position=99)
+        if name == "match":
+            reporter.end("failed", "the lake is on fire")
+    page = watched.open("/#operations", url=monitor.url)
+    with held(jobs / "deliver", "deliver"):
+        expect(panel(page, "Pipeline jobs").locator("tbody tr")).to_have_count(2)
+        match = panel(page, "Pipeline jobs").locator("tbody tr", has_text="match")
+        expect(match).to_contain_text("✘ failed")
+        expect(match).to_contain_text("50.0 %")
+        expect(match).to_contain_text("50 rows")
+        expect(match).to_contain_text("the lake is on fire")
+        expect(panel(page, "Pipeline jobs").get_by_text("starting")).to_be_visible()
+    expect(panel(page, "Pipeline jobs").get_by_text("✘ killed")).to_be_visible()
+    channel = panel(page, "Channels").locator("tbody tr")
+    expect(channel.locator("td")).to_have_text(["<i>air</i>", "air/#", "publications"])
+
+
+# --- for everybody --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_operations_are_accessible(
+    watched: Watched, visitors: Visitors, axe: str, shot: Shot, scheme: str
+) -> None:
+    page = opened(watched, color_scheme=scheme)
+    expect(panel(page, "Queues").get_by_text("away").first).to_be_visible()
+    explain(page, '{"NO2": 45}', who="away", topic="air/1")
+    expect(panel(page, "Why, or why not?")).to_contain_text("Subscription")
+    page.locator(".main").evaluate("(main) => main.scrollTo(0, 0)")
+    shot(page, f"operations-{scheme}")
+    assert faults_of(page, axe) == []
+
+
+def test_a_telephone_shows_operations(watched: Watched, visitors: Visitors) -> None:
+    page = opened(watched, viewport={"width": 360, "height": 740})
+    assert page.evaluate("document.querySelector('.main').scrollWidth") <= 360
