@@ -5,10 +5,11 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from tests.monitor.conftest import PATIENCE_S, Running
+from tests.monitor.conftest import PATIENCE_S, Running, yard
 
 from rove.errors import UsageError
 from rove.monitor.serving import MonitorError, Settings, check, serve
+from rove.world.scenarios import Traffic
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "monitor.example"])
@@ -47,3 +48,11 @@ def test_without_a_world_there_is_none(
     with monitor.live() as page:
         assert not page.say("pause")["ok"]
         assert page.message("alive")
+
+
+def test_a_scenario_that_cannot_be_played_says_why(start_monitor: Callable[..., Running]) -> None:
+    monitor = start_monitor(scenario=yard(traffic=Traffic(vehicles=5)))
+    answer = monitor.get("/api/world")
+    assert answer.status == 503
+    assert "has no roads" in answer.json["error"]
+    assert monitor.get("/api/hello").status == 200

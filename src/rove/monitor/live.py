@@ -75,6 +75,8 @@ class Hub:
         self._open_run: str | None = None
         self._frames: dict[tuple[int, int], bytes] = {}
         self._ready = asyncio.Event()
+        """There is a world, or it is known why there is none."""
+        self._trouble = ""
 
     @property
     def has_world(self) -> bool:
@@ -89,6 +91,8 @@ class Hub:
     def start(self) -> None:
         """Have the scenario played."""
         if self._scenario is not None:
+            if self.view is None:
+                self._ready.clear()
             self._stage = Stage(self._scenario)
             self._stage.start(self._hear, self._ended)
             self._watched = ([], False)
@@ -109,6 +113,8 @@ class Hub:
             await asyncio.wait_for(self._ready.wait(), READY_S)
         except TimeoutError:
             raise Fault(503, "the world is still being made", "try again in a moment") from None
+        if self.view is None:
+            raise Fault(503, self._trouble, "say `restart` to try again")
 
     def world_bytes(self) -> bytes:
         """The world and its state, as JSON."""
@@ -197,13 +203,21 @@ class Hub:
             asking.tell({"type": "said", "id": asking.id, "ok": False, "text": "the stage is gone"})
         self._asking.clear()
         what = "the process that plays the world has ended; `restart` starts another"
-        note = {"type": "note", "now": time.time(), "kind": "scenario", "text": what}
-        self.notes.append(note)
-        self._tell_all(note)
+        if self.view is None:
+            said = [note["text"] for note in self.notes if note["kind"] == "scenario"]
+            self._trouble = said[-1] if said else what
+            self._ready.set()
+        self.note("scenario", what)
         if self.view is not None:
             self.state = {**self.state, "type": "state", "is_over": True}
             self._tell_all(self.state)
             self._run_ended()
+
+    def note(self, kind: str, text: str) -> None:
+        """Something for the timeline of everybody."""
+        note = {"type": "note", "now": time.time(), "kind": kind, "text": text}
+        self.notes.append(note)
+        self._tell_all(note)
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         for page in self.pages:

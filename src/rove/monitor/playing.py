@@ -72,6 +72,9 @@ def play(pipe: Connection, scenario: Scenario) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         Player(pipe, scenario).play()
+    except RoveError as error:
+        what = f"{scenario.name} cannot be played: {error}"
+        pipe.send_bytes(msgspec.json.encode(_note("scenario", what)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
@@ -171,7 +174,7 @@ class Player:
         self._pipe.send_bytes(msgspec.json.encode(what))
 
     def _note(self, kind: str, text: str) -> None:
-        self._tell({"type": "note", "now": time.time(), "kind": kind, "text": text})
+        self._tell(_note(kind, text))
 
     def _tell_state(self) -> None:
         state = {
@@ -353,6 +356,10 @@ class Player:
         players = scenario.people.players
         self._said(number, f"{scenario.name}: {scenario.title}, {players:,} players")
         self._note("scenario", f"{scenario.name} begins")
+
+
+def _note(kind: str, text: str) -> dict[str, Any]:
+    return {"type": "note", "now": time.time(), "kind": kind, "text": text}
 
 
 def _listening_view(found: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from rove.monitor.broker import Broker
 from rove.monitor.history import History
 from rove.monitor.live import Hub
 from rove.monitor.recording import Recording
+from rove.monitor.watching import watch
 from rove.world.scenarios import Scenario
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024
@@ -93,11 +94,14 @@ async def serve(settings: Settings, listening: Listening = _say) -> None:
     if settings.ends_with_stdin:
         threading.Thread(target=_at_end_of_stdin, args=(stop,), daemon=True).start()
     hub.start()
+    watching = None if broker is None else asyncio.create_task(watch(broker, hub))
     try:
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         listening(f"http://{shown}:{port}", stop)
         await server.serve([made])
     finally:
+        if watching is not None:
+            watching.cancel()
         hub.stop()
         if recording is not None:
             await recording.close()
