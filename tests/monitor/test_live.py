@@ -190,6 +190,26 @@ def replay(frames: list[Frame], at: float) -> Floats:
     return x + v * (at - since)
 
 
+def test_a_slower_rate_is_kept_and_nothing_is_lost() -> None:
+    async def check(hub: Hub, world: World) -> None:
+        world.begin()
+        one = Open(hub)
+        await one.hear(type="watch", world=True, rate_hz=0.1)
+        for _ in range(6):
+            world.step(turned=3)
+            await settle()
+        assert [frame.kind for frame in one.other.frames()] == [1], "the next is due in 10 s"
+        one.page._sent_at = 0.0
+        world.step()
+        await settle()
+        whole, legs = one.other.frames()
+        assert (whole.tick, legs.tick) == (0, 7)
+        assert legs.columns[0] == (0, 1, 2)
+        await one.close()
+
+    with_hub(check)
+
+
 def test_nothing_is_kept_without_bound() -> None:
     async def check(hub: Hub, world: World) -> None:
         world.begin()

@@ -18,7 +18,6 @@ import msgspec
 
 from rove.monitor.answers import Fault
 from rove.monitor.broker import Answer, Broker
-from rove.pipeline.status import StatusError, statuses
 
 ROUTES: Final[dict[str, tuple[str, ...]]] = {
     "channels": (),
@@ -160,6 +159,8 @@ def fault_of(answer: Answer) -> Fault:
 
 def jobs(folder: Path) -> list[dict[str, Any]]:
     """The jobs of a pipeline, as `rove pipeline status --json` has them; for threads."""
+    from rove.pipeline.status import StatusError, statuses  # of systems that can lock files
+
     try:
         found: list[dict[str, Any]] = msgspec.to_builtins(statuses(folder))
     except StatusError:

@@ -124,6 +124,7 @@ class Player:
         self._frames()
         self._said_state = {}
         self._tell_state()
+        self._note("scenario", f"{scenario.name} begins")
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -355,7 +356,6 @@ class Player:
         self._begin(scenario)
         players = scenario.people.players
         self._said(number, f"{scenario.name}: {scenario.title}, {players:,} players")
-        self._note("scenario", f"{scenario.name} begins")
 
 
 def _note(kind: str, text: str) -> dict[str, Any]:
