@@ -242,6 +242,27 @@ def test_the_map_zooms_by_keys_buttons_and_wheel(page: Any) -> None:
     changes(lambda: the_map(page).press("0"))
 
 
+def test_fingers_pinch(watched: Watched) -> None:
+    page = watched.open(has_touch=True, viewport={"width": 600, "height": 900})
+    is_drawn(page)
+    before = page.locator(".scale-bar").get_attribute("style")
+    box = the_map(page).bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    hands = page.context.new_cdp_session(page)
+
+    def touch(kind: str, apart: int) -> None:
+        at = [{"x": x - apart, "y": y, "id": 0}, {"x": x + apart, "y": y, "id": 1}]
+        points = [] if kind == "touchEnd" else at
+        hands.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", 40)
+    for apart in range(50, 160, 10):
+        touch("touchMove", apart)
+    touch("touchEnd", 0)
+    expect(page.locator(".scale-bar")).not_to_have_attribute("style", before)
+    expect(page.get_by_text("Nobody selected")).to_be_visible()
+
+
 def test_layers_are_remembered(page: Any) -> None:
     is_drawn(page)
     page.locator(".toggle", has_text="Areas of all clients").click()
@@ -286,9 +307,14 @@ def test_sensors_are_a_heat_map_and_servers_have_regions(
 def test_the_world_in_light_and_in_dark(watched: Watched, shot: Shot) -> None:
     page = watched.open(color_scheme="light")
     is_drawn(page)
+    for text in ("help gather", "stop player1", "travel player1"):
+        said(page, text)
     select(page, "player1")
+    page.locator(".toggle", has_text="Areas of all clients").click()
     page.get_by_role("button", name="Follow").click()
+    page.get_by_role("button", name="Zoom out").click()
     expect(page.get_by_role("table", name="Listens to")).to_be_visible()
+    until(page, "roveFrames().rectangles > 0")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         next_picture(page)

@@ -3,7 +3,7 @@
  * Each only says what could be typed; the console shows it.
  */
 import { useAnswer, useCell } from "../ui.js";
-import { html } from "../vendor/preact.js";
+import { html, useState } from "../vendor/preact.js";
 
 /** @param {{app: import("../app.js").App}} props */
 export function StageButtons({ app }) {
@@ -11,8 +11,13 @@ export function StageButtons({ app }) {
   const state = useCell(app.cells.state);
   const connection = useCell(app.cells.connection);
   const scenarios = useAnswer(app, "/api/scenarios");
-  const is_off = connection.state !== "open" || world.status !== "ready" || !app.may_change;
-  const say = (text) => app.say(text).catch(() => {}); // the log tells
+  const [is_busy, setBusy] = useState(false);
+  const is_off = is_busy || connection.state !== "open" || world.status !== "ready" || !app.may_change;
+  const say = async (text) => {
+    setBusy(true);
+    await app.say(text).catch(() => {}); // the log tells
+    setBusy(false); // and what was chosen and refused is shown no longer
+  };
   const halt = state?.is_paused ? "resume" : "pause";
   return html`<div class="stage">
     <button type="button" class="button small" disabled=${is_off || state?.is_over} onClick=${() => say(halt)}>
