@@ -1,6 +1,7 @@
 """What the stage plays and answers, through its pipe."""
 
 import json
+import random
 import threading
 from collections.abc import Iterator
 from multiprocessing import Pipe
@@ -12,6 +13,7 @@ import pytest
 from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
 
 from rove.monitor.playing import Ask, Complete, Heat, Player, Say, Watch
+from rove.world.commands import FORMS
 from rove.world.scenarios import Said
 
 
@@ -208,3 +210,50 @@ def test_a_machine_that_is_too_slow_says_so() -> None:
     for stage in played(tick_s=0.0005):
         assert stage.message("state", is_over=False)["speed"] == 1.0
         assert stage.message("state")["speed"] < 1.0
+
+
+class Heap:
+    """The other end of a pipe, which only counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def send_bytes(self, _: bytes) -> None:
+        self.count += 1
+
+
+NUMBERS = ("0", "-1", "5", "149.9", "1e308", "-1e308", "1e-300", "99999999999")
+NAMES = ("player1", "player*", "*", "?", "apple1", "sensor1", "nobody", "ü", "-")
+FILLED = {
+    "BEHAVIOUR": ("stand", "wander", "follow", "patrol", "nothing"),
+    "ENGINE": ("area", "tile", "nothing"),
+    "POINTS": ("10 10, 20 20", "0 0, 200 150", "5 5"),
+    **dict.fromkeys(("WHO", "NAME", "ITEM"), NAMES),
+    **dict.fromkeys(("CROWD",), (*NAMES, "1", "21", "999999999")),
+    **dict.fromkeys(("DX", "DY", "METRES"), NUMBERS),
+}
+
+
+def said(rng: random.Random) -> str:
+    """A command with anything in its places, or anything at all."""
+    if rng.random() < 0.1:
+        letters = "abc 019,*?\0\n\u2028<'\""
+        return "".join(rng.choice(letters) for _ in range(rng.randrange(30)))
+    syntax = rng.choice(list(FORMS.values())).syntax.replace("[", "").replace("]", "")
+    points = ("10 10", "0 0", "200 150", f"{rng.choice(NUMBERS)} {rng.choice(NUMBERS)}")
+    known = {**FILLED, "POINT": points}
+    return " ".join(rng.choice(known.get(word, (word,))) for word in syntax.split())
+
+
+def test_whatever_is_said_the_world_goes_on() -> None:
+    rng, pipe = random.Random(3), Heap()
+    player = Player(pipe, yard())  # type: ignore[arg-type]
+    for number in range(600):
+        text = said(rng)
+        player._answer(Say(number, text))
+        player._answer(Complete(number, text[: rng.randrange(len(text) + 1)]))
+        if number % 5 == 0:
+            player._answer(Watch([rng.choice(NAMES)], rng.random() < 0.5))
+            player._step()
+    assert player._run.world.tick == 120
+    assert pipe.count > 1200
