@@ -315,6 +315,8 @@ def test_the_world_in_light_and_in_dark(watched: Watched, shot: Shot) -> None:
     page.get_by_role("button", name="Zoom out").click()
     expect(page.get_by_role("table", name="Listens to")).to_be_visible()
     until(page, "roveFrames().rectangles > 0")
+    page.locator(".world-side").evaluate("side => side.scrollTo(0, 0)")
+    page.mouse.move(0, 0)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         next_picture(page)
