@@ -1,6 +1,7 @@
 """Starting and stopping a monitor."""
 
 import asyncio
+import multiprocessing
 import socket
 from collections.abc import Callable
 
@@ -48,6 +49,24 @@ def test_without_a_world_there_is_none(
     with monitor.live() as page:
         assert not page.say("pause")["ok"]
         assert page.message("alive")
+
+
+def test_a_world_whose_process_died_can_be_begun_again(
+    start_monitor: Callable[..., Running],
+) -> None:
+    before = {child.pid for child in multiprocessing.active_children()}
+    monitor = start_monitor(scenario=yard())
+    first = monitor.get("/api/world").json["run"]
+    [stage] = [one for one in multiprocessing.active_children() if one.pid not in before]
+    with monitor.live() as page:
+        page.message("hello")
+        stage.kill()
+        assert page.message("state", is_over=True)["run"] == first
+        assert monitor.get("/api/world").json["is_over"] is True
+        page.send(type="say", id=1, text="scenario sparse players 3")
+        while (world := monitor.get("/api/world").json)["scenario"] != "sparse":
+            assert page.message("world")
+        assert len(world["clients"]["avatars"]) == 3
 
 
 def test_a_scenario_that_cannot_be_played_says_why(start_monitor: Callable[..., Running]) -> None:

@@ -116,9 +116,13 @@ class Hub:
         if self.view is None:
             raise Fault(503, self._trouble, "say `restart` to try again")
 
+    def present(self) -> dict[str, Any]:
+        """The state of the world, and what time it is there."""
+        return {**self.state, "at": round(max(self.motion.at, 0.0), 3)}
+
     def world_bytes(self) -> bytes:
         """The world and its state, as JSON."""
-        state = {**self.state, "at": round(self.motion.at, 3)}
+        state = self.present()
         state.pop("type", None)
         state.pop("run", None)
         return msgspec.json.encode(state)[:-1] + b"," + self.view_rest
@@ -210,7 +214,7 @@ class Hub:
         self.note("scenario", what)
         if self.view is not None:
             self.state = {**self.state, "type": "state", "is_over": True}
-            self._tell_all(self.state)
+            self._tell_all(self.present())
             self._run_ended()
 
     def note(self, kind: str, text: str) -> None:
@@ -227,10 +231,13 @@ class Hub:
 
     def say(self, text: str, asking: Asking) -> None:
         """Have a command obeyed; whoever asks is told what became of it."""
-        if self._stage is None and self.has_world and text.split()[:1] == ["restart"]:
+        verb = (text.split() or [""])[0]
+        if self._stage is None and self.has_world and verb in ("restart", "scenario"):
             self.start()
-            asking.tell({"type": "said", "id": asking.id, "ok": True, "text": "it begins again"})
-            return
+            if verb == "restart":
+                begun = {"type": "said", "ok": True, "text": "it begins again"}
+                asking.tell({**begun, "id": asking.id})
+                return
         self._ask(Say(0, text), asking)
 
     def complete(self, text: str, asking: Asking) -> None:
@@ -371,7 +378,7 @@ class Page:
         hub = self._hub
         run = hub.view["run"] if hub.view is not None else None
         await self._send_json({"type": "hello", "run": run, "now": time.time()})
-        for message in (hub.state, hub.sample, *hub.notes):
+        for message in (hub.present(), hub.sample, *hub.notes):
             if message and "type" in message:
                 self.tell(message)
         while True:
