@@ -17,7 +17,7 @@ times the goal. A frame, little endian and aligned to 4 bytes:
     kind 2, legs:   u32 entity[n], f32 x[n], y[n], i16 vx[n], vy[n]  (mm/s; padded to 4 bytes each)
     kind 3, areas:  u32 client[n], f32 x[n], y[n], rx[n], ry[n], vx[n], vy[n]
 
-Measured: 10,000 entities are compared in 0.2 ms.
+Measured: 10,000 entities are compared in 0.5 ms; as many walkers in a town take 6 to 9 KB/s.
 """
 
 from __future__ import annotations

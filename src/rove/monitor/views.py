@@ -2,7 +2,7 @@
 
 Coordinates are metres, rounded to centimetres: nobody sees more, and half of the bytes are digits.
 More than 30,000 tiles are a grey haze in any picture and are left out. The shipped town with 200
-players makes 30 KB, a city 200 KB; both compress to a fifth.
+players makes 87 KB, the open plain with its 8,000 tiles 361; compressed 22 and 55.
 """
 
 from __future__ import annotations
