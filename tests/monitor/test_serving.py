@@ -21,6 +21,15 @@ def test_nobody_is_let_in_from_elsewhere_by_accident(host: str) -> None:
     check(Settings(host=host, broker="http://127.0.0.1:8080"))
 
 
+def test_who_serves_others_is_told_that_nothing_is_hidden(
+    start_monitor: Callable[..., Running], capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_monitor(host="0.0.0.0", key="sesame")
+    assert "plain text" in capsys.readouterr().err
+    start_monitor()
+    assert "plain text" not in capsys.readouterr().err
+
+
 def test_a_port_that_is_taken_is_told() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

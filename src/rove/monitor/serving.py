@@ -34,6 +34,10 @@ MESSAGE_BYTES_MAX: Final = 16 * 1024
 GOODBYE_S: Final = 2
 BACKLOG: Final = 256
 CONNECTIONS_MAX: Final = 500
+PLAIN_TEXT: Final = (
+    "rove: warning: what is typed here travels in plain text, passwords too; let a proxy with TLS "
+    "stand before it, and pass `Host` on"
+)
 
 
 class MonitorError(RoveError):
@@ -97,6 +101,8 @@ async def serve(settings: Settings, listening: Listening = _say) -> None:
     watching = None if broker is None else asyncio.create_task(watch(broker, hub))
     try:
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        if not is_loopback(settings.host):
+            print(PLAIN_TEXT, file=sys.stderr, flush=True)
         listening(f"http://{shown}:{port}", stop)
         await server.serve([made])
     finally:
