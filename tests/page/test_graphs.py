@@ -128,6 +128,9 @@ def test_lines_are_drawn_in_the_colours_of_their_engines(graphs: Any) -> None:
     colours = card(graphs, "Subscriptions").locator("canvas").evaluate(drawn)
     assert "0,114,178" in colours  # object
     assert "213,94,0" in colours  # tile
+    graphs.emulate_media(color_scheme="dark")
+    dark = card(graphs, "Subscriptions").locator("canvas")
+    wait_for(graphs, lambda: "86,180,233" in dark.evaluate(drawn))
     dashes = (
         legend(graphs, "Subscriptions")
         .locator("line")
@@ -151,6 +154,14 @@ def test_a_command_is_seen_in_the_graphs(graphs: Any) -> None:
     title, engine = "Update notifications", engines_of(graphs)[0]
     commanded(graphs, "stop player*", lambda: 0 <= value(graphs, title, engine) < 60)
     commanded(graphs, "wander player*", lambda: value(graphs, title, engine) > 120)
+
+
+def wait_for(page: Any, is_true: Callable[[], bool]) -> None:
+    """Wait for something that neither Playwright nor a line of JavaScript can tell."""
+    end = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < end, "it never came true"
+        page.wait_for_timeout(100)
 
 
 def commanded(page: Any, command: str, is_seen: Callable[[], bool]) -> None:
@@ -205,6 +216,20 @@ def test_how_tracks_are_joined(graphs: Any) -> None:
     rolled = {"at": [0, 10, 20], "value": [5, 6, 1], "resolution": 10}
     whole = {"at": [19, 20, 24, 29, 30, 31], "value": [9, 7, 8, 9, 3, 5], "resolution": 0}
     assert graphs.evaluate(joined, [rolled, whole]) == [[0, 10, 20, 30], [5, 6, 8, 4]]
+
+
+def test_a_hole_is_as_wide_as_nothing_is_known(graphs: Any) -> None:
+    first = """async (tracks) => {
+      const { aligned } = await import('/page/graphs/tracks.js');
+      return aligned(tracks, [0, 9], 2).values.map((column) =>
+        column.map((value) => (value === undefined ? "between" : value)));
+    }"""
+    holed = {"at": [1, 2, 5, 8], "value": [1, 2, None, 3], "resolution": 0}
+    other = {"at": [1, 4, 6, 8], "value": [1, 1, 1, 1], "resolution": 0}
+    assert graphs.evaluate(first, [holed, other]) == [
+        [2, 4, None, None, None, 6],
+        [2, "between", 2, "between", 2, 2],
+    ]
 
 
 def test_rates_are_made_of_totals(graphs: Any) -> None:

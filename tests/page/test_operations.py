@@ -280,6 +280,7 @@ def test_operations_are_accessible(
     expect(panel(page, "Queues").get_by_text("away").first).to_be_visible()
     explain(page, '{"NO2": 45}', who="away", topic="air/1")
     expect(panel(page, "Why, or why not?")).to_contain_text("Subscription")
+    expect(figure(page, "Publications in")).to_have_text(re.compile(r"^[1-9]"))
     page.locator(".main").evaluate("(main) => main.scrollTo(0, 0)")
     shot(page, f"operations-{scheme}")
     assert faults_of(page, axe) == []

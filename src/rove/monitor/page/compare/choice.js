@@ -35,7 +35,7 @@ export function firstChoice(runs) {
  * @param {any} run
  * @returns {string[]}
  */
-export function enginesOf(run) {
+function enginesOf(run) {
   const { engines } = run.facts ?? {};
   if (!Array.isArray(engines)) return [];
   return engines.map((one) => (typeof one === "string" ? one : String(one?.name ?? ""))).filter(Boolean);

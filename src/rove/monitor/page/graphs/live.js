@@ -38,7 +38,8 @@ export class LiveSamples {
     this.ahead = 0;
     this.run = 0;
     this.listeners = new Set();
-    live.on("hello", (message) => this.setClock(message.now));
+    live.on("hello", ({ now }) => this.setClock(now));
+    live.on("alive", ({ now }) => this.setClock(now));
     live.on("world", () => this.changeRun());
     live.on("sample", (message) => this.take(message));
     live.on("open", () => this.setOpen(true));
@@ -52,7 +53,6 @@ export class LiveSamples {
 
   setClock(now) {
     this.ahead = now - Date.now() / 1000;
-    this.tell("hello");
   }
 
   changeRun() {
@@ -66,6 +66,7 @@ export class LiveSamples {
   }
 
   take({ now, engines, audiences }) {
+    this.setClock(now);
     const last = this.samples.at(-1);
     if (last && now <= last.now) return;
     this.samples.push({ now, run: this.run, sources: { ...audiences, ...engines } });
@@ -101,7 +102,7 @@ export function brokerSamplesOf(app) {
 }
 
 /** Metrics of the broker over time, asked for as long as there is somebody who uses them. */
-export class BrokerSamples {
+class BrokerSamples {
   constructor(app) {
     this.app = app;
     /** @type {import("./tracks.js").Sample[]} */

@@ -172,6 +172,7 @@ export class Plot {
           ...axis,
           size: AXIS_WIDTH,
           space: 28,
+          splits: log ? (_plot, _axis, _min, max) => logSplits(max) : undefined,
           label: unit,
           labelSize: 18,
           values: (_plot, splits) => splits.map((value) => (value === null ? "" : shortValue(value))),
@@ -234,6 +235,16 @@ function yRange(min, max, { zero, log }) {
   if (log) return [low, high];
   const room = (high - low) * 0.08;
   return [low === 0 ? 0 : low - room, high + room];
+}
+
+/** Zero, and powers of ten; finer where there are few of them. */
+function logSplits(max) {
+  const splits = [0];
+  const steps = max > 1000 ? [1] : [1, 2, 5];
+  for (let power = max < 10 ? 0.1 : 1; power <= max; power *= 10) {
+    splits.push(...steps.map((step) => step * power).filter((split) => split <= max));
+  }
+  return splits;
 }
 
 function labelRoom(lines, others) {

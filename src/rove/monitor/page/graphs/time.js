@@ -54,7 +54,6 @@ export function useTime(app, samples, range) {
     setFree,
     pausedAt,
     setPausedAt,
-    is_open: samples.is_open,
     period: useCallback(() => latest.current, []),
     periodKey: JSON.stringify(key),
   };

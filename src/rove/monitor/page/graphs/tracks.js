@@ -220,7 +220,22 @@ export function aligned(tracks, [from, to], factor) {
       const value = track.value[i];
       if (found !== undefined) column[found] = value === null ? null : value * factor;
     });
-    return column;
+    return withHoles(column);
   });
   return { x: keys.map((key) => moments.get(key)), values };
+}
+
+/** uPlot takes a hole to reach from one moment to the next; with other lines' moments in it, it is wider. */
+function withHoles(column) {
+  let last = -1;
+  let is_hole = false;
+  column.forEach((value, i) => {
+    if (value === null) is_hole = true;
+    else if (value !== undefined) {
+      if (is_hole) column.fill(null, last + 1, i);
+      last = i;
+      is_hole = false;
+    }
+  });
+  return column;
 }

@@ -6,6 +6,7 @@
  */
 import { count, useAnswer } from "../ui.js";
 import { html, useRef } from "../vendor/preact.js";
+import { shortValue } from "../graphs/metrics.js";
 import { AskedPanel, EVERY_S } from "./asked.js";
 import { ageText, bytesText, rateText } from "./words.js";
 
@@ -52,13 +53,14 @@ const FIGURES = [
   },
   {
     name: "Delay",
-    of: (now) => `${((now['rove_delay_mean_seconds{until="sent"}'] ?? 0) * 1000).toPrecision(2)} ms`,
-    more: (now) => `at most ${((now['rove_delay_max_seconds{until="sent"}'] ?? 0) * 1000).toPrecision(2)} ms`,
+    of: (now) => milliseconds(now['rove_delay_mean_seconds{until="sent"}']),
+    more: (now) => `at most ${milliseconds(now['rove_delay_max_seconds{until="sent"}'])}`,
     is_there: (now) => now['rove_delay_mean_seconds{until="sent"}'] !== undefined,
   },
   { name: "Running for", of: (now) => ageText(now.rove_uptime_seconds) },
 ];
 
+const milliseconds = (seconds) => `${shortValue((seconds ?? 0) * 1000)} ms`;
 const sum = (values) => (values.includes(null) ? null : values.reduce((a, b) => a + b, 0));
 const perSecond = (value) => (value === null ? "–" : `${bytesText(value)}/s`);
 
