@@ -134,7 +134,8 @@ def test_without_the_graphics_card_it_goes_on(page: Any) -> None:
 
 
 def test_ten_thousand_dots_take_little_of_the_pages_time(watched: Watched) -> None:
-    page = watched.open(reduced_motion="no-preference")
+    small = {"width": 900, "height": 500}
+    page = watched.open(reduced_motion="no-preference", viewport=small)
     is_drawn(page)
     page.evaluate("roveStress(10_000, 1_000)")
     until(page, "roveFrames().frames > 15")
