@@ -12,6 +12,9 @@ import { ChoiceForm, firstChoice, partsOf, readChoice, runText, writeChoice } fr
 import { Multiple, intervalText } from "./multiple.js";
 import { effectOf, isKnown, isTold, scaled, sentenceOf } from "./sentences.js";
 
+/** How often a run that goes on is compared again. */
+const EVERY_S = 5;
+
 /** @param {{app: import("../app.js").App}} props */
 export function CompareView({ app }) {
   const { data: runs, error, again } = useAnswer(app, "/api/runs");
@@ -33,9 +36,11 @@ function Comparison({ app, runs }) {
   const [is_table, setTable] = useState(false);
   useEffect(() => writeChoice(choice), [choice]);
   useEffect(() => followAddress(setChoice), []);
-  const is_ready = [choice.left, choice.right].every((side) => partsOf(side).engine !== "") && choice.left !== choice.right;
+  const sides = [partsOf(choice.left), partsOf(choice.right)];
+  const is_ready = sides.every(({ engine }) => engine !== "") && choice.left !== choice.right;
   const params = Object.fromEntries(Object.entries(choice).filter(([, value]) => value !== ""));
-  const answer = useAnswer(app, "/api/compare", params, { is_on: is_ready });
+  const is_going_on = runs.some((run) => run.ended === null && sides.some(({ run: id }) => id === run.id));
+  const answer = useAnswer(app, "/api/compare", params, { is_on: is_ready, every_s: is_going_on ? EVERY_S : 0 });
   const [left, right] = namesOf(choice, runs);
   return html`<div class="compare">
     <div class="compare-bar">
@@ -55,11 +60,13 @@ function Result({ app, answer, left, right, is_table, asked }) {
     [data],
   );
   if (error) return html`<${ErrorNote} error=${error} retry=${again} title="These cannot be compared" />`;
-  if (is_loading || data === null) return html`<${Loading} what="Comparing" />`;
+  const sideOf = ({ id, engine }) => `${id}/${engine}`;
+  const is_other = data !== null && (sideOf(data.left) !== left.side || sideOf(data.right) !== right.side);
+  if (is_loading || data === null || is_other) return html`<${Loading} what="Comparing" />`;
   if (sorted.length === 0) return html`<${Empty} title="Nothing was recorded of both" />`;
   const told = sorted.filter(isTold);
   return html`<p class="compare-lead" role="status">
-      ${told.length > 0 ? sentenceOf(told[0], left.name, right.name) : `${left.name} and ${right.name} cannot be told apart in anything.`}
+      ${told.length > 0 ? sentenceOf(told[0], left.name, right.name) : nothingTold(sorted, left.name, right.name)}
       ${told.length > 1 ? html`<span class="quiet"> ${told.length} of ${sorted.length} metrics differ; the largest effect comes first.</span>` : ""}
     </p>
     ${is_table
@@ -67,6 +74,11 @@ function Result({ app, answer, left, right, is_table, asked }) {
       : html`<div class="compare-grid">
           ${sorted.map((one) => html`<${Multiple} key=${`${asked} ${one.metric}`} app=${app} one=${one} left=${left} right=${right} sync="rove-compare" />`)}
         </div>`}`;
+}
+
+function nothingTold(metrics, left, right) {
+  if (metrics.some((one) => isKnown(one.difference))) return `${left} and ${right} cannot be told apart in anything.`;
+  return `Too little is recorded yet to compare ${left} with ${right}; it takes some ten samples of both.`;
 }
 
 function CompareTable({ metrics, left, right }) {
