@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from rove.lab.broker_load import Outcome
-from rove.lab.metrics_bench import QUICK, _compared, run
+from rove.lab.metrics_bench import QUICK, compared, run
 
 
 def test_everything_is_measured() -> None:
@@ -14,21 +12,21 @@ def test_everything_is_measured() -> None:
     measures = {one.name: one for one in run(QUICK, told.append)}
     assert measures.keys() == {
         f"monitor.recording.{name}"
-        for name in ("off", "on", "noise", "overhead", "readings", "idle.off", "idle.more")
+        for name in ("off", "on", "overhead", "readings", "idle.off", "idle.more")
     }
     assert measures["monitor.recording.readings"].value > 0
     assert measures["monitor.recording.overhead"].goal == "<= 2 %"
-    assert len(told) == 4
+    assert len(told) == 3
 
 
-def test_the_overhead_is_of_the_best_rounds() -> None:
-    outcome = Outcome(received=1_000, broker_cpu_s=1.0)
-    slower = msgspec.structs.replace(outcome, broker_cpu_s=1.25)
-    found = {
-        one.name.rpartition(".")[2]: one
-        for one in _compared({"off": [slower, outcome], "again": [slower], "on": [slower]})
-    }
-    assert found["off"].value == 1_000
-    assert found["on"].ratio == pytest.approx(0.8)
-    assert found["overhead"].value == found["noise"].value == pytest.approx(20)
-    assert found["overhead"].reached is False
+def test_the_overhead_is_the_mean_of_pairs_with_its_interval() -> None:
+    found = {one.name: one for one in compared([1_000.0, 2_000.0], [900.0, 1_600.0])}
+    overhead = found["monitor.recording.overhead"]
+    assert overhead.value == pytest.approx(15)
+    assert overhead.reached is False
+    assert found["monitor.recording.on"].ratio == pytest.approx(0.85)
+    low, high = (found[f"monitor.recording.overhead.{end}"].value for end in ("low", "high"))
+    assert low < 10 < 20 < high
+    assert low + high == pytest.approx(30)
+    (better,) = (one for one in compared([1_000.0], [1_010.0]) if one.goal)
+    assert better.reached is True
