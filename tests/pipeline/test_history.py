@@ -44,7 +44,7 @@ def test_spark_finds_what_the_broker_did_in_a_long_life(tmp_path: Path, spark: A
 
 @pytest.mark.soak
 def test_spark_finds_what_the_broker_did_of_ten_million(tmp_path: Path, spark: Any) -> None:
-    """Three quarters of an hour on two cores, more than half of it the simulated brokers'."""
+    """An hour on two cores that others used too, three quarters of it the simulated brokers'."""
     bursts = (1, 10, 100, 1_000)
     equal_in_spark(tmp_path, spark, lives=4, publications=10_000_000, bursts=bursts)
 
