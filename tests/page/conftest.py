@@ -174,12 +174,12 @@ def page(watched: Watched) -> Any:
 
 @pytest.fixture(scope="session")
 def shot(tmp_path_factory: pytest.TempPathFactory) -> Shot:
-    """Takes a screenshot by name; its path."""
+    """Takes a screenshot, `monitor-NAME.png`; its path."""
     chosen = os.environ.get("ROVE_SHOTS")
     folder = Path(chosen) if chosen else tmp_path_factory.mktemp("shots")
 
     def take(page: Any, name: str) -> Path:
-        path = folder / f"{name}.png"
+        path = folder / f"monitor-{name}.png"
         page.screenshot(path=path)
         return path
 

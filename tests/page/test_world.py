@@ -321,7 +321,7 @@ def test_the_world_in_light_and_in_dark(watched: Watched, shot: Shot) -> None:
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         next_picture(page)
-        assert shot(page, f"monitor-world-{scheme}").stat().st_size > 20_000
+        assert shot(page, f"world-{scheme}").stat().st_size > 20_000
 
 
 # -- parts that do not need a picture ---------------------------------------------------------
