@@ -43,6 +43,13 @@ def graphs(watched: Watched) -> Any:
     return opened(watched)
 
 
+@pytest.fixture
+def modules(watched: Watched) -> Any:
+    """A page that shows nothing, in which modules can be tried."""
+    watched.expected.append("favicon.ico")  # browsers ask for it where a page names none
+    return watched.open("/page/favicon.svg")
+
+
 def opened(watched: Watched, **context: Any) -> Any:
     page = watched.open("/#graphs", **context)
     expect(legend(page, "Subscriptions").first).to_be_visible()
@@ -200,7 +207,7 @@ def test_past_and_present_meet_without_gap_or_double(graphs: Any) -> None:
     assert moments == sorted(moments, reverse=True), "the newest first"
 
 
-def test_how_tracks_are_joined(graphs: Any) -> None:
+def test_how_tracks_are_joined(modules: Any) -> None:
     joined = """async ([past, live]) => {
       const { joined } = await import('/page/graphs/tracks.js');
       const of = (track) => new Map([['a', track]]);
@@ -209,16 +216,16 @@ def test_how_tracks_are_joined(graphs: Any) -> None:
     }"""
     past = {"at": [1, 2, 3], "value": [10, 20, 30], "resolution": 0}
     live = {"at": [2.1, 3.1, 4.1], "value": [21, 31, 41], "resolution": 0}
-    assert graphs.evaluate(joined, [past, live]) == [[1, 2, 3, 4.1], [10, 20, 30, 41]]
+    assert modules.evaluate(joined, [past, live]) == [[1, 2, 3, 4.1], [10, 20, 30, 41]]
     late = {"at": [20, 21], "value": [1, 2], "resolution": 0}
-    at, values = graphs.evaluate(joined, [past, late])
+    at, values = modules.evaluate(joined, [past, late])
     assert (at[3], values[3:]) == (11.5, [None, 1, 2]), "a hole stays one"
     rolled = {"at": [0, 10, 20], "value": [5, 6, 1], "resolution": 10}
     whole = {"at": [19, 20, 24, 29, 30, 31], "value": [9, 7, 8, 9, 3, 5], "resolution": 0}
-    assert graphs.evaluate(joined, [rolled, whole]) == [[0, 10, 20, 30], [5, 6, 8, 4]]
+    assert modules.evaluate(joined, [rolled, whole]) == [[0, 10, 20, 30], [5, 6, 8, 4]]
 
 
-def test_a_hole_is_as_wide_as_nothing_is_known(graphs: Any) -> None:
+def test_a_hole_is_as_wide_as_nothing_is_known(modules: Any) -> None:
     first = """async (tracks) => {
       const { aligned } = await import('/page/graphs/tracks.js');
       return aligned(tracks, [0, 9], 2).values.map((column) =>
@@ -226,13 +233,13 @@ def test_a_hole_is_as_wide_as_nothing_is_known(graphs: Any) -> None:
     }"""
     holed = {"at": [1, 2, 5, 8], "value": [1, 2, None, 3], "resolution": 0}
     other = {"at": [1, 4, 6, 8], "value": [1, 1, 1, 1], "resolution": 0}
-    assert graphs.evaluate(first, [holed, other]) == [
+    assert modules.evaluate(first, [holed, other]) == [
         [2, 4, None, None, None, 6],
         [2, "between", 2, "between", 2, 2],
     ]
 
 
-def test_rates_are_made_of_totals(graphs: Any) -> None:
+def test_rates_are_made_of_totals(modules: Any) -> None:
     rates = """async (samples) => {
       const { liveTracks } = await import('/page/graphs/tracks.js');
       const figures = [{figure: 'a', is_rate: true}, {figure: 'b', is_rate: true}];
@@ -244,7 +251,7 @@ def test_rates_are_made_of_totals(graphs: Any) -> None:
         return {"now": now, "run": run, "sources": {"area": {"a": a, "b": b}}}
 
     samples = [sample(0, 1, 0, 0), sample(2, 1, 6, 4), sample(3, 2, 0, 0), sample(4, 2, 1, 2)]
-    at, values = graphs.evaluate(rates, samples)
+    at, values = modules.evaluate(rates, samples)
     assert values == [5, None, 3], "another run begins from nothing"
     assert (at[0], at[2]) == (2, 4)
 
@@ -395,8 +402,8 @@ def test_a_chart_is_saved_as_csv_and_png(graphs: Any, tmp_path: Path) -> None:
     assert height > 250
 
 
-def test_cells_of_a_csv_are_no_formulas(graphs: Any) -> None:
-    text = graphs.evaluate(
+def test_cells_of_a_csv_are_no_formulas(modules: Any) -> None:
+    text = modules.evaluate(
         """async () => (await import('/page/graphs/files.js')).csvOf(
           {x: [0], values: [[1.5], [null]]}, [{name: '=HYPERLINK("x")'}, {name: 'a,b'}], 'B/s')"""
     )
