@@ -1,11 +1,13 @@
 """The files of the page: small, checked by their ETag, and nothing beside them."""
 
 import gzip
+import hashlib
+from importlib import resources
 
 import pytest
 from tests.monitor.conftest import Running
 
-from rove.monitor.static import Files
+from rove.monitor.static import Files, without_comments
 
 
 def test_the_front_page_and_its_files(monitor: Running) -> None:
@@ -48,3 +50,16 @@ def test_everything_a_page_may_load_is_there() -> None:
     assert "index.html" in files
     assert files["index.html"].body
     assert all(len(files[path].etag) > 10 for path in files)
+
+
+def test_comments_that_stand_alone_stay_at_home_and_lines_keep_their_numbers() -> None:
+    script = b'/**\n * Why.\n */\nconst a = "// b"; // c\n  // d\n  /* e */\nf(`/* g */`);\n'
+    assert without_comments(script) == b'\n\n\nconst a = "// b"; // c\n\n\nf(`/* g */`);\n'
+
+
+def test_what_others_have_made_is_given_out_as_it_is() -> None:
+    page = resources.files("rove.monitor") / "page"
+    files, hashes = Files(), (page / "vendor/README.md").read_text()
+    for name in ("vendor/preact.js", "vendor/uplot.js"):
+        assert files[name].body == (page / name).read_bytes()
+        assert hashlib.sha256(files[name].body).hexdigest() in hashes

@@ -14,7 +14,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 /** The views: what is loaded, and whether its parts are there. */
 const VIEWS = [
   { id: "world", title: "World", name: "WorldView", load: () => import("./world/view.js"), is_there: (parts) => parts.world },
-  { id: "graphs", title: "Graphs", name: "GraphsView", load: () => import("./graphs/view.js"), is_there: (parts) => parts.world || parts.metrics },
+  { id: "graphs", title: "Graphs", name: "GraphsView", load: () => import("./graphs/view.js"), is_there: (parts) => parts.world || parts.metrics || parts.broker },
   { id: "operations", title: "Operations", name: "OperationsView", load: () => import("./operations/view.js"), is_there: (parts) => parts.broker || parts.pipeline },
   { id: "compare", title: "Compare", name: "CompareView", load: () => import("./compare/view.js"), is_there: (parts) => parts.metrics },
 ];
