@@ -99,8 +99,10 @@ def test_hostile_bytes_end_at_most_their_own_connection(monitor: Running) -> Non
             page.socket.send("x" * 100_000)
             with pytest.raises(ConnectionClosed) as closed:
                 list(page.raw())
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == 1009, "the long one is too long"
+            # The long one is too long. Its end may still be on the way when the monitor closes,
+            # and then the system tells of a reset before anybody has read the reason.
+            told = closed.value.rcvd
+            assert told is None or told.code == 1009
         assert monitor.get("/api/hello").status == 200
     with monitor.live() as page:
         page.send(type="watch", world=True)

@@ -10,9 +10,6 @@ from rove.metrics.database import Database
 from rove.monitor.history import History
 from rove.monitor.recording import Recording
 
-NOW = float(int(time.time()))
-"""What is older than a month would be forgotten."""
-
 
 def begun(name: str) -> dict[str, object]:
     view = {
@@ -23,13 +20,13 @@ def begun(name: str) -> dict[str, object]:
         "seconds": 2.0,
         "engines": [{"name": "area"}],
     }
-    return {"began": NOW, "facts": {"players": 20}, "view": view}
+    return {"began": 1_700_000_000.0, "facts": {"players": 20}, "view": view}
 
 
 def sample(name: str, second: int) -> dict[str, object]:
     return {
         "run": name,
-        "now": NOW + second,
+        "now": 1_700_000_000.0 + second,
         "engines": {"area": {"subscriptions": 5.0, "subscribes": 10.0 * second}},
         "audiences": {"near": {"subscriptions": 1.0}},
     }
@@ -43,8 +40,8 @@ def test_a_run_its_figures_and_its_end(place: str) -> None:
         for second in (1, 2, 3):
             recording.sample(sample("yard-1", second))
             recording.sample(sample("yard-0", second))  # of a run that is over
-        recording.end("yard-0", NOW + 5)
-        recording.end("yard-1", NOW + 9)
+        recording.end("yard-0", 1_700_000_005.0)
+        recording.end("yard-1", 1_700_000_009.0)
         await recording.close()
         assert recording.state().dropped == 0
         history.close()
@@ -52,7 +49,7 @@ def test_a_run_its_figures_and_its_end(place: str) -> None:
     asyncio.run(check())
     with Database(place) as database:
         [run] = database.runs()
-        assert (run.id, run.ended, run.facts["engines"]) == ("yard-1", NOW + 9, ["area"])
+        assert (run.id, run.ended, run.facts["engines"]) == ("yard-1", 1_700_000_009.0, ["area"])
         labels = 'engine="area",run="yard-1",scenario="yard"'
         found = database.readings("rove_world_subscribes_total", labels)
         assert [(one.at - run.began, one.value) for one in found] == [

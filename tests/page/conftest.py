@@ -47,9 +47,13 @@ def executable() -> str | None:
     return None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A browser; every test gets contexts of its own."""
+    """A browser; every test gets contexts of its own.
+
+    Not for longer than a module: while Playwright is there, this thread has an event loop that
+    runs, and no other test could run one.
+    """
     path = executable()
     if path is None:
         pytest.skip("there is no Chromium on this machine; Debian's package is called chromium")

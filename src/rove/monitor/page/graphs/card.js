@@ -141,10 +141,10 @@ function linesOf(app, tracks, { live, engines }, hidden) {
   const place = (name) => (engines.includes(name) ? engines.indexOf(name) : engines.length);
   const names = [...tracks.keys()].filter((name) => tracks.get(name).at.length > 0);
   names.sort((a, b) => place(a) - place(b) || a.localeCompare(b, "en-GB", { numeric: true }));
-  return names.map((name) => {
+  return names.map((name, i) => {
     const is_live = name === live;
     const is_dummy = !is_live && engines.includes(name);
-    const { colour, dash, label } = app.engineStyle(name);
+    const { colour, dash, label } = app.engineStyle(name, i);
     return {
       name,
       label: is_live ? `${label} (live)` : label,
