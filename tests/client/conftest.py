@@ -157,7 +157,7 @@ class Scripted:
         self._last_packet_id = 0
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -168,16 +168,19 @@ class Scripted:
         await self.stop()
 
     async def listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Listen no more, and drop who is there."""
         assert self._server is not None
         self._server.close()
-        self.drop()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        for _ in range(3):  # whoever was accepted a moment ago is told of in the next turns
+            await asyncio.sleep(0)
+        for writer in self._open:
+            writer.transport.abort()
+        if self._open:
+            await asyncio.wait(list(self._open.values()))
 
     @property
     def url(self) -> str:
@@ -215,10 +218,11 @@ class Scripted:
             self._sent[publish.packet_id] = publish
         self.say(publish)
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Known before it runs: a task that is cancelled before its first step closes nothing.
+        self._open[writer] = asyncio.create_task(self._serve(reader, writer))
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         self.accepted += 1
         self._writer = writer
         packets = Reader()
@@ -234,7 +238,7 @@ class Scripted:
             pass
         finally:
             writer.close()
-            self._tasks.discard(task)
+            del self._open[writer]
 
     def _answer(self, packet: Packet) -> None:
         match packet:

@@ -3,9 +3,14 @@
 Numba compiles them the first time they are imported, which takes some ten seconds, and keeps the
 result in its cache, from which they are loaded in half a second. A broker must not wait for
 either: it calls `warm_up` in the background, and searches with NumPy until that is done.
+
+What Numba imports of NumPy beyond its core is imported here already: two threads that import the
+same package in different orders can stand in each other's way, and Python then refuses one of them.
 """
 
 from __future__ import annotations
+
+import numpy.random  # noqa: F401
 
 from rove.match import texts
 from rove.match.segment import Kernel
