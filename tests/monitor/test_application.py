@@ -90,6 +90,7 @@ def test_a_page_comes_back_after_it_was_cut_off(monitor: Running) -> None:
 
 def test_hostile_bytes_end_at_most_their_own_connection(monitor: Running) -> None:
     rng = random.Random(1)
+    codes: set[int | None] = set()
     for _ in range(10):
         with monitor.live() as page:
             for _ in range(20):
@@ -102,8 +103,10 @@ def test_hostile_bytes_end_at_most_their_own_connection(monitor: Running) -> Non
             # The long one is too long. Its end may still be on the way when the monitor closes,
             # and then the system tells of a reset before anybody has read the reason.
             told = closed.value.rcvd
-            assert told is None or told.code == 1009
+            codes.add(None if told is None else told.code)
         assert monitor.get("/api/hello").status == 200
+    assert 1009 in codes
+    assert codes <= {None, 1009}
     with monitor.live() as page:
         page.send(type="watch", world=True)
         assert isinstance(page.frame(2), Frame)
