@@ -43,6 +43,7 @@ from rove.mqtt.reading import Reader
 from rove.mqtt.topics import fits
 from rove.mqtt.writing import encode
 from rove.serve.config import Config, Data, Listen, Tls
+from rove.serve.listener import stop_listening
 from rove.serve.server import Server
 
 TIMEOUT_S = 30
@@ -158,6 +159,7 @@ class Scripted:
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        self._is_stopped = False
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -170,13 +172,13 @@ class Scripted:
     async def listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
+        self._is_stopped = False
 
     async def stop(self) -> None:
         """Listen no more, and drop who is there."""
         assert self._server is not None
-        self._server.close()
-        for _ in range(3):  # whoever was accepted a moment ago is told of in the next turns
-            await asyncio.sleep(0)
+        await stop_listening(self._server)
+        self._is_stopped = True
         for writer in self._open:
             writer.transport.abort()
         if self._open:
@@ -219,6 +221,9 @@ class Scripted:
         self.say(publish)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_stopped:  # accepted just before the end, and told of just after it
+            writer.transport.abort()
+            return
         # Known before it runs: a task that is cancelled before its first step closes nothing.
         self._open[writer] = asyncio.create_task(self._serve(reader, writer))
 

@@ -1,6 +1,10 @@
 """MQTT over TCP and TLS: bytes in and out, names of peers."""
 
 import asyncio
+import gc
+import socket
+from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -9,7 +13,9 @@ from tests.serve.conftest import Running
 from rove.mqtt.packets import Connack, Connect, Disconnect, Packet, Publish, Reason
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import PINGREQ, PINGRESP, encode
+from rove.serve.config import Config, Data, Listen
 from rove.serve.listener import peer_name
+from rove.serve.server import Server
 
 
 class Transport:
@@ -71,3 +77,22 @@ def test_a_broken_packet_ends_the_connection_with_a_reason(server: Running) -> N
 def test_nothing_is_published_before_a_connection_is_made(server: Running) -> None:
     packets = asyncio.run(exchange(server.ports["mqtt"], encode(Publish("a", b"1")), until=1))
     assert packets == []
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_who_comes_in_the_last_moment_is_sent_away(tmp_path: Path, turns: int) -> None:
+    """However far the loop has got with accepting: nothing stays open, none is left waiting."""
+
+    async def come_and_go() -> None:
+        listens, data = Listen(mqtt_port=0, http_port="off"), Data(folder=str(tmp_path))
+        server = Server(Config(listen=listens, data=data))
+        await server.start()
+        with socket.create_connection(("127.0.0.1", server.ports["mqtt"]), timeout=10) as guest:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+            with suppress(ConnectionResetError):
+                assert await asyncio.to_thread(guest.recv, 1) == b""
+
+    asyncio.run(come_and_go())
+    gc.collect()  # a transport that is still open says so when it is collected, and fails the test

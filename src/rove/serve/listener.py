@@ -39,6 +39,8 @@ class MqttConnection(asyncio.Protocol):
         self.buffered_bytes = self._transport.get_write_buffer_size
         self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
         self._link = self._shell.opened(peer_name(self._transport), self)
+        if self._shell.is_stopping:  # accepted just before the end, and told of just after it
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._shell.received(self._link, data)
@@ -96,3 +98,17 @@ async def listen(
     return await loop.create_server(
         lambda: MqttConnection(shell), host, port, ssl=tls, backlog=1024, reuse_address=True
     )
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Accept nobody any more.
+
+    asyncio takes a connection in one turn and makes its transport in the next; a server that is
+    closed between the two would drop the socket, open, and warn. uvloop does both at once.
+    """
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, asyncio.SelectorEventLoop):
+        for one in server.sockets:
+            loop.remove_reader(one.fileno())
+        await asyncio.sleep(0)
+    server.close()

@@ -32,7 +32,7 @@ from rove.serve.guests import Guests
 from rove.serve.http import Interface
 from rove.serve.index_file import IndexFile
 from rove.serve.lake import Lake, LakeWriter
-from rove.serve.listener import MqttConnection, listen
+from rove.serve.listener import MqttConnection, listen, stop_listening
 from rove.serve.logs import events, install
 from rove.serve.metrics_log import MetricsLog
 from rove.serve.metrics_recording import MetricsRecording, check_place
@@ -120,7 +120,7 @@ class Server:
         self._ends.push_async_callback(self._web.stop)
         self._ends.push_async_callback(self.shell.stop)
         self._start_metrics(interface)
-        self._ends.callback(self._web.stop_listening)
+        self._ends.push_async_callback(self._web.stop_listening)
         for listener in listeners(self.config):
             await self._listen(listener.name, listener.host, listener.port)
         self.shell.wake()
@@ -180,7 +180,7 @@ class Server:
         except OSError as error:
             where = f"{host}:{port}"
             raise ServerError(f"cannot listen for {name} on {where}: {error.strerror}") from None
-        self._ends.callback(server.close)
+        self._ends.push_async_callback(stop_listening, server)
         self.ports[name] = server.sockets[0].getsockname()[1]
 
     def _make_web(self) -> Interface:

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from rove.serve.guests import Guests
+from rove.serve.listener import stop_listening
 from rove.serve.shell import Shell
 from rove.serve.websocket import MqttWebSocket
 
@@ -76,14 +77,14 @@ class Web:
         found: int = server.sockets[0].getsockname()[1]
         return found
 
-    def stop_listening(self) -> None:
+    async def stop_listening(self) -> None:
         """Accept nobody any more."""
         for server in self._servers:
-            server.close()
+            await stop_listening(server)
 
     async def stop(self) -> None:
         """End every connection: those that rest at once, the others when they have answered."""
-        self.stop_listening()
+        await self.stop_listening()
         for connection in list(self.connections):
             connection.shutdown()
         await self._wait_for_the_end(GOODBYE_S)
