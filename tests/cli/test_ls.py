@@ -69,7 +69,8 @@ def test_all_pages_up_to_the_limit(
 
 
 def test_nothing_is_said_on_stderr(http_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for what, words in ls.NOTHING.items():
+    for what in ("clients", "subscriptions", "queues"):
+        words = ls.NOTHING[what]
         assert run(what, "--url", http_url) == 0
         found = capsys.readouterr()
         assert (found.out, found.err) == ("", f"{words}\n")

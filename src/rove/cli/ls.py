@@ -1,4 +1,4 @@
-"""`rove ls [clients|subscriptions|queues]`: what is inside a broker that runs."""
+"""`rove ls [clients|subscriptions|queues|matchers]`: what is inside a broker that runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from rove.cli.asking import Broker, add_http_arguments
 from rove.cli.output import emit_json, is_terminal
 from rove.cli.texts import add_json_flag
 from rove.cli.units import bytes_text, count_text, duration_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 PAGE = 1000
 
@@ -58,6 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     """As many as were asked for, page by page; and whether there were no more."""
+    if arguments.what == "matchers":
+        matchers: list[dict[str, Any]] = broker.ask("/matchers")["matchers"]
+        return matchers[: arguments.limit], len(matchers) <= arguments.limit
     found: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None and len(found) < arguments.limit:
@@ -109,17 +115,34 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("oldest", lambda one: duration_text(one["oldest_s"]), True),
         Column("in flight", lambda one: count_text(one["inflight"]), True),
     ),
+    "matchers": (
+        Column("matcher", lambda one: str(one["number"]), True),
+        Column("role", lambda one: one["role"]),
+        Column("process", lambda one: str(one["pid"]), True),
+        Column("idle", lambda one: f"{one['idle_share']:.0%}", True),
+        Column("subscriptions", lambda one: count_text(one["subscriptions"]), True),
+        Column("cells", lambda one: count_text(one["cells"]), True),
+        Column("messages/s", lambda one: count_text(one["messages_per_s"]), True),
+        Column("messages", lambda one: count_text(one["messages"]), True),
+    ),
 }
 NOTHING = {
     "clients": "there is nobody",
     "subscriptions": "there are no subscriptions",
     "queues": "nothing waits for anybody",
+    "matchers": "nobody matches",
 }
 
 
 def _draw(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> None:
-    from rich import box
     from rich.console import Console
+
+    Console().print(table_of(columns, items))
+
+
+def table_of(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> Table:
+    """As a terminal shows it."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
@@ -129,7 +152,7 @@ def _draw(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> None:
     for item in items:
         # Text, because what clients call themselves must not be taken for markup.
         table.add_row(*(Text(printable(column.shown(item))) for column in columns))
-    Console().print(table)
+    return table
 
 
 def plain_lines(columns: tuple[Column, ...], items: Iterable[dict[str, Any]]) -> list[str]:

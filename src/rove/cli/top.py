@@ -1,7 +1,8 @@
 """`rove top`: a broker's rates, as they are.
 
 Reads `/metrics` twice a second and shows differences. The broker does no more work for this than
-for any scraper; a look takes it about a millisecond.
+for any scraper; a look takes it about a millisecond. Of a broker that may have matchers `/matchers`
+is read too, and shown from when there are processes, or something was rearranged.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rove.cli.asking import Broker, add_http_arguments
+from rove.cli.ls import COLUMNS, Column, plain_lines, table_of
 from rove.cli.output import emit_json, is_terminal
 from rove.cli.texts import add_json_flag
 from rove.cli.units import bytes_text, count_text, duration_text
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 40
+REARRANGED = 3
+"""How many of the last rearrangements are shown."""
 Metrics = dict[str, float]
 
 
@@ -32,6 +36,8 @@ class Sample(NamedTuple):
 
     at: float
     metrics: Metrics
+    matchers: dict[str, Any] | None = None
+    """What `/matchers` said, if there is anything to show."""
 
 
 class Measure(NamedTuple):
@@ -72,18 +78,33 @@ def _once(broker: Broker, arguments: argparse.Namespace) -> None:
     time.sleep(arguments.interval)
     last = _sample(broker)
     values = {one.name: one.value(first, last) for one in MEASURES}
+    matchers = last.matchers
     if arguments.json:
-        emit_json({name: round(value, 3) for name, value in values.items()})
+        more = {} if matchers is None else {"matchers": matchers}
+        emit_json({name: round(value, 3) for name, value in values.items()} | more)
         return
     width = max(len(one.title) for one in MEASURES)
     sys.stdout.writelines(
         f"{one.title:<{width}}  {one.shown(values[one.name]):>12}\n" for one in MEASURES
     )
+    if matchers is not None:
+        sys.stdout.write(f"\nmatchers, {matchers['layout']}\n")
+        sys.stdout.writelines(plain_lines(MATCHERS, matchers["matchers"]))
+        if past := rearranged(matchers):
+            sys.stdout.writelines(["\n", *plain_lines(REARRANGEMENTS, past)])
 
 
 def _sample(broker: Broker) -> Sample:
     text = broker.text("/metrics")
-    return Sample(time.monotonic(), read_metrics(text.splitlines()))
+    at, metrics = time.monotonic(), read_metrics(text.splitlines())
+    return Sample(at, metrics, matchers_of(broker.ask) if "matchers" in metrics else None)
+
+
+def matchers_of(ask: Callable[[str], Any]) -> dict[str, Any] | None:
+    """What a broker tells of its matchers; None of one that has always matched by itself."""
+    found: dict[str, Any] = ask("/matchers")
+    has_processes = any(one["number"] for one in found["matchers"])
+    return found if has_processes or found["reconfigurations"] else None
 
 
 def read_metrics(lines: Iterable[str]) -> Metrics:
@@ -142,6 +163,29 @@ MEASURES = (
 )
 
 
+def rearranged(matchers: dict[str, Any]) -> list[dict[str, Any]]:
+    """The last rearrangements, the newest first."""
+    past: list[dict[str, Any]] = matchers["reconfigurations"]
+    return past[: -REARRANGED - 1 : -1]
+
+
+def _why(one: dict[str, Any]) -> str:
+    return f"given up: {one['failure']} ({one['reason']})" if one["failure"] else one["reason"]
+
+
+MATCHERS = tuple(
+    one for one in COLUMNS["matchers"] if one.title not in ("process", "cells", "messages")
+)
+REARRANGEMENTS = (
+    Column("ago", lambda one: duration_text(max(0.0, time.time() - one["at"])), True),
+    Column("what", lambda one: one["kind"]),
+    Column("took", lambda one: f"{one['duration_s'] * 1000:,.0f} ms", True),
+    Column("processes", lambda one: str(one["matchers"]), True),
+    Column("moved", lambda one: count_text(one["moved"]), True),
+    Column("why", _why),
+)
+
+
 class Screen:
     """What is on the terminal: each measure, and how it was lately."""
 
@@ -154,6 +198,7 @@ class Screen:
     def drawn(self, first: Sample, last: Sample) -> RenderableType:
         """The screen after one more look."""
         from rich import box
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
@@ -173,7 +218,31 @@ class Screen:
             most = Text(f"max {one.shown(highest)}", style="dim")
             bars = Text(sparkline(history), style=style)
             table.add_row(one.title, one.shown(history[-1]), bars, most)
-        return table
+        if last.matchers is None:
+            return table
+        return Group(table, *_matchers_drawn(last.matchers))
+
+
+def _matchers_drawn(matchers: dict[str, Any]) -> Iterable[RenderableType]:
+    """Who matches, and what was rearranged of late; in few lines, a terminal may have 24."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    title = f"matchers  {matchers['layout']}, at most {matchers['matchers_max']} processes"
+    if matchers["is_reconfiguring"]:
+        title += ", being rearranged"
+    tables = [table_of(MATCHERS, matchers["matchers"])]
+    if past := rearranged(matchers):
+        tables.append(table_of(REARRANGEMENTS, past))
+        for row, one in zip(tables[-1].rows, past, strict=True):
+            row.style = "red" if one["failure"] else ""
+    yield Text(title, style="bold")
+    for table in tables:
+        table.show_edge = False
+        for column in table.columns[:-1]:
+            # Where there is no room, the reason takes several lines, and nothing else does.
+            column.no_wrap = True
+        yield Padding(table, (0, 0, 1, 1))
 
 
 def sparkline(values: Iterable[float]) -> str:

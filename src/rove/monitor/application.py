@@ -30,7 +30,15 @@ from rove.monitor.broker import Broker
 from rove.monitor.comparing import compare
 from rove.monitor.history import History
 from rove.monitor.live import PAGES_MAX, Hub, Page
-from rove.monitor.operations import ROUTES, SlowConsumers, fault_of, forwarded, jobs, metrics_json
+from rove.monitor.operations import (
+    REARRANGEMENTS,
+    ROUTES,
+    SlowConsumers,
+    fault_of,
+    forwarded,
+    jobs,
+    metrics_json,
+)
 from rove.monitor.static import INDEX, Files
 from rove.monitor.virtual_sensors import has_sensors, heat
 from rove.world.scenarios import load_scenario, shipped_scenarios
@@ -85,26 +93,30 @@ class Monitor:
 
     async def _parts(self, visitor: Visitor | None) -> dict[str, bool]:
         """What there is to look at. A part of Rove that does not exist is not there."""
+        channels, matchers = await asyncio.gather(
+            self._shown("/channels", visitor), self._shown("/matchers", visitor)
+        )
         return {
             "world": self.hub.has_world,
             "broker": self._broker is not None,
             "metrics": self._history is not None,
             "pipeline": self._pipeline is not None,
             "sensors": self.hub.has_world,
-            "channels": visitor is not None and await self._has_channels(visitor),
-            "matchers": False,
+            "channels": channels is not None and bool(channels["items"]),
+            "matchers": matchers is not None,
             "policies": False,
             "mesh": False,
         }
 
-    async def _has_channels(self, visitor: Visitor) -> bool:
-        if self._broker is None:
-            return False
+    async def _shown(self, path: str, visitor: Visitor | None) -> Any:
+        """What the broker shows to a visitor; None if it does not, or if there is none."""
+        if self._broker is None or visitor is None:
+            return None
         try:
-            answer = await self._broker.get("/channels", None, visitor.authorization)
+            answer = await self._broker.get(path, None, visitor.authorization)
         except Fault:
-            return False
-        return answer.status == 200 and bool(msgspec.json.decode(answer.body)["items"])
+            return None
+        return msgspec.json.decode(answer.body) if answer.status == 200 else None
 
     # -- the page ------------------------------------------------------------------------------
 
@@ -190,6 +202,18 @@ class Monitor:
         if answer.status >= 400:
             raise fault_of(answer)
         return json_bytes(answer.body)
+
+    async def rearrange(self, request: Request, visitor: Visitor) -> Response:
+        what, broker = request.path_params["what"], self._the_broker()
+        if what not in REARRANGEMENTS:
+            raise Fault(404, f"there is no {request.url.path}")
+        body = await body_of(request)
+        answer = await broker.post(f"/matchers/{what}", body, visitor.authorization)
+        if answer.status >= 400:
+            raise fault_of(answer)
+        # What was known of the matchers a moment ago is not so any more.
+        broker.forget(visitor.authorization)
+        return json_bytes(answer.body, answer.status)
 
     def _the_broker(self) -> Broker:
         if self._broker is None:
@@ -298,6 +322,9 @@ class Monitor:
             Route("/api/scenarios", self._for_visitors(self.scenarios)),
             Route("/api/sensors", self._for_visitors(self.sensors)),
             Route("/api/broker/explain", self._for_visitors(self.explain), methods=["POST"]),
+            Route(
+                "/api/broker/matchers/{what}", self._for_visitors(self.rearrange), methods=["POST"]
+            ),
             Route("/api/broker/{route}", self._for_visitors(self.broker)),
             Route("/api/jobs", self._for_visitors(self.jobs)),
             Route("/api/series", self._for_visitors(self.series)),

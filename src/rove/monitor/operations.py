@@ -23,11 +23,14 @@ ROUTES: Final[dict[str, tuple[str, ...]]] = {
     "channels": (),
     "clients": ("after", "limit"),
     "health": (),
+    "matchers": (),
     "metrics": (),
     "queues": ("limit",),
     "subscriptions": ("after", "client", "limit"),
 }
 """What is passed on, and which parameters go with it."""
+REARRANGEMENTS: Final = ("layout", "split", "merge")
+"""What may be asked of a broker's matchers."""
 _PATHS: Final = {"health": "/healthz"}
 OLD_S: Final = 5.0
 """What has waited for longer makes a consumer slow."""

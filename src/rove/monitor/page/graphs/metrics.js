@@ -135,6 +135,18 @@ const KNOWN = {
     unit: "notifications",
     about: "In queues of clients that are slow or away.",
   },
+  rove_matchers: {
+    title: "Matchers",
+    unit: "processes",
+    about: "Processes that match for the broker; without any it matches by itself.",
+  },
+  rove_matcher_idle_share: {
+    title: "Idle share of matchers",
+    unit: "%",
+    factor: 100,
+    about: "Where little is left a matcher is split, where much is left two are merged; 0 is the broker.",
+  },
+  rove_matcher_messages_per_second: { title: "Messages of matchers", unit: "messages/s" },
   rove_bytes_sent_total: { title: "Bytes sent", unit: "B/s", about: "To all clients of the broker." },
 };
 

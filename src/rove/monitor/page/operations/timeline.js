@@ -1,28 +1,31 @@
 /**
- * What has happened, on a line of time: engines switched, scenarios begun, the broker gone and back.
+ * What has happened, on a line of time: engines switched, scenarios begun, the broker gone and back,
+ * matchers split and merged.
  *
- * The monitor sends a page that connects the last hundred notes, and then each as it comes. Splits and
- * merges of matchers will stand here too, when there are any.
+ * The monitor sends a page that connects the last hundred notes, and then each as it comes. What the
+ * broker rearranged comes with its matchers: it keeps the last hundred itself.
  */
 import { Empty, Panel, useCell } from "../ui.js";
 import { html, useState } from "../vendor/preact.js";
 import { timeOfDay } from "./asked.js";
+import { notesOf } from "./matchers.js";
 
 const KINDS = {
   engine: { label: "Engines", sign: "⇄" },
   scenario: { label: "Scenarios", sign: "▶" },
   broker: { label: "Broker", sign: "●" },
+  matchers: { label: "Matchers", sign: "⋔" },
   command: { label: "Commands", sign: "›" },
   refused: { label: "Refused", sign: "✘" },
 };
 
 const keyOf = ({ now, kind, text }) => `${now} ${kind} ${text}`;
 
-/** @param {{app: import("../app.js").App}} props */
-export function Timeline({ app }) {
+/** @param {{app: import("../app.js").App, matchers: any}} props */
+export function Timeline({ app, matchers }) {
   const notes = useCell(app.cells.notes);
   const [kind, setKind] = useState("");
-  const all = [...notes].reverse().sort((a, b) => b.now - a.now);
+  const all = [...notes, ...notesOf(matchers)].reverse().sort((a, b) => b.now - a.now);
   const kinds = Object.keys(KINDS).filter((name) => all.some((note) => note.kind === name));
   const shown = all.filter((note) => kind === "" || note.kind === kind);
   const choice = html`<label class="only-read" for="ops-timeline-kind">Which events</label>
