@@ -5,11 +5,13 @@ import json
 import urllib.request
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
+from tests.serve.matchers_by_hand import three_matchers
 
 from rove.cli import top
-from rove.cli.top import MEASURES, Sample, Screen, read_metrics, sparkline
+from rove.cli.top import MEASURES, Sample, Screen, matchers_of, read_metrics, sparkline
 from rove.errors import UsageError
 
 
@@ -93,6 +95,48 @@ def test_the_screen() -> None:
     assert any(
         line.split() == ["publications/s", "50", "▂▅█", "max", "50"] for line in text.splitlines()
     )
+
+
+@pytest.fixture
+def matchers() -> dict[str, Any]:
+    """What `/matchers` would say."""
+    found: dict[str, Any] = msgspec.to_builtins(three_matchers())
+    return found
+
+
+def test_matchers_are_shown_once_there_are_any_or_were(matchers: dict[str, Any]) -> None:
+    assert matchers_of(lambda path: {"/matchers": matchers}[path]) is matchers
+    alone = {**matchers, "matchers": matchers["matchers"][:1]}
+    assert matchers_of(lambda _path: alone) is alone
+    assert matchers_of(lambda _path: {**alone, "reconfigurations": []}) is None
+
+
+def test_the_screen_has_matchers_and_why_they_were_rearranged(matchers: dict[str, Any]) -> None:
+    console = Console(width=110, record=True, color_system=None)
+    sample = Sample(1.0, {}, {**matchers, "is_reconfiguring": True})
+    with console.capture() as captured:
+        console.print(Screen("http://localhost:8080").drawn(sample, sample))
+    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
+    assert "matchers replicated, at most 2 processes, being rearranged" in lines
+    assert "1 member 15% 60,000 2,400" in lines
+    given_up, split, out = lines[-4:-1]
+    assert "merge 1,500 ms 2 0 given up: matcher 1 has died (2 was idle <b>75 %</b>)" in given_up
+    assert split.endswith("split 250 ms 2 40,000 1 was idle 11 % of the time")
+    assert "out 800 ms" in out
+
+
+def test_once_has_matchers_too(
+    matchers: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(top, "_sample", lambda _broker: Sample(1.0, {}, matchers))
+    assert run("--once", "--interval", "0.05") == 0
+    text = capsys.readouterr().out
+    assert "\nmatchers, replicated\nmatcher  role  " in text
+    assert "matcher 1 has died" in text
+    assert run("--once", "--json", "--interval", "0.05") == 0
+    assert json.loads(capsys.readouterr().out)["matchers"] == matchers
 
 
 @pytest.mark.parametrize("words", [["--interval", "0"], ["--interval", "nan"], ["--json"]])

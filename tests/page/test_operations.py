@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 from tests.interop.conftest import RunningBroker
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
+from tests.serve.matchers_by_hand import three_matchers
 
 from rove.pipeline.status import Progress, Reporter, held
 
@@ -226,6 +227,100 @@ def test_old_figures_do_not_pass_for_new_ones(operations: Any, watched: Watched)
     expect(clients.get_by_text("publisher", exact=True)).to_be_visible()
     operations.unroute("**/api/broker/*")
     expect(clients.locator(".badge")).to_have_count(0)
+
+
+# --- matchers -------------------------------------------------------------------------------------
+
+
+def with_matchers(
+    watched: Watched, monitor: RunningMonitor, *, is_admin: bool = True, **context: Any
+) -> Any:
+    """The view beside a broker that tells of matchers that were put together by hand."""
+    page = watched.open("", url="about:blank", **context)
+
+    def hello(route: Any) -> None:
+        said = route.fetch().json()
+        parts = {**said["parts"], "matchers": True}
+        route.fulfill(json={**said, "admin": is_admin, "parts": parts})
+
+    told = msgspec.json.encode(three_matchers()).decode()
+    page.route("**/api/hello", hello)
+    page.route("**/api/broker/matchers", lambda route: route.fulfill(body=told))
+    page.goto(f"{monitor.url}/#operations")
+    expect(panel(page, "Matchers").get_by_text("0, the broker")).to_be_visible()
+    return page
+
+
+def table(page: Any, caption: str) -> Any:
+    return page.get_by_role("region", name=caption).locator("tbody tr")
+
+
+def test_matchers_and_what_was_rearranged(watched: Watched, monitor: RunningMonitor) -> None:
+    page = with_matchers(watched, monitor, is_admin=False)
+    assert panel(page, "Matchers").locator(".panel-note").inner_text() == "replicated"
+    assert page.get_by_role("form", name="Rearrange").count() == 0, "who may only look"
+    second = table(page, "Who matches").nth(1)
+    expect(second.locator("td")).to_have_text(
+        ["1", "member", "15 %", "60,000", "2,401/s", "480,000", "2", "101"]
+    )
+    share = second.get_by_role("progressbar", name="Matcher 1: share of time in which it is idle")
+    assert share.evaluate("(bar) => bar.value") == 0.15
+    given_up, split, out = table(page, "What was rearranged").all()
+    expect(given_up).to_contain_text(
+        "✘ mergegiven up: matcher 1 has died (2 was idle <b>75 %</b>)1.5 s02"
+    )
+    expect(split).to_contain_text("split1 was idle 11 % of the time250 ms40,0002")
+    expect(out).to_contain_text("out")
+    assert panel(page, "Matchers").locator("td b").count() == 0
+    page.get_by_label("Which events").select_option("matchers")
+    lines = panel(page, "Timeline").locator("li")
+    expect(lines).to_have_count(3)
+    expect(lines.first).to_contain_text("matchers: merge, given up: matcher 1 has died")
+    expect(lines.nth(1)).to_contain_text(
+        "matchers: split, 1 was idle 11 % of the time; 250 ms, processes: 2"
+    )
+
+
+def test_matchers_are_rearranged_with_the_keyboard(
+    watched: Watched, monitor: RunningMonitor
+) -> None:
+    watched.expected.append("status of 409")
+    page = with_matchers(watched, monitor)
+    asked: list[tuple[str, Any]] = []
+
+    def answer(route: Any) -> None:
+        asked.append((route.request.url.rpartition("/")[2], route.request.post_data_json))
+        if asked[-1][0] == "merge":
+            route.fulfill(status=409, json={"error": "there is <i>nobody</i> to merge with"})
+        else:
+            route.fulfill(status=202, json={"asked": asked[-1][0]})
+
+    page.route("**/api/broker/matchers/*", answer)
+    form = page.get_by_role("form", name="Rearrange")
+    switch = form.get_by_role("button", name="Switch")
+    expect(switch).to_be_disabled()
+    form.get_by_label("Layout").focus()
+    page.keyboard.press("h")
+    page.keyboard.press("Tab")
+    expect(switch).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(switch).to_be_disabled()
+    form.get_by_role("button", name="Split").press("Enter")
+    form.get_by_role("button", name="Merge").press("Enter")
+    expect(form.get_by_role("alert")).to_have_text("there is <i>nobody</i> to merge with")
+    assert asked == [("layout", {"layout": "hierarchical"}), ("split", {}), ("merge", {})]
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_matchers_are_accessible(
+    watched: Watched, monitor: RunningMonitor, axe: str, shot: Shot, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 740}
+    page = with_matchers(watched, monitor, color_scheme=scheme, viewport=size)
+    panel(page, "Matchers").scroll_into_view_if_needed()
+    shot(page, f"matchers-{scheme}")
+    assert page.evaluate("document.querySelector('.main').scrollWidth") <= width
+    assert faults_of(page, axe) == []
 
 
 # --- a pipeline and channels ----------------------------------------------------------------------

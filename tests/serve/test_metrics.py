@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tests.serve.matchers_by_hand import three_matchers
+
 from rove.broker.counters import Counters
+from rove.serve.metrics import matcher_metrics, metrics_text
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -68,3 +71,28 @@ def test_delays_of_publications_show(server: Running) -> None:
             for name in ("mean_seconds", "max_seconds", "seconds_total")
         )
         assert 0 < mean <= longest <= total
+
+
+def test_matchers_show() -> None:
+    view = three_matchers()
+    text = metrics_text(matcher_metrics(view))
+    found = values(text)
+    expected = {
+        "rove_matchers": 2,
+        'rove_matcher_idle_share{matcher="1"}': 0.15,
+        'rove_matcher_subscriptions{matcher="2"}': 40_000,
+        'rove_matcher_messages_total{matcher="0"}': 12_000,
+        'rove_matcher_messages_per_second{matcher="1"}': 2_400.5,
+        'rove_matcher_reconfigurations_total{kind="split"}': 1,
+        'rove_matcher_reconfigurations_total{kind="merge"}': 0,
+        "rove_matcher_reconfigurations_failed_total": 1,
+        "rove_matcher_reconfiguration_last_seconds": 1.5,
+        "rove_matcher_tickets_waiting": 3,
+        'rove_matcher_layout{layout="replicated"}': 1,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert "# TYPE rove_matcher_messages_total counter\n" in text
+    assert "# TYPE rove_matcher_idle_share gauge\n" in text
+    view.reconfigurations.clear()
+    found = values(metrics_text(matcher_metrics(view)))
+    assert found["rove_matcher_reconfiguration_last_seconds"] == 0

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
 from rove import __version__
 from rove.broker.broker import Broker
 from rove.broker.sessions import Session
+from rove.elastic.view import Kind, MatchersView
 from rove.match.designs import Counters
 from rove.metrics.naming import kind_of
 from rove.metrics.recorder import RecorderState
@@ -86,6 +87,53 @@ def recorder_metrics(state: RecorderState) -> Iterator[Metric]:
         yield Metric(name, about, "counter", {name: value})
     waiting = "rove_metrics_waiting"
     yield Metric(waiting, "readings that wait for the database", "gauge", {waiting: state.waiting})
+
+
+def matcher_metrics(view: MatchersView) -> Iterator[Metric]:
+    """Who matches, how busy each is, and how often they were rearranged."""
+    past = view.reconfigurations
+    processes = sum(one.number > 0 for one in view.matchers)
+    for name, about, value in (
+        ("rove_matchers", "processes that match for the broker", processes),
+        ("rove_matcher_tickets_waiting", "batches not answered yet", view.tickets_waiting),
+        ("rove_matcher_reconfigurations_failed_total", "rearrangements given up", view.failed),
+        (
+            "rove_matcher_reconfiguration_last_seconds",
+            "how long the last rearrangement took",
+            past[-1].duration_s if past else 0.0,
+        ),
+    ):
+        yield Metric(name, about, kind_of(name), {name: value})
+    for name, about, values in (
+        (
+            "rove_matcher_idle_share",
+            "of the time of its last messages, from 0 to 1; matcher 0 is the broker itself",
+            {one.number: one.idle_share for one in view.matchers},
+        ),
+        (
+            "rove_matcher_subscriptions",
+            "subscriptions that it holds",
+            {one.number: one.subscriptions for one in view.matchers},
+        ),
+        (
+            "rove_matcher_messages_total",
+            "publications that it was asked for",
+            {one.number: one.messages for one in view.matchers},
+        ),
+        (
+            "rove_matcher_messages_per_second",
+            "the same, of late",
+            {one.number: one.messages_per_s for one in view.matchers},
+        ),
+    ):
+        series = {f'{name}{{matcher="{number}"}}': value for number, value in values.items()}
+        yield Metric(name, about, kind_of(name), series)
+    done = "rove_matcher_reconfigurations_total"
+    by_kind = {f'{done}{{kind="{kind}"}}': view.done.get(kind, 0) for kind in get_args(Kind)}
+    yield Metric(done, "rearrangements of the matchers that were done", "counter", by_kind)
+    layout = "rove_matcher_layout"
+    named = {f'{layout}{{layout="{view.layout}"}}': 1}
+    yield Metric(layout, "how subscriptions are laid out over the matchers", "gauge", named)
 
 
 def _delays(delays: Delays, now: float) -> Iterator[Metric]:
