@@ -33,6 +33,7 @@ from msgspec import Meta
 
 from rove.broker.access import AccessError, Rules
 from rove.broker.limits import Limits
+from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.mqtt.topics import filter_fault
 from rove.serve.passwords import Door, Passwords, is_loopback, permissions_warning
@@ -40,11 +41,12 @@ from rove.serve.passwords import Door, Passwords, is_loopback, permissions_warni
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
 Kind = Literal["publications", "notifications", "states", "metrics"]
 NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
 
 ENVIRONMENT_PREFIX: Final = "ROVE_"
 COMMENT_WIDTH: Final = 96
 RELOADABLE_SECTIONS: Final = frozenset({"limits", "access", "log"})
-RELOADABLE_KEYS: Final = frozenset({"tls.certificate", "tls.key"})
+RELOADABLE_KEYS: Final = frozenset({"matchers.layout", "tls.certificate", "tls.key"})
 PATH_KEYS: Final = frozenset(
     {
         "access.acl_file",
@@ -199,6 +201,36 @@ class Metrics(_Section, frozen=True):
     the pipeline."""
 
 
+class Matchers(_Section, frozen=True):
+    """Processes that match for the broker when it has too little time left for everything else."""
+
+    layout: Layout = "replicated"
+    """How subscriptions are spread over them: `replicated`, each has all and gets some of the
+    publications; `partitioned`, each has some and gets all publications; `hierarchical`, one has
+    those that cover the others, which get only what these let through."""
+    min: Annotated[int, Meta(ge=0)] = 0
+    """The least number of them; 0 lets the broker match by itself as long as it has time."""
+    max: Annotated[int, Meta(ge=0)] | Literal["auto"] = "auto"
+    """The greatest number of them. `auto`: one for each core, none where there is only one core."""
+    window_messages: Annotated[int, Meta(ge=1)] = 10_000
+    """A matcher is judged by its last messages, so many of them."""
+    split_below: Share = 0.2
+    """When less than this share of their time was idle there are to be more matchers,"""
+    merge_above: Share = 0.7
+    """and fewer when it was more than this."""
+    pause_s: Annotated[float, Meta(gt=0, le=86_400)] = 2.0
+    """The least time between two rearrangements."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max, int) and self.min > self.max:
+            raise ValueError(f"min is {self.min}; it may be at most max, {self.max}")
+        if self.split_below >= self.merge_above:
+            raise ValueError(
+                f"split_below is {self.split_below:g}; it must be below merge_above,"
+                f" {self.merge_above:g}"
+            )
+
+
 class Mqtt(_Section, frozen=True):
     """How the protocol is understood."""
 
@@ -218,6 +250,7 @@ class Config(_Section, frozen=True):
     mqtt: Mqtt = Mqtt()
     lake: Lake = Lake()
     metrics: Metrics = Metrics()
+    matchers: Matchers = Matchers()
     limits: Limits = Limits()
 
     @property
