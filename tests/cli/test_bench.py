@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from rove.cli import bench, main
-from rove.lab import broker_bench, language_bench, match_bench, pipeline_bench, store_bench
+from rove.lab import (
+    broker_bench,
+    elastic_bench,
+    language_bench,
+    match_bench,
+    pipeline_bench,
+    store_bench,
+)
 from rove.lab.match_bench import Options
 from rove.lab.measure import Measure
 
@@ -128,7 +135,7 @@ class TestMatch:
             ("broker --seconds 0", "0 is not a whole number from 1 to 3,600"),
             (
                 "texts --plots here",
-                "--plots is for `rove bench match` and `rove bench pipeline`, not for texts",
+                "and `rove bench pipeline` and `rove bench elastic`, not for texts",
             ),
             ("match --plots here --part start", "--plots draws what the part `speed` measures"),
         ],
@@ -201,6 +208,67 @@ class TestPipeline:
         self, capsys: pytest.CaptureFixture[str], words: str, complaint: str
     ) -> None:
         assert main(["bench", "pipeline", *words.split()]) == 2
+        assert complaint in capsys.readouterr().err
+
+
+class TestElastic:
+    @pytest.fixture(autouse=True)
+    def elastic_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[elastic_bench.Options]:
+        """The real suite takes minutes, and is run by tests/lab in small."""
+
+        def elastic(
+            options: elastic_bench.Options, tell: Callable[[str], None]
+        ) -> Iterator[Measure]:
+            options_asked.append(options)
+            yield Measure("elastic.start.mb", 150.0, "MB", note="a remark")
+
+        options_asked: list[elastic_bench.Options] = []
+        monkeypatch.setattr(elastic_bench, "run", elastic)
+        return options_asked
+
+    @pytest.mark.parametrize(
+        ("words", "options"),
+        [
+            ("", elastic_bench.Options()),
+            ("--full", elastic_bench.FULL),
+            ("--quick", elastic_bench.QUICK),
+            ("--part start delay", elastic_bench.Options(parts=["delay", "start"])),
+        ],
+    )
+    def test_options_are_passed_on(
+        self,
+        elastic_asked: list[elastic_bench.Options],
+        capsys: pytest.CaptureFixture[str],
+        words: str,
+        options: elastic_bench.Options,
+    ) -> None:
+        assert main(["bench", "elastic", *words.split()]) == 0
+        assert elastic_asked == [options]
+        assert "a remark" in capsys.readouterr().out
+
+    def test_pictures_go_into_a_folder(
+        self,
+        elastic_asked: list[elastic_bench.Options],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        words = ["--part", "delay", "throughput", "--plots", str(tmp_path)]
+        assert main(["bench", "elastic", *words]) == 0
+        assert elastic_asked[0].plots == tmp_path
+        assert capsys.readouterr().err.splitlines() == [f"wrote {tmp_path / 'elastic-delay.png'}"]
+
+    @pytest.mark.parametrize(
+        ("words", "complaint"),
+        [
+            ("--quick --full", "--quick and --full cannot both be"),
+            ("--part speed", "there is no part 'speed'; choose from delay, length, steps"),
+            ("--seconds 3", "for `rove bench broker` and `rove bench world`, not for elastic"),
+        ],
+    )
+    def test_bad_values_are_refused(
+        self, capsys: pytest.CaptureFixture[str], words: str, complaint: str
+    ) -> None:
+        assert main(["bench", "elastic", *words.split()]) == 2
         assert complaint in capsys.readouterr().err
 
 

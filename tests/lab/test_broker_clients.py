@@ -129,7 +129,7 @@ class TestReceiver:
             publisher.sent_at = array("d", [time.perf_counter() - 10, time.perf_counter() - 1])
             delays = array("d")
             taker, _ = client()
-            Receiver(taker, Tally(), 0, delays_into(delays, publisher))
+            Receiver(taker, Tally(), 0, delays_into(delays, publisher, 256))
             taker.data_received(stream.packet(1) + stream.packet(0))
             assert [round(delay) for delay in delays] == [1, 10]
 

@@ -1,8 +1,8 @@
 """`rove bench SUITE`: measure this machine; a table for people, `--json` for programs.
 
-`match`, `broker`, `pipeline`, `world` and `monitor` are the large ones and take options; `all` is
-`language` and `match`, which need nothing but a processor. What is being measured is shown on
-stderr while a person is watching.
+`match`, `broker`, `pipeline`, `elastic`, `world` and `monitor` are the large ones and take options;
+`all` is `language` and `match`, which need nothing but a processor. What is being measured is shown
+on stderr while a person is watching.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rove.cli.output import is_terminal
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.lab import broker_bench, pipeline_bench
+    from rove.lab import broker_bench, elastic_bench, pipeline_bench
     from rove.lab.match_bench import Options
     from rove.lab.measure import Measure
 
@@ -29,6 +29,7 @@ _SUITES = (
     "all",
     "broker",
     "designs",
+    "elastic",
     "forest",
     "language",
     "match",
@@ -43,6 +44,7 @@ _SUITES = (
 _MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "part", "plots")
 _BROKER_OPTIONS = ("part", "seconds", "quick")
 _PIPELINE_OPTIONS = ("part", "workload", "subscriptions", "plots", "quick", "full")
+_ELASTIC_OPTIONS = ("part", "plots", "quick", "full")
 _WORLD_OPTIONS = ("part", "seconds", "quick")
 _MONITOR_OPTIONS = ("part", "quick")
 _OPTIONS = {
@@ -50,6 +52,7 @@ _OPTIONS = {
     "match": _MATCH_OPTIONS,
     "broker": _BROKER_OPTIONS,
     "pipeline": _PIPELINE_OPTIONS,
+    "elastic": _ELASTIC_OPTIONS,
     "world": _WORLD_OPTIONS,
     "monitor": _MONITOR_OPTIONS,
 }
@@ -68,11 +71,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="NAME",
         help="of match: speed, kinetic, changes …; of broker: fanout, durable …; "
-        "of pipeline: speed, joins …; of world: speed, memory …; of monitor: size, stream … "
-        "(default all)",
+        "of pipeline: speed, joins …; of elastic: delay, steps …; of world: speed, memory …; "
+        "of monitor: size, stream … (default all)",
     )
     _configure_match(parser)
-    options = parser.add_argument_group("for broker, pipeline, world and monitor")
+    options = parser.add_argument_group("for broker, pipeline, elastic, world and monitor")
     options.add_argument(
         "--seconds",
         metavar="N",
@@ -89,7 +92,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--full",
         action="store_const",
         const=True,
-        help="of pipeline: ten million publications, a million subscriptions; most of an hour",
+        help="of pipeline: ten million publications; of both, a million subscriptions; an hour",
     )
 
 
@@ -175,6 +178,10 @@ def _draw(arguments: argparse.Namespace, measures: list[Measure]) -> list[Path]:
 
         workloads = _pipeline_options(arguments).workloads
         return pipeline_bench.draw(measures, workloads, arguments.plots)
+    if arguments.suite == "elastic":
+        from rove.lab import elastic_bench
+
+        return elastic_bench.pictures(_elastic_options(arguments))
     from rove.lab.match_bench import draw
 
     return draw(measures, _options(arguments).workloads, arguments.plots)
@@ -214,6 +221,8 @@ def _suite(arguments: argparse.Namespace) -> Start:
         return _broker(arguments)
     if suite == "pipeline":
         return _pipeline(arguments)
+    if suite == "elastic":
+        return _elastic(arguments)
     if suite == "world":
         return _world(arguments)
     if suite == "monitor":
@@ -270,8 +279,7 @@ def _pipeline(arguments: argparse.Namespace) -> Start:
 def _pipeline_options(arguments: argparse.Namespace) -> pipeline_bench.Options:
     from rove.lab import pipeline_bench
 
-    if arguments.quick and arguments.full:
-        raise UsageError("--quick and --full cannot both be; choose one")
+    _refuse_both(arguments)
     given = {
         "workloads": _chosen("workload", arguments.workload, pipeline_bench.WORKLOADS),
         "sizes": arguments.subscriptions and sorted(set(arguments.subscriptions)),
@@ -282,6 +290,31 @@ def _pipeline_options(arguments: argparse.Namespace) -> pipeline_bench.Options:
         base = pipeline_bench.QUICK if arguments.quick else pipeline_bench.FULL
     chosen = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(base, **chosen)
+
+
+def _refuse_both(arguments: argparse.Namespace) -> None:
+    if arguments.quick and arguments.full:
+        raise UsageError("--quick and --full cannot both be; choose one")
+
+
+def _elastic(arguments: argparse.Namespace) -> Start:
+    if sys.platform != "linux":
+        raise UsageError("`rove bench elastic` reads CPU times from /proc; it needs Linux")
+    from rove.lab import elastic_bench
+
+    options = _elastic_options(arguments)
+    return lambda tell: elastic_bench.run(options, tell)
+
+
+def _elastic_options(arguments: argparse.Namespace) -> elastic_bench.Options:
+    from rove.lab import elastic_bench
+
+    _refuse_both(arguments)
+    base = elastic_bench.Options()
+    if arguments.quick or arguments.full:
+        base = elastic_bench.QUICK if arguments.quick else elastic_bench.FULL
+    parts = _chosen("part", arguments.part, tuple(elastic_bench.PARTS)) or ()
+    return msgspec.structs.replace(base, parts=parts, plots=arguments.plots)
 
 
 def _world(arguments: argparse.Namespace) -> Start:
@@ -345,7 +378,7 @@ def _refuse_options(arguments: argparse.Namespace) -> None:
             continue
         takers = [
             suite
-            for suite in ("match", "broker", "pipeline", "world", "monitor")
+            for suite in ("match", "broker", "pipeline", "elastic", "world", "monitor")
             if name in _OPTIONS[suite]
         ]
         taken = " and ".join(f"`rove bench {suite}`" for suite in takers)
@@ -360,7 +393,7 @@ def _check_plots(arguments: argparse.Namespace) -> None:
 
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--plots needs matplotlib; install it with `pip install rove[plots]`")
-    if "speed" not in (arguments.part or ["speed"]):
+    if arguments.suite != "elastic" and "speed" not in (arguments.part or ["speed"]):
         raise UsageError("--plots draws what the part `speed` measures; add it to --part")
 
 

@@ -19,7 +19,7 @@ import socket
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from rove.lab.broker_process import HOST, BrokerBenchError
 from rove.mqtt.packets import (
@@ -104,6 +104,7 @@ class Client(asyncio.Protocol):
     async def ask(self, packets: Sequence[Packet]) -> list[Packet]:
         """Send these, and wait for as many answers; a refusal is an error."""
         loop = asyncio.get_running_loop()
+        self.take = self._take_answers
         self._wanted = len(packets)
         self._answers = []
         self._is_answered = loop.create_future()
@@ -207,10 +208,21 @@ class Stream:
         )
 
 
+class Packets(Protocol):
+    """Publications by their numbers."""
+
+    @property
+    def qos(self) -> int: ...
+
+    def packet(self, number: int) -> bytes:
+        """The publication of that number, as it is sent."""
+        ...
+
+
 class Publisher:
     """Sends a stream through a client, and knows what was acknowledged."""
 
-    def __init__(self, client: Client, stream: Stream) -> None:
+    def __init__(self, client: Client, stream: Packets) -> None:
         self.client = client
         self.stream = stream
         self.sent = 0
@@ -360,10 +372,10 @@ class Receiver:
         self._transport.write(answers)
 
 
-def delays_into(delays: array[float], publisher: Publisher) -> Look:
+def delays_into(delays: array[float], publisher: Publisher, payload_bytes: int) -> Look:
     """Note how long each notification was on its way, in seconds."""
     sent_at = publisher.sent_at
-    from_end = publisher.stream.payload_bytes - _NUMBER_AT
+    from_end = payload_bytes - _NUMBER_AT
 
     def look(whole: bytes, size: int) -> None:
         now = time.perf_counter()

@@ -19,7 +19,7 @@ import time
 from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -54,6 +54,8 @@ _OVERTIME_S: Final = 120.0
 """How much longer than its seconds a job may take, setting up included."""
 _SLOW_PAUSE_S: Final = 0.5
 _FILES_SPARE: Final = 64
+
+Found = TypeVar("Found")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -142,17 +144,23 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def run(job: Job) -> Outcome:
     """Do a job in a process of its own, and wait for it."""
+    answer = done_apart("rove.lab.broker_load", job, job.seconds + 2 * _OVERTIME_S)
+    return msgspec.json.decode(answer, type=Outcome)
+
+
+def done_apart(module: str, job: msgspec.Struct, seconds_max: float) -> bytes:
+    """Give a job to a process of its own that runs a module, and wait for its answer."""
     done = subprocess.run(
-        [sys.executable, "-m", "rove.lab.broker_load"],
+        [sys.executable, "-m", module],
         input=msgspec.json.encode(job),
         capture_output=True,
-        timeout=job.seconds + 2 * _OVERTIME_S,
+        timeout=seconds_max,
         check=False,
     )
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise BrokerBenchError(lines[-1] if lines else f"the load ended with {done.returncode}")
-    return msgspec.json.decode(done.stdout, type=Outcome)
+    return done.stdout
 
 
 # --- the jobs ---------------------------------------------------------------------------------
@@ -169,7 +177,7 @@ async def _fan_out(job: FanOut) -> Outcome:
         await _read_slowly(job)
     publisher = await _publisher(job.port, Stream(job.qos, job.payload_bytes))
     delays = array("d")
-    look = delays_into(delays, publisher) if job.per_s else None
+    look = delays_into(delays, publisher, job.payload_bytes) if job.per_s else None
     tally = Tally()
     for client in clients:
         Receiver(client, tally, job.qos, look)
@@ -299,7 +307,7 @@ async def _spread(job: Spread) -> Outcome:
     stream = Stream(job.qos, job.payload_bytes)
     publisher = await _publisher(job.port, stream)
     tally, delays = Tally(), array("d")
-    look = delays_into(delays, publisher)
+    look = delays_into(delays, publisher, job.payload_bytes)
     for client in clients:
         Receiver(client, tally, job.qos, look)
     meeting = _meeting(ranges)
@@ -425,10 +433,10 @@ _JOBS: Final[dict[type[Job], Callable[[Any], Coroutine[Any, Any, Outcome]]]] = {
 }
 
 
-async def _carried_out(job: Job) -> Outcome:
-    """Do the job; what goes wrong in a callback ends it too."""
+async def carried_out(job: Coroutine[Any, Any, Found], seconds_max: float) -> Found:
+    """Do a job; what goes wrong in a callback ends it too."""
     faults: list[BaseException | str] = []
-    task = asyncio.ensure_future(_JOBS[type(job)](job))
+    task = asyncio.ensure_future(job)
 
     def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         faults.append(context.get("exception") or context["message"])
@@ -436,7 +444,7 @@ async def _carried_out(job: Job) -> Outcome:
 
     asyncio.get_running_loop().set_exception_handler(failed)
     try:
-        async with asyncio.timeout(job.seconds + _OVERTIME_S):
+        async with asyncio.timeout(seconds_max):
             return await task
     except asyncio.CancelledError:
         raise BrokerBenchError(str(faults[0] if faults else "the load was stopped")) from None
@@ -451,7 +459,7 @@ def main() -> int:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=FanOut | Durable | Sift | Spread | Idle)
     allow_many_files()
     try:
-        outcome = uvloop.run(_carried_out(job))
+        outcome = uvloop.run(carried_out(_JOBS[type(job)](job), job.seconds + _OVERTIME_S))
     except BrokerBenchError as error:
         print(error, file=sys.stderr)
         return 1

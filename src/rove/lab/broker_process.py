@@ -213,6 +213,16 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 
 
+def family(pid: int) -> list[int]:
+    """A process and all that it has started, and what these have."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += map(int, (task / "children").read_text(encoding="ascii").split())
+    return found
+
+
 def settle(pid: int, seconds_max: float = START_S_MAX) -> None:
     """Wait until a process has nothing left to do.
 

@@ -129,7 +129,7 @@ def restart(folder: Path, what: Folder) -> Restart:
     port = free_port()
     start = time.perf_counter()
     with rove_starting(folder, port) as broker:
-        _first_connack(port, lambda: broker.process.poll() is None)
+        first_connack(port, lambda: broker.process.poll() is None)
         found = Restart(time.perf_counter() - start, cpu_seconds(broker.pid))
         await_ports(broker)
         metrics = broker.metrics()
@@ -144,7 +144,7 @@ def restart(folder: Path, what: Folder) -> Restart:
     return found
 
 
-def _first_connack(port: int, is_alive: Callable[[], bool]) -> None:
+def first_connack(port: int, is_alive: Callable[[], bool]) -> None:
     """Knock until somebody opens."""
     end = time.monotonic() + START_S_MAX
     while is_alive() and time.monotonic() < end:

@@ -26,6 +26,8 @@ class Measure(msgspec.Struct, frozen=True, omit_defaults=True):
     against: str | None = None
     goal: str | None = None
     reached: bool | None = None
+    note: str | None = None
+    """What a figure cannot say; in a table it stands at the end."""
 
 
 def seconds_for(work: Callable[[], object], rounds: int = 3) -> float:
@@ -61,13 +63,16 @@ def _print_table(measures: list[Measure]) -> None:
     from rich.table import Table
 
     table = Table(title=machine(), title_justify="left", box=None, pad_edge=False)
-    for heading in ("measure", "value", "unit", "ratio", "against", "goal"):
+    headings = ["measure", "value", "unit", "ratio", "against", "goal"]
+    headings += ["note"] * any(m.note for m in measures)
+    for heading in headings:
         numeric = heading in ("value", "ratio")
         table.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
     for m in measures:
         ratio = "" if m.ratio is None else f"{m.ratio:.2f}×"
         goal = "" if m.goal is None else f"{'✔' if m.reached else '✘'} {m.goal}"
         value = f"{m.value:,.4g}" if m.value < 1000 else f"{m.value:,.0f}"
-        table.add_row(m.name, value, m.unit, ratio, m.against or "", goal)
+        row = [m.name, value, m.unit, ratio, m.against or "", goal, m.note or ""]
+        table.add_row(*row[: len(headings)])
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Lines: TypeAlias = dict[str, list[tuple[int, float]]]
 """For each engine its points, (subscriptions, value), the fewest subscriptions first."""
 
-_COLOURS: Final = (
+COLOURS: Final = (
     "#0072B2",
     "#D55E00",
     "#009E73",
@@ -36,10 +36,10 @@ _COLOURS: Final = (
     "#000000",
     "#8C6D1F",
 )
-_MARKERS: Final = "osD^vPX*"
-_DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+MARKERS: Final = "osD^vPX*"
+DASHES: Final = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 _SIZE_INCHES: Final = (8.0, 5.0)
-_DOTS_PER_INCH: Final = 100
+DOTS_PER_INCH: Final = 100
 _LABEL_HEIGHT: Final = 0.042
 """What a label takes of the height of the axes."""
 
@@ -76,15 +76,15 @@ def _figure(lines: Lines, title: str, unit: str) -> Figure:
         raise UsageError(
             f"plots need matplotlib ({error}); install it with `pip install rove[plots]`"
         ) from None
-    figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
+    figure = Figure(figsize=_SIZE_INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.add_subplot(xscale="log", yscale="log")
     for number, (engine, points) in enumerate(lines.items()):
         axes.plot(
             *zip(*points, strict=True),
             label=engine,
-            color=_COLOURS[number % len(_COLOURS)],
-            marker=_MARKERS[number % len(_MARKERS)],
-            linestyle=_DASHES[number % len(_DASHES)],
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=DASHES[number % len(DASHES)],
         )
     axes.set_title(title, loc="left")
     axes.set_xlabel("subscriptions")
@@ -93,11 +93,11 @@ def _figure(lines: Lines, title: str, unit: str) -> Figure:
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(which="major", color="#DDDDDD")
     axes.spines[["top", "right"]].set_visible(False)
-    _label_ends(axes, lines)
+    label_ends(axes, lines)
     return figure
 
 
-def _label_ends(axes: Axes, lines: Lines) -> None:
+def label_ends(axes: Axes, lines: Lines) -> None:
     """The name of each engine beside the last point of its line, moved up where two would meet."""
     ends = {engine: points[-1] for engine, points in lines.items()}
     lowest, highest = (math.log10(limit) for limit in axes.get_ylim())

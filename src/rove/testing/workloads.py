@@ -154,3 +154,78 @@ class _Sensor(msgspec.Struct):
             self.long_per_s = -self.long_per_s
         self.lat += self.lat_per_s
         self.long += self.long_per_s
+
+
+class GasInterest(msgspec.Struct, frozen=True, gc=False):
+    """A subscription of `GasReadings`: what it asks of one attribute."""
+
+    attribute: str
+    operator: str
+    value: float
+    until: float | None = None
+    """Of a window of time, its end, which is no longer in it."""
+
+    @property
+    def text(self) -> str:
+        """As a subscriber writes it."""
+        asked = f"{self.attribute} {self.operator} {self.value}"
+        return asked if self.until is None else f"{asked} AND {self.attribute} < {self.until}"
+
+
+class GasReadings:
+    """A few thousand readings of four gases by sensors of one city, and interests in such readings.
+
+    Made like the workload that CUPUS was measured with, whose data are not ours: publications are
+    readings, drawn again and again; a subscription is a reading with one of six operators; a
+    quarter of them are windows of time that do not overlap and do not care for the gas. So each
+    publication meets about 9 % of all. Readings are what one may expect in Zürich over four weeks:
+    low, skewed, with the traffic of the day in them.
+    """
+
+    GASES: Final = {"CO": (0.4, 0.45, 2), "O3": (28.0, 0.5, 1), "NO2": (17.0, 0.55, 1),
+                    "UFP": (11_500.0, 0.7, 0)}  # fmt: skip
+    """Median, sigma of the logarithm, and digits: ppm, ppb, ppb, particles in a cm³."""
+    OPERATORS: Final = ("=", "!=", "<", "<=", ">", ">=")
+    SENSORS: Final = 36
+    BEGIN: Final = 1_391_212_800
+    """2014-02-01, in seconds since 1970."""
+    END: Final = BEGIN + 28 * 86_400
+    WINDOWS_SHARE: Final = 0.25
+
+    def __init__(self, seed: int = 6, count: int = 4_000) -> None:
+        self._random = Random(seed)
+        self.readings: list[dict[str, Any]] = [self._reading() for _ in range(count)]
+
+    def drawn(self, count: int) -> list[int]:
+        """The readings that are published, one after the other, by their positions."""
+        return self._random.choices(range(len(self.readings)), k=count)
+
+    def interests(self, count: int) -> list[GasInterest]:
+        """So many subscriptions, in no order; the windows divide the four weeks among them."""
+        windows = int(count * self.WINDOWS_SHARE)
+        found = [self._window(number, windows) for number in range(windows)]
+        found += [self._interest() for _ in range(count - windows)]
+        self._random.shuffle(found)
+        return found
+
+    def _reading(self) -> dict[str, Any]:
+        gas = self._random.choice(tuple(self.GASES))
+        median, sigma, digits = self.GASES[gas]
+        at = self._random.randrange(self.BEGIN, self.END)
+        # Traffic makes two hills a day; ozone has its valleys there.
+        hour = at % 86_400 / 3_600
+        hills = math.exp(-((hour - 8) ** 2) / 6) + math.exp(-((hour - 18) ** 2) / 8)
+        shift = (-0.3 if gas == "O3" else 0.5) * hills
+        value = self._random.lognormvariate(math.log(median) + shift, sigma)
+        sensor = self._random.randrange(self.SENSORS)
+        return {"sensor": sensor, "timestamp": at, gas: round(value, digits or None)}
+
+    def _interest(self) -> GasInterest:
+        reading = self._random.choice(self.readings)
+        gas = next(name for name in reading if name in self.GASES)
+        return GasInterest(gas, self._random.choice(self.OPERATORS), reading[gas])
+
+    def _window(self, number: int, count: int) -> GasInterest:
+        span = self.END - self.BEGIN
+        begin, end = (self.BEGIN + span * step / count for step in (number, number + 1))
+        return GasInterest("timestamp", ">=", begin, end)

@@ -1,0 +1,469 @@
+"""The load of `rove bench elastic`: publishers and subscribers in a process of their own.
+
+`python -m rove.lab.elastic_load` reads a job as JSON from its standard input, does it, and writes
+what it found, as `rove.lab.broker_load` does and for the same reasons. It differs in what comes
+back: notifications have many identifiers and so all sizes, and each is compared with what was due
+(`rove.lab.elastic_work`). One that is missing, too much, twice or out of order ends the job.
+
+A publication is sent with QoS 1 where the publisher waits for what became of it, and with QoS 0
+where it keeps a pace; notifications are of QoS 0. Looking at one takes about 2 µs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from array import array
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rove.lab.broker_clients import Client, Publisher, Tally, connect_all
+from rove.lab.broker_load import carried_out, done_apart
+from rove.lab.broker_process import BrokerBenchError, cpu_seconds, family, settle
+from rove.lab.elastic_work import (
+    FILTER,
+    FIRST_NUMBER,
+    NUMBER_AT,
+    NUMBER_DIGITS,
+    Drawn,
+    Name,
+    Work,
+    due_bytes,
+    work_of,
+)
+from rove.mqtt.packets import Filter, Packet, Properties, Subscribe
+
+_PATIENCE_S: Final = 20.0
+_OVERTIME_S: Final = 900.0
+"""How long a job may take besides its publishing: a million subscriptions take minutes."""
+_SUBSCRIBED_AT_ONCE: Final = 5_000
+_WARM_UP: Final = 50
+"""Publications before those that count."""
+_QUARTERS: Final = 4
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What every job needs to know."""
+
+    port: int
+    pid: int
+    """Of the broker."""
+    work: Name = "gas"
+    sessions: int = 10
+    """That share the subscriptions, each as a client of its own."""
+
+
+class Closed(Job, frozen=True, kw_only=True, tag=True):
+    """Publications one after the other, a few of them under way; runs of several lengths."""
+
+    sizes: Sequence[int]
+    """Numbers of subscriptions, ascending: those of a run stay for the next."""
+    counts: Sequence[int]
+    """Publications of a run; all of them with each size."""
+    under_way: int
+    seconds_max: float = 3_600.0
+    """A run ends early when it takes longer."""
+
+
+class Paced(Job, frozen=True, kw_only=True, tag=True):
+    """Publications at paces that change."""
+
+    size: int
+    steps: Sequence[tuple[float, float]]
+    """Publications per second, and for how many seconds."""
+
+
+class Flooded(Job, frozen=True, kw_only=True, tag=True):
+    """As many publications as the broker takes, many of them under way."""
+
+    size: int
+    under_way: int
+    seconds: float
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """What one run found."""
+
+    subscriptions: int
+    sent: int
+    received: int
+    seconds: float
+    """From the first publication to the last notification."""
+    broker_cpu_s: float
+    matchers_cpu_s: float
+    mean_ms: float = 0.0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    quarters_ms: list[float] = []
+    """The mean of each quarter of the run."""
+
+    @property
+    def sent_per_s(self) -> float:
+        return self.sent / self.seconds
+
+
+class Trace(msgspec.Struct, kw_only=True):
+    """When each notification's publication was sent, and how long it took."""
+
+    began_at: float
+    """In seconds since 1970."""
+    sent: int
+    sent_s: bytes
+    """64-bit numbers: seconds since it began, for each notification."""
+    delays_ms: bytes
+    """The same: milliseconds."""
+
+    def arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Both as numbers."""
+        return np.frombuffer(self.sent_s), np.frombuffer(self.delays_ms)
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What a job found."""
+
+    runs: list[Run] = []
+    trace: Trace | None = None
+
+
+def run(job: Job) -> Outcome:
+    """Do a job in a process of its own, and wait for it."""
+    answer = done_apart("rove.lab.elastic_load", job, 2 * _OVERTIME_S)
+    return msgspec.msgpack.decode(answer, type=Outcome)
+
+
+# --- clients ----------------------------------------------------------------------------------
+
+
+class _Subscribers:
+    """Sessions that share the subscriptions of a work, and what is due to them."""
+
+    def __init__(self, job: Job, work: Work) -> None:
+        self._job = job
+        self._work = work
+        self._clients = [Client(f"subscriber-{number}") for number in range(job.sessions)]
+        self._count = 0
+        self._due_notifications = np.zeros(len(work.readings), np.int64)
+        self._due: list[list[int]] = []
+
+    async def connect(self) -> None:
+        await connect_all(self._clients, self._job.port)
+
+    async def grow(self, count: int) -> None:
+        """Subscribe to what is wanting; ends when the broker and all its matchers are at rest."""
+        for number, client in enumerate(self._clients):
+            asked = _subscribes(self._work.texts, number, len(self._clients), self._count, count)
+            for begin in range(0, len(asked), _SUBSCRIBED_AT_ONCE):
+                await client.ask(asked[begin : begin + _SUBSCRIBED_AT_ONCE])
+        self._count = count
+        for pid in family(self._job.pid):
+            await asyncio.to_thread(settle, pid)
+        every = [
+            due_bytes(self._work, count, number, len(self._clients))
+            for number in range(len(self._clients))
+        ]
+        self._due = [one.tolist() for one in every]
+        self._due_notifications = np.sum([one > 0 for one in every], axis=0, dtype=np.int64)
+
+    def listen(self, publisher: _Sender, tally: Tally, notes: _Notes) -> None:
+        for client, due in zip(self._clients, self._due, strict=True):
+            _Listener(client, publisher, due, tally, notes)
+
+    def due(self, readings: Sequence[int]) -> int:
+        """Notifications of publications of these readings."""
+        return int(self._due_notifications[np.asarray(readings, np.int64)].sum())
+
+
+def _subscribes(
+    texts: Sequence[str], session: int, sessions: int, begin: int, end: int
+) -> list[Packet]:
+    """Those that a session has of the subscriptions from one position to another."""
+    return [
+        Subscribe(
+            identifier % 65_535 + 1,
+            (Filter(FILTER, 0),),
+            Properties(user=(("filter", texts[position]),), subscription_ids=(identifier,)),
+        )
+        for identifier, position in enumerate(range(session, end, sessions), start=1)
+        if position >= begin
+    ]
+
+
+class _Notes:
+    """Which publication each notification was of, and when it came."""
+
+    def __init__(self) -> None:
+        self.numbers = array("q")
+        self.came_at = array("d")
+
+
+class _Sender(Publisher):
+    """Remembers when it sent what, and can stop after so many."""
+
+    stream: Drawn
+
+    def __init__(self, client: Client, stream: Drawn) -> None:
+        super().__init__(client, stream)
+        self._goal = 0
+        self._give_up_at = 0.0
+        self._is_reached = asyncio.Event()
+
+    def send(self, count: int) -> None:
+        now = time.perf_counter()
+        self.sent_at.extend([now] * count)
+        super().send(count)
+
+    async def send_all(self, count: int, under_way: int, until: float) -> None:
+        """So many more, a few of them under way; fewer if that takes too long."""
+        self._goal = self.sent + count
+        self._give_up_at = until
+        self._is_reached.clear()
+        self.send(min(under_way, count))
+        await self._is_reached.wait()
+        self._goal = 0
+
+    async def keep_pace(self, per_s: float, seconds: float) -> None:
+        """At a pace, together what is due together: timers know milliseconds."""
+        start, done = time.perf_counter(), 0
+        while (now := time.perf_counter() - start) < seconds:
+            if due := int(now * per_s) + 1 - done:
+                self.send(due)
+                done += due
+            await asyncio.sleep(done / per_s - (time.perf_counter() - start))
+
+    def _answered(self, data: bytes) -> None:
+        before = self.acknowledged
+        super()._answered(data)
+        if not self._goal:
+            return
+        if time.perf_counter() > self._give_up_at:
+            self._goal = self.sent
+        if more := min(self.acknowledged - before, self._goal - self.sent):
+            self.send(more)
+        if self.acknowledged == self._goal:
+            self._is_reached.set()
+
+
+class _Listener:
+    """Takes notifications of all sizes, and compares each with what was due."""
+
+    def __init__(
+        self, client: Client, publisher: _Sender, due: list[int], tally: Tally, notes: _Notes
+    ) -> None:
+        self._name = client.client_id
+        self._reading = publisher.stream.reading
+        self._due = due
+        self._tally = tally
+        self._notes = notes
+        self._last = -1
+        self._rest = b""
+        client.take = self._take
+
+    def _take(self, data: bytes) -> None:
+        now = time.perf_counter()
+        if self._rest:
+            data = self._rest + data
+        begin, count = 0, 0
+        while (end := _end_of_packet(data, begin)) <= len(data):
+            self._notification(data, begin, now)
+            begin, count = end, count + 1
+        self._rest = data[begin:]
+        if count:
+            self._tally.add(count)
+
+    def _notification(self, data: bytes, begin: int, now: float) -> None:
+        _, at = _number(data, begin + 1)
+        at += 2 + int.from_bytes(data[at : at + 2], "big")
+        identifiers_bytes, at = _number(data, at)
+        at += identifiers_bytes + NUMBER_AT
+        number = int(data[at : at + NUMBER_DIGITS]) - FIRST_NUMBER
+        due = self._due[self._reading(number)]
+        if data[begin] & 0xF6 != 0x30 or identifiers_bytes != due or number <= self._last:
+            raise BrokerBenchError(
+                f"{self._name} was told of publication {number} behind {self._last} with"
+                f" {identifiers_bytes} bytes of identifiers, not {due}"
+            )
+        self._last = number
+        self._notes.numbers.append(number)
+        self._notes.came_at.append(now)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
+    value, shift = 0, 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _end_of_packet(data: bytes, begin: int) -> int:
+    """Where the packet ends that begins there; behind the data if that cannot be told yet."""
+    try:
+        size, at = _number(data, begin + 1)
+    except IndexError:
+        return len(data) + 1
+    return at + size
+
+
+# --- the jobs ---------------------------------------------------------------------------------
+
+
+async def _closed(job: Closed) -> Outcome:
+    work = work_of(job.work, max(job.sizes))
+    subscribers = _Subscribers(job, work)
+    await subscribers.connect()
+    publisher = await _sender(job, work, qos=1)
+    found = []
+    for size in job.sizes:
+        await subscribers.grow(size)
+        await _run(job, subscribers, publisher, _WARM_UP)
+        found += [await _run(job, subscribers, publisher, count, size) for count in job.counts]
+    return Outcome(runs=found)
+
+
+async def _run(
+    job: Closed, subscribers: _Subscribers, publisher: _Sender, count: int, size: int = 0
+) -> Run:
+    tally, notes = Tally(), _Notes()
+    subscribers.listen(publisher, tally, notes)
+    first = publisher.sent
+    watch = _Watch(job.pid)
+    until = time.perf_counter() + job.seconds_max
+    await publisher.send_all(count, job.under_way, until)
+    sent = publisher.sent - first
+    expected = subscribers.due(list(map(publisher.stream.reading, range(first, publisher.sent))))
+    await tally.reach(expected, _PATIENCE_S)
+    found = watch.found(size, sent, expected, tally)
+    _note_delays(found, publisher, notes)
+    return found
+
+
+def _note_delays(found: Run, publisher: _Sender, notes: _Notes) -> None:
+    _, delays_ms = _delays(publisher, notes)
+    if len(delays_ms):
+        found.mean_ms = float(delays_ms.mean())
+        found.p50_ms, found.p99_ms = map(float, np.percentile(delays_ms, (50, 99)))
+        parts = np.array_split(delays_ms, _QUARTERS)
+        found.quarters_ms = [float(part.mean()) for part in parts if len(part)]
+
+
+def _delays(publisher: _Sender, notes: _Notes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each notification when its publication was sent, and its delay in milliseconds."""
+    numbers = np.frombuffer(notes.numbers, np.int64) if notes.numbers else np.empty(0, np.int64)
+    came_at = np.frombuffer(notes.came_at) if notes.came_at else np.empty(0)
+    sent_at = np.array(publisher.sent_at)[numbers]
+    return sent_at, (came_at - sent_at) * 1_000
+
+
+async def _paced(job: Paced) -> Outcome:
+    work = work_of(job.work, job.size)
+    subscribers = _Subscribers(job, work)
+    await subscribers.connect()
+    publisher = await _sender(job, work, qos=0)
+    await subscribers.grow(job.size)
+    tally, notes = Tally(), _Notes()
+    subscribers.listen(publisher, tally, notes)
+    watch = _Watch(job.pid)
+    began, began_at = time.perf_counter(), time.time()
+    for per_s, seconds in job.steps:
+        await publisher.keep_pace(per_s, seconds)
+    expected = subscribers.due(list(map(publisher.stream.reading, range(publisher.sent))))
+    await tally.reach(expected, _PATIENCE_S)
+    found = watch.found(job.size, publisher.sent, expected, tally)
+    sent_at, delays_ms = _delays(publisher, notes)
+    trace = Trace(
+        began_at=began_at,
+        sent=publisher.sent,
+        sent_s=(sent_at - began).tobytes(),
+        delays_ms=delays_ms.tobytes(),
+    )
+    _note_delays(found, publisher, notes)
+    return Outcome(runs=[found], trace=trace)
+
+
+async def _flooded(job: Flooded) -> Outcome:
+    work = work_of(job.work, job.size)
+    subscribers = _Subscribers(job, work)
+    await subscribers.connect()
+    publisher = await _sender(job, work, qos=1)
+    await subscribers.grow(job.size)
+    tally, notes = Tally(), _Notes()
+    subscribers.listen(publisher, tally, notes)
+    watch = _Watch(job.pid)
+    await publisher.keep_in_flight(job.under_way, time.perf_counter() + job.seconds)
+    expected = subscribers.due(list(map(publisher.stream.reading, range(publisher.sent))))
+    await tally.reach(expected, _PATIENCE_S)
+    found = watch.found(job.size, publisher.sent, expected, tally)
+    _note_delays(found, publisher, notes)
+    return Outcome(runs=[found])
+
+
+async def _sender(job: Job, work: Work, qos: int) -> _Sender:
+    client = Client("publisher")
+    await client.connect(job.port)
+    return _Sender(client, Drawn(work, qos))
+
+
+class _Watch:
+    """Reads clocks when it is made, and again when it is asked."""
+
+    def __init__(self, pid: int) -> None:
+        gc.collect()
+        gc.disable()  # its pauses would be measured as the broker's
+        self._pid = pid
+        self._broker_cpu_s, self._matchers_cpu_s = self._spent()
+        self._start = time.perf_counter()
+
+    def _spent(self) -> tuple[float, float]:
+        broker, *matchers = family(self._pid)
+        return cpu_seconds(broker), sum(map(cpu_seconds, matchers))
+
+    def found(self, size: int, sent: int, expected: int, tally: Tally) -> Run:
+        """What came, which has to be what was due."""
+        if tally.received != expected:
+            raise BrokerBenchError(f"{tally.received:,} notifications came, {expected:,} were due")
+        broker_cpu_s, matchers_cpu_s = self._spent()
+        return Run(
+            subscriptions=size,
+            sent=sent,
+            received=tally.received,
+            seconds=time.perf_counter() - self._start,
+            broker_cpu_s=broker_cpu_s - self._broker_cpu_s,
+            matchers_cpu_s=matchers_cpu_s - self._matchers_cpu_s,
+        )
+
+
+# --- the process ------------------------------------------------------------------------------
+
+_JOBS: Final[dict[type[Job], Callable[[Any], Coroutine[Any, Any, Outcome]]]] = {
+    Closed: _closed,
+    Paced: _paced,
+    Flooded: _flooded,
+}
+
+
+def main() -> int:
+    """Do the job on standard input."""
+    import uvloop
+
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Closed | Paced | Flooded)
+    try:
+        outcome = uvloop.run(carried_out(_JOBS[type(job)](job), _OVERTIME_S))
+    except BrokerBenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.buffer.write(msgspec.msgpack.encode(outcome))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
