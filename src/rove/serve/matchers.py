@@ -1,7 +1,9 @@
 """Matcher processes: started, fed, listened to, and buried, without the broker waiting for any.
 
 Each is a child with one end of a socket pair (`rove.serve.matcher_process` says what it runs and
-how a frame looks). Sockets do not block; what one does not take is kept and written when it does.
+how a frame looks). Commands that ask for an answer are sent at once, others together with the next
+of these or when the broker has nothing else to do, whichever comes first. Sockets do not block;
+what one does not take is kept and written when it does.
 What arrives is handed to the listener from the event loop, or from `wait`, where the broker cannot
 go on without an answer; never from within a call that only sends.
 
@@ -56,6 +58,8 @@ END_S: Final = 5.0
 _DYING_S: Final = 0.5
 """How long one whose socket has closed may take to be gone."""
 _LOOK_S_MAX: Final = 1.0
+_COLLECTED_MAX: Final = 256
+"""Commands that nobody waits for are sent together, so many at the most."""
 _CHUNK_BYTES: Final = 256 * 1024
 _MESSAGE_BYTES_MAX: Final = 1 << 30
 _BOTH: Final = selectors.EVENT_READ | selectors.EVENT_WRITE
@@ -78,6 +82,7 @@ class _Child:
         """When it last said something, or when it began to owe an answer."""
         self.sent = self.asked = self.done = 0
         """Frames: the last sent, the last that asks for an answer, the last that it has done."""
+        self.collected: list[AnyCommand] = []
         self.outgoing: deque[memoryview] = deque()
         self._incoming = bytearray()
 
@@ -85,8 +90,9 @@ class _Child:
     def owes(self) -> bool:
         return not self.is_there or self.done < self.asked
 
-    def put(self, commands: Sequence[AnyCommand]) -> None:
-        """Put a frame behind what waits."""
+    def put(self) -> None:
+        """Put a frame of what was collected behind what waits."""
+        commands, self.collected = self.collected, []
         self.sent += 1
         if asks(commands):
             if not self.owes:
@@ -177,6 +183,7 @@ class Processes:
         self._selector = selectors.DefaultSelector()
         self._timer: asyncio.TimerHandle | None = None
         self._started = self._paths = self._told = 0
+        self._is_collecting = False
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
@@ -207,8 +214,22 @@ class Processes:
         child = self._children.get(matcher)
         if child is None:
             return
+        child.collected += commands
+        if asks(commands) or len(child.collected) >= _COLLECTED_MAX:
+            self._put(child)
+        elif not self._is_collecting:
+            self._is_collecting = True
+            self._loop.call_soon(self._put_all)
+
+    def _put_all(self) -> None:
+        self._is_collecting = False
+        for child in self._children.values():
+            if child.collected:
+                self._put(child)
+
+    def _put(self, child: _Child) -> None:
         is_behind = bool(child.outgoing)
-        child.put(commands)
+        child.put()
         if is_behind:
             return
         child.flush()
@@ -218,6 +239,7 @@ class Processes:
 
     def wait(self) -> None:
         """Wait for news of any; RuntimeError if there cannot be any."""
+        self._put_all()
         told = self._told
         while self._told == told:
             self._tell_never_came()
@@ -241,6 +263,14 @@ class Processes:
         if child is not None:
             self._let_go(child)
             self._ending.append((child.process, time.monotonic() + END_S))
+
+    def clock(self) -> float:
+        """Seconds that only ever go on."""
+        return time.perf_counter()
+
+    def cpu_s(self) -> float:
+        """Processor time that the broker has used, with all its threads."""
+        return time.process_time()
 
     def new_path(self) -> str:
         """A file that no cell was saved in yet."""

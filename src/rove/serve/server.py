@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import secrets
 import ssl
 import threading
@@ -23,10 +24,12 @@ from rove.broker.broker import Broker
 from rove.broker.journal import TABLES
 from rove.broker.links import Link
 from rove.broker.state import Channel, Settings
+from rove.elastic.elasticity import Elasticity
+from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.match import engine
 from rove.mqtt.packets import Connect
-from rove.serve.config import Config, changes, check, listeners, load_access
+from rove.serve.config import Config, Matchers, changes, check, listeners, load_access
 from rove.serve.delays import WINDOW_S, Delays
 from rove.serve.guests import Guests
 from rove.serve.http import Interface
@@ -34,6 +37,8 @@ from rove.serve.index_file import IndexFile
 from rove.serve.lake import Lake, LakeWriter
 from rove.serve.listener import MqttConnection, listen, stop_listening
 from rove.serve.logs import events, install
+from rove.serve.matchers import FOLDER as MATCHERS_FOLDER
+from rove.serve.matchers import Processes
 from rove.serve.metrics_log import MetricsLog
 from rove.serve.metrics_recording import MetricsRecording, check_place
 from rove.serve.shell import Shell, wall_clock
@@ -96,21 +101,14 @@ class Server:
         warming.start()
         self._store = Store.open(Path(self.config.data.folder), self.config.data.durability)
         self._ends.callback(self._store.close)
-        broker = Broker(
-            now=self._now(),
-            new_name=lambda: secrets.token_hex(8),
-            limits=self.config.limits,
-            rules=self._rules,
-            settings=settings_of(self.config),
-            compiled=False,
-        )
+        loop = asyncio.get_running_loop()
+        broker = self._make_broker(loop)
         self._index_file = IndexFile(Path(self.config.data.folder))
         self._restore(broker)
         self._writer = Writer(self._store)
         self._ends.push_async_callback(asyncio.to_thread, self._writer.close, DRAIN_S)
         if broker.state.settings.channels:
             self._start_lake(broker)
-        loop = asyncio.get_running_loop()
         is_recorded = bool(self.config.metrics.database)
         window_s = self.config.metrics.every_s if is_recorded else WINDOW_S
         delays = Delays(self._now(), window_s)
@@ -133,6 +131,32 @@ class Server:
             subscriptions=len(broker.state.interests),
             took_ms=round(took_ms),
         )
+
+    def _make_broker(self, loop: asyncio.AbstractEventLoop) -> Broker:
+        elasticity = elasticity_of(self.config.matchers)
+        processes = None
+        if elasticity.matchers_max:
+            folder = Path(self.config.data.folder) / MATCHERS_FOLDER
+            processes = Processes(folder, loop, self._wake)
+            self._ends.callback(processes.close)
+        broker = Broker(
+            now=self._now(),
+            new_name=lambda: secrets.token_hex(8),
+            limits=self.config.limits,
+            rules=self._rules,
+            settings=settings_of(self.config),
+            compiled=False,
+            matchers=processes,
+            elasticity=elasticity,
+        )
+        if processes is not None:
+            assert broker.coordinator is not None
+            processes.listener = broker.coordinator
+        return broker
+
+    def _wake(self) -> None:
+        """A matcher has said something."""
+        self.shell.wake()
 
     def _restore(self, broker: Broker) -> None:
         # Millions of objects come to stay: looking for cycles among them doubles the time.
@@ -243,11 +267,19 @@ class Server:
         changed, needs_restart = changes(self.config, config)
         self._door, self._rules, self.config = door, rules, config
         self.shell.broker.reconfigure(config.limits, rules, settings_of(config).is_guarded)
+        if "matchers.layout" in changed:
+            self._switch_layout(config.matchers.layout)
         install(config.log)
         self._warn()
         log.info("reloaded", changed=", ".join(changed) or "nothing")
         if needs_restart:
             log.warning("needs a restart to take effect", settings=", ".join(needs_restart))
+
+    def _switch_layout(self, layout: Layout) -> None:
+        why = self.shell.broker.switch_layout(layout, self._now())
+        if why:
+            log.warning("the layout of the matchers stays", wanted=layout, why=why)
+        self.shell.wake()
 
     async def _keep_index(self) -> None:
         """Save the index whenever enough has changed for a restart to feel it."""
@@ -256,11 +288,18 @@ class Server:
             broker = self.shell.broker
             changed = broker.counters.subscriptions_made - self._indexed
             if changed >= max(INDEX_CHANGES_MIN, len(broker.state.interests) // 10):
-                await asyncio.to_thread(self._save_index, self._taken_index())
+                index = self._taken_index()
+                if index is not None:
+                    await asyncio.to_thread(self._save_index, index)
 
-    def _taken_index(self) -> bytes:
-        self._indexed = self.shell.broker.counters.subscriptions_made
-        return self.shell.broker.saved_index()
+    def _taken_index(self) -> bytes | None:
+        """The index; None while matchers have it."""
+        broker = self.shell.broker
+        made = broker.counters.subscriptions_made
+        index = broker.saved_index()
+        if index is not None:
+            self._indexed = made
+        return index
 
     def _save_index(self, index: bytes) -> None:
         try:
@@ -272,7 +311,9 @@ class Server:
         if self._saving is not None:
             self._saving.cancel()
         if self.shell.broker.counters.subscriptions_made > self._indexed:
-            self._save_index(self._taken_index())
+            index = self._taken_index()
+            if index is not None:
+                self._save_index(index)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -296,3 +337,26 @@ def settings_of(config: Config) -> Settings:
         version=__version__,
         topic_text=config.mqtt.topic_text,
     )
+
+
+def elasticity_of(config: Matchers) -> Elasticity:
+    """What the broker is told about matchers."""
+    if config.max == "auto":
+        cores = _cores()
+        most = max(config.min, cores if cores > 1 else 0)
+    else:
+        most = config.max
+    return Elasticity(
+        layout=config.layout,
+        matchers_min=config.min,
+        matchers_max=most,
+        window_messages=config.window_messages,
+        split_below=config.split_below,
+        merge_above=config.merge_above,
+        pause_s=config.pause_s,
+    )
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
