@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rove.serve.config import Config, Data, Listen
+from rove.serve.config import Config, Data, Listen, Matchers
 from rove.serve.server import Server
 
 
@@ -47,7 +47,7 @@ def http_url(tmp_path: Path) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = Server(Config(listen=listen, data=data))
+    server = Server(Config(listen=listen, data=data, matchers=Matchers(max=1)))
     asyncio.run_coroutine_threadsafe(server.start(), loop).result(20)
     yield f"http://127.0.0.1:{server.ports['http']}"
     asyncio.run_coroutine_threadsafe(server.stop(), loop).result(20)

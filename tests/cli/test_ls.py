@@ -50,6 +50,15 @@ def test_subscriptions_and_queues(busy: str, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["phone", "away", "1"]
 
 
+def test_matchers(busy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("matchers", "--url", busy) == 0
+    head, broker = capsys.readouterr().out.splitlines()
+    assert " ".join(head.split()) == (
+        "matcher role process idle subscriptions cells messages/s messages"
+    )
+    assert broker.split()[:3] == ["0", "broker", "–"]
+
+
 def test_json_is_one_list(busy: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("clients", "--url", busy, "--json") == 0
     found = json.loads(capsys.readouterr().out)

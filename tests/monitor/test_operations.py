@@ -1,18 +1,19 @@
 """What is made of a broker's and a pipeline's own words."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.monitor.conftest import Running
+from tests.monitor.conftest import PATIENCE_S, Running
 from tests.serve.conftest import Running as RunningBroker
 
 from rove.monitor import operations
 from rove.monitor.broker import Answer
 from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
 from rove.pipeline.status import Reporter
-from rove.serve.config import Channel, Lake
+from rove.serve.config import Channel, Lake, Matchers
 
 StartMonitor = Callable[..., Running]
 
@@ -123,6 +124,23 @@ def test_channels_are_there_if_the_broker_has_any(
     [channel] = monitor.get("/api/broker/channels").json["items"]
     assert (channel["name"], channel["topics"]) == ("city", ["air/#"])
     assert "publications" in channel["keeps"]
+
+
+def test_matchers_are_there_if_the_broker_may_have_any(
+    start_broker: Callable[..., RunningBroker], start_monitor: StartMonitor
+) -> None:
+    monitor = start_monitor(broker=start_broker(matchers=Matchers(max=1)).url(""))
+    assert monitor.get("/api/hello").json["parts"]["matchers"] is True
+    assert monitor.get("/api/broker/matchers").json["layout"] == "replicated"
+    begun = monitor.post("/api/broker/matchers/layout", {"layout": "partitioned"})
+    assert (begun.status, begun.json) == (202, {"asked": "layout"})
+    end = time.monotonic() + PATIENCE_S
+    while monitor.get("/api/broker/matchers").json["layout"] != "partitioned":
+        assert time.monotonic() < end
+    refused = monitor.post("/api/broker/matchers/merge")
+    assert (refused.status, "fewer are not allowed" in refused.json["error"]) == (409, True)
+    assert monitor.post("/api/broker/matchers/forget").status == 404
+    assert monitor.post("/api/broker/matchers").status == 405
 
 
 def test_metrics_are_read_by_series() -> None:

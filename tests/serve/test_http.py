@@ -8,15 +8,16 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from rove.broker.limits import Limits
-from rove.serve.config import Access
+from rove.serve.config import Access, Matchers
 from rove.serve.operations import OPERATIONS
 from rove.serve.passwords import set_password
 
@@ -296,7 +297,8 @@ def guarded(start_server: Callable[..., Running], tmp_path: Path) -> Running:
         "allow user alice publish,subscribe air/#\n"
         "allow user bob publish,subscribe b\n"
     )
-    return start_server(access=Access(password_file=str(passwords), acl_file=str(rules)))
+    access = Access(password_file=str(passwords), acl_file=str(rules))
+    return start_server(access=access, matchers=Matchers(max=1))
 
 
 def as_(user: str) -> dict[str, str]:
@@ -400,6 +402,81 @@ def test_answers_are_dated(server: Running) -> None:
     assert server.get("/healthz").headers["date"].endswith("GMT")
 
 
+# --- matchers -------------------------------------------------------------------------------------
+
+
+def settled(server: Running, processes: int) -> dict[str, Any]:
+    """What `/matchers` says, once there are so many processes and nothing is rearranged."""
+    end = time.monotonic() + 60
+    while True:
+        view: dict[str, Any] = server.get("/matchers").json
+        found = sum(one["number"] > 0 for one in view["matchers"])
+        if found == processes and not view["is_reconfiguring"]:
+            return view
+        assert time.monotonic() < end, view
+        time.sleep(0.05)
+
+
+def test_a_matcher_is_seen_and_rearranged(start_server: Callable[..., Running]) -> None:
+    server = start_server(matchers=Matchers(min=1, max=2))
+    server.post("/sessions/phone/subscriptions", {"topic": "air/#", "filter": "NO2 > 40"})
+    [matcher] = settled(server, 1)["matchers"]
+    assert (matcher["role"], matcher["subscriptions"]) == ("member", 1)
+    assert server.post("/publish?topic=air/1", {"NO2": 41}).json["matched"] is True
+    metrics = server.get("/metrics").text
+    number = matcher["number"]
+    for line in (
+        "rove_matchers 1",
+        f'rove_matcher_subscriptions{{matcher="{number}"}} 1',
+        f'rove_matcher_messages_total{{matcher="{number}"}} 1',
+        'rove_matcher_reconfigurations_total{kind="out"} 1',
+        'rove_matcher_layout{layout="replicated"} 1',
+    ):
+        assert f"\n{line}\n" in metrics
+    refused = server.post("/matchers/merge")
+    assert (refused.status, "fewer are not allowed" in refused.text) == (409, True)
+    assert server.post("/matchers/layout", {"layout": "replicated"}).status == 409
+    begun = server.post("/matchers/layout", {"layout": "partitioned"})
+    assert (begun.status, begun.json) == (202, {"asked": "layout"})
+    view = settled(server, 1)
+    assert view["layout"] == "partitioned"
+    assert [one["kind"] for one in view["reconfigurations"]] == ["out", "layout"]
+    assert server.post("/publish?topic=air/1", {"NO2": 41}).json["matched"] is True
+
+
+def test_a_layout_that_cannot_be(start_server: Callable[..., Running]) -> None:
+    server = start_server(matchers=Matchers(max=1))
+    refused = server.post("/matchers/layout", {"layout": "round"})
+    assert (refused.status, refused.json) == (
+        400,
+        {
+            "error": "there is no layout 'round'",
+            "hint": "there is partitioned, replicated and hierarchical",
+        },
+    )
+    for body in (b"", b"[]", b"{}", b'{"layout": 3}'):
+        assert "the body cannot be read" in server.post("/matchers/layout", body).json["error"]
+
+
+def test_a_broker_may_have_no_matchers(start_server: Callable[..., Running]) -> None:
+    server = start_server(matchers=Matchers(max=0))
+    assert "rove_matcher" not in server.get("/metrics").text
+    for method, path in (("GET", ""), ("POST", "/split"), ("POST", "/merge"), ("POST", "/layout")):
+        refused = server.ask(method, f"/matchers{path}", b'{"layout": "partitioned"}')
+        assert (refused.status, refused.json["error"]) == (404, "this broker was given no matchers")
+
+
+def test_matchers_are_rearranged_by_administrators(guarded: Running) -> None:
+    for path in ("layout", "split", "merge"):
+        assert guarded.post(f"/matchers/{path}", b"", as_("alice")).status == 403
+        assert guarded.post(f"/matchers/{path}").status == 401
+    elsewhere = {"origin": "http://elsewhere.example", **as_("admin")}
+    assert guarded.post("/matchers/merge", b"", elsewhere).status == 403
+    assert guarded.post("/matchers/merge", b"", as_("admin")).status == 409
+    assert guarded.get("/matchers", as_("alice")).status == 200
+    assert guarded.get("/matchers").status == 401
+
+
 # --- the page -------------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
@@ -425,12 +502,16 @@ def test_the_page_has_examples_of_every_route_that_is_no_page() -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_an_example_of_the_page_does_what_it_should(
-    server: Running, tmp_path: Path, line: str
+    start_server: Callable[..., Running], tmp_path: Path, line: str
 ) -> None:
+    server = start_server(matchers=Matchers(max=1))
     for path, body in SETUP:
         server.post(path, body)
     if "DELETE" in line and "offer-7" in line:
         server.post("/publish?topic=offers/7&id=offer-7&valid-for=3600", b"{}")
+    if "merge" in line:
+        server.post("/matchers/split")
+        settled(server, 1)
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
     here = line.replace("localhost:8080", f"localhost:{server.ports['http']}")
     words = [*shlex.split(here), "-s", "--max-time", "20"]
@@ -439,7 +520,7 @@ def test_an_example_of_the_page_does_what_it_should(
         listen_to_an_example(server, words, tmp_path)
         return
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout in ("200", "201"), (tmp_path / "answer").read_text()
+    assert done.stdout in ("200", "201", "202"), (tmp_path / "answer").read_text()
 
 
 def listen_to_an_example(server: Running, words: list[str], folder: Path) -> None:

@@ -118,7 +118,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "matchers": (
         Column("matcher", lambda one: str(one["number"]), True),
         Column("role", lambda one: one["role"]),
-        Column("process", lambda one: str(one["pid"]), True),
+        Column("process", lambda one: str(one["pid"] or "–"), True),
         Column("idle", lambda one: f"{one['idle_share']:.0%}", True),
         Column("subscriptions", lambda one: count_text(one["subscriptions"]), True),
         Column("cells", lambda one: count_text(one["cells"]), True),

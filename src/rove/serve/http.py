@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from email.utils import formatdate
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.sessions import Session
+from rove.elastic.view import LAYOUTS, MatchersView
 from rove.metrics.recorder import RecorderState
 from rove.mqtt.packets import Properties, Publish, Reason
 from rove.mqtt.topics import name_fault, text_fault
@@ -39,6 +41,7 @@ from rove.serve.logs import events
 from rove.serve.metrics import (
     CONTENT_TYPE,
     Metric,
+    matcher_metrics,
     metrics_of,
     metrics_text,
     recorder_metrics,
@@ -58,6 +61,12 @@ PAGE = 100
 PAGE_MAX = 10_000
 
 log = events("http")
+
+
+class LayoutBody(msgspec.Struct):
+    """Which layout is wanted."""
+
+    layout: str
 
 
 class Interface:
@@ -140,6 +149,46 @@ class Interface:
         await end(self._shell, identity, client)
         return json_answer({"client": client, "ended": True})
 
+    # -- matchers ------------------------------------------------------------------------------
+
+    async def matchers(self, _request: Request, _identity: Identity, _query: Query) -> Response:
+        return json_answer(self._matchers_view())
+
+    async def switch_layout(self, request: Request, _identity: Identity, _query: Query) -> Response:
+        body = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        wanted = json_of(body, LayoutBody).layout
+        found = [layout for layout in LAYOUTS if layout == wanted]
+        if not found:
+            raise Fault(400, f"there is no layout {wanted[:100]!r}", f"there is {_listed(LAYOUTS)}")
+        self._matchers_view()
+        return self._begun("layout", self._shell.broker.switch_layout(found[0], self._shell.now()))
+
+    async def split_matcher(
+        self, _request: Request, _identity: Identity, _query: Query
+    ) -> Response:
+        self._matchers_view()
+        return self._begun("split", self._shell.broker.force_split(self._shell.now()))
+
+    async def merge_matchers(
+        self, _request: Request, _identity: Identity, _query: Query
+    ) -> Response:
+        self._matchers_view()
+        return self._begun("merge", self._shell.broker.force_merge(self._shell.now()))
+
+    def _matchers_view(self) -> MatchersView:
+        view = self._shell.broker.matchers_view(self._shell.now())
+        if view is None:
+            hint = "`max` in the section [matchers] of its configuration allows them"
+            raise Fault(404, "this broker was given no matchers", hint)
+        return view
+
+    def _begun(self, what: str, why_not: str) -> Response:
+        """A rearrangement goes on while others are served: this says that it was begun."""
+        if why_not:
+            raise Fault(409, why_not)
+        self._shell.wake()
+        return json_answer({"asked": what}, 202)
+
     # -- looking -------------------------------------------------------------------------------
 
     async def clients(self, _request: Request, _identity: Identity, query: Query) -> Response:
@@ -190,6 +239,9 @@ class Interface:
         yield from metrics_of(
             shell.broker, shell.now(), shell.delays, len(web.connections), streams, self._started
         )
+        view = shell.broker.matchers_view(shell.now())
+        if view is not None:
+            yield from matcher_metrics(view)
         if self.recorder_state is not None:
             yield from recorder_metrics(self.recorder_state())
 
@@ -254,6 +306,11 @@ def _name(request: Request, parameter: str) -> str:
     if fault is not None:
         raise Fault(400, f"{parameter} {fault}")
     return name
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}"
 
 
 def _place(query: Query) -> tuple[int, int]:

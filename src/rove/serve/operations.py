@@ -22,6 +22,9 @@ CLIENT = Parameter("client", "the client id", in_path=True)
 TOPIC_FILTERS = Parameter("topic", "a topic filter, `air/#`; several times for several")
 TEXT = Parameter("filter", "a text of the subscription language, `NO2 > 40`")
 EVOLVE = Parameter("evolve", "how bounds that move are kept up: exact, pes 1s, lees, clees 500ms")
+NO_MATCHERS = (404, "this broker was given no matchers")
+BEGUN = (202, '{"asked": "layout", "split" or "merge"}; `/matchers` tells what became of it')
+NOT_NOW = (409, "not as things are; the error says why")
 ENGINE = Parameter("engine", "who finds what meets the text: broker, or spark (seconds later)")
 
 OPERATIONS: dict[str, Operation] = {
@@ -139,6 +142,40 @@ OPERATIONS: dict[str, Operation] = {
         "/channels",
         "What goes to the lake: topics by channel, and what of their stream is kept.",
         answers=((200, '{"items": [{"name", "topics", "keeps"}]}'), *REFUSALS),
+        access="admin",
+    ),
+    "matchers": Operation(
+        "GET",
+        "/matchers",
+        "Who matches: processes and the broker itself, how busy each is, and what was rearranged, "
+        "when, why and for how long.",
+        answers=(
+            (200, '{"layout": …, "matchers": […], "reconfigurations": […], …}'),
+            *REFUSALS,
+            NO_MATCHERS,
+        ),
+    ),
+    "switch_layout": Operation(
+        "POST",
+        "/matchers/layout",
+        "Lay the subscriptions out over the matchers in another way.",
+        (),
+        '{"layout": "partitioned", "replicated" or "hierarchical"}',
+        answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
+        access="admin",
+    ),
+    "split_matcher": Operation(
+        "POST",
+        "/matchers/split",
+        "Begin another process now, that takes over from the busiest.",
+        answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
+        access="admin",
+    ),
+    "merge_matchers": Operation(
+        "POST",
+        "/matchers/merge",
+        "End a process now; the others, or the broker itself, take over what it had.",
+        answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
         access="admin",
     ),
     "explain": Operation(

@@ -11,6 +11,7 @@ import { ageText, rateText } from "./words.js";
 
 const LAYOUTS = ["partitioned", "replicated", "hierarchical"];
 const ROWS = 10;
+/** With less idle time a bar has another colour; from when on the broker splits is one of its settings. */
 const BUSY = 0.2;
 
 const MATCHER_COLUMNS = [
@@ -21,7 +22,7 @@ const MATCHER_COLUMNS = [
   { key: "messages_per_s", title: "Messages", align: "right", sort: (row) => row.messages_per_s, cell: (row) => rateText(row.messages_per_s) },
   { key: "messages", title: "In all", align: "right", sort: (row) => row.messages, cell: (row) => count(row.messages) },
   { key: "cells", title: "Cells", align: "right", sort: (row) => row.cells },
-  { key: "pid", title: "Process", align: "right", sort: (row) => row.pid },
+  { key: "pid", title: "Process", align: "right", sort: (row) => row.pid, cell: (row) => row.pid || "–" },
 ];
 
 const PAST_COLUMNS = [
