@@ -1,6 +1,8 @@
 """A whole broker: what it keeps over a restart, what it reloads, how it refuses to start."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +15,11 @@ from tests.serve.conftest import PATIENCE_S, Running
 
 import rove
 from rove.broker.limits import Limits
+from rove.elastic.elasticity import Elasticity
 from rove.errors import RoveError
-from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
+from rove.serve.config import Access, Channel, Config, Data, Lake, Listen, Matchers
 from rove.serve.index_file import NAME
-from rove.serve.server import Server, settings_of
+from rove.serve.server import Server, elasticity_of, settings_of
 
 Start = Callable[..., Running]
 
@@ -200,3 +203,90 @@ def test_channels_are_left_alone_without_a_lake() -> None:
     channel = Channel("air", ("air/#",))
     assert settings_of(Config(lake=Lake(enabled=False, channels=(channel,)))).channels == ()
     assert settings_of(Config(lake=Lake(channels=(channel,)))).channels[0].name == "air"
+
+
+# --- matchers -----------------------------------------------------------------------------------
+
+
+def members(server: Running) -> dict[int, int]:
+    """The matchers that match, with their processes."""
+
+    def look(running: Server) -> dict[int, int]:
+        coordinator = running.shell.broker.coordinator
+        assert coordinator is not None
+        if not coordinator.is_out:
+            return {}
+        return {number: member.pid for number, member in coordinator.members.items()}
+
+    found: dict[int, int] = server.look(look)
+    return found
+
+
+def wait_for_members(server: Running, is_right: Callable[[dict[int, int]], bool]) -> dict[int, int]:
+    end_at = time.monotonic() + 3 * PATIENCE_S
+    while not is_right(found := members(server)):
+        assert time.monotonic() < end_at
+        time.sleep(0.02)
+    return found
+
+
+async def hear(server: Running, *values: int) -> list[int]:
+    """What reaches a subscriber of publications above 10."""
+    found: list[int] = []
+    async with rove.connect(url_of(server)) as client:
+        high = await client.subscribe("x", filter="x > 10")
+        high.listen(lambda notification: found.append(notification.value["x"]))
+        for value in values:
+            await client.publish("x", {"x": value})
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found) < sum(value > 10 for value in values):
+                await asyncio.sleep(0.01)
+    return found
+
+
+def test_matchers_match_are_replaced_and_end_with_the_broker(start_server: Start) -> None:
+    server = start_server(matchers=Matchers(min=1, max=1))
+    assert run(hear(server, 11)) == [11]
+    ((first, pid),) = wait_for_members(server, bool).items()
+    assert run(hear(server, 12, 5, 13)) == [12, 13]
+    os.kill(pid, signal.SIGKILL)
+    assert run(hear(server, 14, 6, 15)) == [14, 15]
+    second = wait_for_members(server, lambda found: bool(found) and first not in found)
+    assert run(hear(server, 16)) == [16]
+    server.stop()
+    for gone in (pid, *second.values()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(gone, 0)
+    assert not (Path(server.server.config.data.folder) / "matchers").exists()
+
+
+def test_the_layout_of_matchers_is_reloaded(start_server: Start) -> None:
+    server = start_server(matchers=Matchers(max=1, layout="replicated"))
+    config = server.server.config
+    changed = msgspec.structs.replace(config, matchers=Matchers(max=1, layout="partitioned"))
+    server.look(lambda running: running.reload(changed))
+
+    def layout(running: Server) -> str:
+        view = running.shell.broker.matchers_view(running.shell.now())
+        assert view is not None
+        return view.layout
+
+    end_at = time.monotonic() + PATIENCE_S
+    while server.look(layout) != "partitioned":
+        assert time.monotonic() < end_at
+        time.sleep(0.01)
+
+
+def test_how_many_matchers_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def most(cores: int, **keys: Any) -> int:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+        return elasticity_of(Matchers(**keys)).matchers_max
+
+    assert [most(cores) for cores in (1, 2, 8)] == [0, 2, 8]
+    assert most(1, min=3) == 3
+    assert most(8, max=1) == 1
+    assert most(8, max=0) == 0
+    chosen = elasticity_of(
+        Matchers("partitioned", 1, 4, 500, split_below=0.1, merge_above=0.6, pause_s=9)
+    )
+    assert chosen == Elasticity("partitioned", 1, 4, 500, 0.1, 0.6, 9)
