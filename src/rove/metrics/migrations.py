@@ -155,6 +155,8 @@ def _alone(connection: sa.Connection) -> Iterator[None]:
             raise DatabaseError(f"somebody changes the schema for more than {_LOCK_S_MAX} s")
         try:
             yield
+            # Whoever comes next must see what was done, and sees only what is committed.
+            connection.exec_driver_sql("COMMIT")
         finally:
             connection.execute(sa.select(sa.func.release_lock(lock)))
     else:
