@@ -30,6 +30,11 @@ from rove.broker.restoring import restore
 from rove.broker.sessions import Session
 from rove.broker.state import Note, Settings, State
 from rove.broker.subscribing import Subscribing
+from rove.elastic.coordinator import Coordinator
+from rove.elastic.elasticity import Elasticity
+from rove.elastic.ports import Matchers
+from rove.elastic.rearranging import Rearranging
+from rove.elastic.view import Kind, Layout, MatchersView
 from rove.match.matcher import Work
 from rove.match.saving import SavedError
 from rove.mqtt.packets import (
@@ -74,6 +79,8 @@ class Output(msgspec.Struct):
     authentications: list[tuple[Link, Connect]]
     """Find out who these are, then say `identified`."""
     notes: list[Note]
+    routed: list[tuple[float, int]]
+    """Batches whose notifications are among this: when the first came, and how many it had."""
 
 
 class Broker:
@@ -89,7 +96,10 @@ class Broker:
         settings: Settings | None = None,
         compiled: bool = True,
         position: int = 0,
+        matchers: Matchers | None = None,
+        elasticity: Elasticity | None = None,
     ) -> None:
+        """With `matchers`, others match when the broker has too much to do, as they are told."""
         self.state = State(
             limits or Limits(),
             rules or Rules.without_file(),
@@ -99,6 +109,9 @@ class Broker:
             position=position,
         )
         self.state.now = now
+        self.coordinator: Coordinator | None = None
+        if matchers is not None:
+            self.coordinator = self.state.interests.attach(matchers, elasticity or Elasticity())
         self._publishing = Publishing(self.state)
         self._subscribing = Subscribing(self.state, self._publishing)
         self._connecting = Connecting(self.state, self._publishing, self._subscribing)
@@ -262,13 +275,19 @@ class Broker:
     def end_turn(self, now: float) -> Output:
         """Everything was handed over: decide, and say what is to be done."""
         state = self._at(now)
-        self._publishing.flush()
+        self._publishing.pass_on()
+        rearranging = state.interests.rearranging
+        if rearranging is not None and rearranging.wants_step(state.now):
+            self._publishing.flush()
+            rearranging.step(state.now)
+            self._tell_of_rearranging(rearranging)
         changes = state.gate.end_turn()
         self.judge_pressure()
         authentications, state.authentications = state.authentications, []
         notes, state.notes = state.notes, []
+        routed, state.routed = state.routed, []
         return Output(
-            state.gate.take_ready(), changes, state.gate.submitted, authentications, notes
+            state.gate.take_ready(), changes, state.gate.submitted, authentications, notes, routed
         )
 
     def shut_down(self, now: float) -> None:
@@ -379,8 +398,10 @@ class Broker:
             return state.now
         if state.delivery.is_replaying or self._stuck or self._throttled:
             return state.now + 0.02
+        rearranging = state.interests.rearranging
         return min(
             state.interests.next_change_at(),
+            math.inf if rearranging is None else rearranging.next_step_at(state.now),
             state.keeper.next_change_at(),
             self._connecting.next_change_at(),
             self._deadlines[0][0] if self._deadlines else math.inf,
@@ -523,9 +544,11 @@ class Broker:
 
     # -- upkeep and changes of mind --------------------------------------------------------------
 
-    def saved_index(self) -> bytes:
-        """The index as `restore` takes it."""
+    def saved_index(self) -> bytes | None:
+        """The index as `restore` takes it; None while matchers have it."""
         self._publishing.flush()
+        if self.state.interests.is_out:
+            return None
         return self.state.interests.saved(self.state.next_subscription)
 
     def reconfigure(self, limits: Limits, rules: Rules, is_guarded: bool) -> None:
@@ -542,3 +565,43 @@ class Broker:
         """Take over finished work."""
         self._publishing.flush()
         work.install()
+
+    # -- matchers ------------------------------------------------------------------------------
+
+    def matchers_view(self, now: float) -> MatchersView | None:
+        """What there is to see of the matchers; None if there cannot be any."""
+        rearranging = self._at(now).interests.rearranging
+        return None if rearranging is None else rearranging.view(now)
+
+    def switch_layout(self, layout: Layout, now: float) -> str:
+        """Have matchers arranged in another way; empty, or why that is not done."""
+        return self._rearrange("layout", now, layout)
+
+    def force_split(self, now: float) -> str:
+        """Have one matcher more; empty, or why that is not done."""
+        return self._rearrange("split", now)
+
+    def force_merge(self, now: float) -> str:
+        """Have one matcher fewer; empty, or why that is not done."""
+        return self._rearrange("merge", now)
+
+    def _rearrange(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
+        rearranging = self._at(now).interests.rearranging
+        if rearranging is None:
+            return "this broker matches by itself; see [matchers] in its configuration"
+        return rearranging.force(kind, now, layout)
+
+    def _tell_of_rearranging(self, rearranging: Rearranging) -> None:
+        untold, rearranging.untold = rearranging.untold, []
+        for one in untold:
+            facts: dict[str, object] = {
+                "kind": one.kind,
+                "reason": one.reason,
+                "matchers": one.matchers,
+                "moved": one.moved,
+                "took_ms": round(one.duration_s * 1000),
+            }
+            if one.failure:
+                self.state.note("warning", "matchers left as they were", **facts, why=one.failure)
+            else:
+                self.state.note("info", "matchers rearranged", **facts)

@@ -1,21 +1,22 @@
 """Who wants what: all subscriptions, and the finding of those that a publication meets.
 
 Subscriptions without a text are found by their topic filters alone, in a tree; what the tree
-says of a topic is remembered until a subscription changes. Subscriptions with a text live in the
-matcher, all in one: the topic filter becomes one more condition, `$filter = n`, with a number per
-distinct filter. A publication is shown to the matcher once for each such filter that its topic
-fits (rarely more than two), so a text is never tried on a topic that its subscriber did not ask
-for, and a topic that no text is about costs nothing.
+says of a topic is remembered until a subscription changes. Subscriptions with a text live in a
+cell (`rove.elastic.cells`): each distinct topic filter has a number, and a publication is shown to
+the cell with the numbers of those that its topic fits (rarely more than two), so a topic that no
+text is about costs nothing.
 
-Ranked subscriptions have a matcher per topic filter instead: a rank without a condition is the
-quickest, so none is added. It also leaves the one for all others without publications in it.
+Publications are handed in by the batch and come back, in that order, with those who want them.
+While the broker matches by itself, they are back at once; with matchers beside it
+(`rove.elastic.coordinator`), when they have answered.
 
 Those that Spark serves are only known here by their numbers: no publication is tried on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,20 +24,25 @@ from rove.broker.publications import Publication
 from rove.broker.sessions import Session
 from rove.broker.subscriptions import Interest, Subscription
 from rove.broker.targets import Target
-from rove.lang.tree import And, Attribute, Comparison, Literal
-from rove.lang.tree import Subscription as Text
+from rove.elastic.arrangements import Source
+from rove.elastic.cells import Cell, Wanted, check
+from rove.elastic.commands import Row
+from rove.elastic.coordinator import Coordinator, Result
+from rove.elastic.elasticity import Elasticity
+from rove.elastic.ports import Matchers
+from rove.elastic.rearranging import Rearranging
 from rove.match.designs import Counters
-from rove.match.matcher import Matcher, Work
+from rove.match.matcher import Work
 from rove.match.ranks import RankedDelivery
 from rove.mqtt.topics import has_wildcards
 from rove.mqtt.trees import FilterTree
 
-FILTER_ATTRIBUTE = "$filter"
-"""No name of the language begins with $, so no text can speak of it."""
 HEAD_BYTES = 4096
 """A page, so that what lies behind it can be mapped."""
 ROUTES_MAX = 50_000
 """Topics whose subscribers are remembered, at about 300 bytes and 8 per subscriber each."""
+SEEN_EVERY_S = 0.02
+"""How often it is told how busy the broker is with matching."""
 
 
 class Group:
@@ -67,6 +73,37 @@ class Route(msgspec.Struct):
     """Numbers of the topic filters with texts that fit it."""
 
 
+class Given(NamedTuple):
+    """A publication that a ranked subscription is given."""
+
+    subscription: Subscription
+    publication: Publication
+    at: float
+    promoted: bool
+
+
+class Met(NamedTuple):
+    """Whom the publications of a batch meet."""
+
+    found: dict[int, list[Subscription]]
+    """Subscriptions with a text, by the number of the publication."""
+    given: list[Given]
+
+
+class _Shown:
+    """A publication, as a cell looks at it."""
+
+    __slots__ = ("at", "filters", "key")
+
+    def __init__(self, publication: Publication, filters: Sequence[int]) -> None:
+        self.key = publication
+        self.at = publication.at
+        self.filters = filters
+
+    def attributes(self) -> Mapping[str, object]:
+        return self.key.attributes()
+
+
 class _Filter(msgspec.Struct):
     """A topic filter that subscriptions with a text have."""
 
@@ -83,12 +120,20 @@ class Interests:
         self._filter_tree: FilterTree[int] = FilterTree()
         self._filters: dict[str, _Filter] = {}
         self._next_filter = 1
-        self._matcher = Matcher(compiled=compiled)
         self._compiled = compiled
-        self._ranked: dict[int, Matcher] = {}
-        """By the number of the topic filter."""
+        self._cells = [Cell(compiled=compiled)]
+        """What the broker matches by itself: all, or nothing while matchers do."""
+        self._ranked = 0
+        """How many ranked ones there are."""
         self._saved: set[int] = set()
-        """Numbers of those that the matcher knows from before a restart; only while restoring."""
+        """Numbers of those that the cell knows from before a restart; only while restoring."""
+        self._met: list[Met] = []
+        self._shown: dict[int, Publication] = {}
+        """Publications that are known to windows only by their numbers."""
+        self._outside: Coordinator | None = None
+        self.rearranging: Rearranging | None = None
+        self._busy_s = self._cpu_s = self._seen_at = 0.0
+        self._messages = 0
         self._with_text: dict[int, Subscription] = {}
         self._served: dict[int, Subscription] = {}
         """Those for which Spark finds what meets them."""
@@ -126,19 +171,22 @@ class Interests:
             self._forget_routes(new.topic_filter)
 
     def _add_text(self, new: Subscription, interest: Interest) -> None:
-        matcher = self._matcher_of(new)
+        wanted = _wanted(new, interest)
+        outside = self._outside
+        if outside is not None and outside.is_out:
+            check(wanted)
+            self._with_text[new.number] = new
+            outside.add(new.number)
+            self._ranked += interest.is_ranked
+            return
+        cell = self._cells[0]
         if new.number in self._saved:
             if not interest.uses_me:
                 return
             # Its state may have changed since; what was saved of it is out of date.
-            matcher.remove(new.number)
-        matcher.add(
-            new.number,
-            interest.parsed if interest.is_ranked else _with_filter(new, interest),
-            new.accepted_at,
-            new.session.me if interest.uses_me else None,
-            interest.evolve,
-        )
+            cell.remove(new.number)
+        cell.add(wanted)
+        self._ranked += interest.is_ranked
 
     def remove(self, old: Subscription) -> None:
         """Let it take part no longer."""
@@ -146,7 +194,7 @@ class Interests:
             del self._served[old.number]
             return
         if old.interest is not None:
-            self._matcher_of(old).remove(old.number)
+            self._remove_text(old, old.interest)
             del self._with_text[old.number]
             self._drop_filter(old)
         if old.group is not None:
@@ -166,15 +214,17 @@ class Interests:
         if not group.members:
             del self._groups[old.group, old.topic_filter]
 
-    def _matcher_of(self, subscription: Subscription) -> Matcher:
-        assert subscription.interest is not None
-        if not subscription.interest.is_ranked:
-            return self._matcher
-        found = self._ranked.get(subscription.filter_number)
-        if found is None:
-            found = Matcher(compiled=self._compiled)
-            self._ranked[subscription.filter_number] = found
-        return found
+    def _remove_text(self, old: Subscription, interest: Interest) -> None:
+        self._ranked -= interest.is_ranked
+        if self._outside is not None and self._outside.is_out:
+            self._outside.remove(old.number, old.filter_number)
+        else:
+            self._cell_of(old.number).remove(old.number)
+
+    def _cell_of(self, number: int) -> Cell:
+        if len(self._cells) == 1:
+            return self._cells[0]
+        return next(cell for cell in self._cells if number in cell)
 
     def _number_filter(self, new: Subscription) -> None:
         found = self._filters.get(new.topic_filter)
@@ -193,7 +243,6 @@ class Interests:
         if not found.uses:
             del self._filters[old.topic_filter]
             self._filter_tree.remove(old.topic_filter, None)
-            self._ranked.pop(found.number, None)
             self._forget_routes(old.topic_filter)
 
     def _forget_routes(self, topic_filter: str) -> None:
@@ -209,14 +258,18 @@ class Interests:
     @property
     def has_ranked(self) -> bool:
         """Whether there are windows at all."""
-        return bool(self._ranked)
+        return self._ranked > 0
 
     def set_state(self, session: Session, changes: Mapping[str, object]) -> None:
         """The subscriber's `me.` variables have changed: its subscriptions move."""
         for subscription in session.subscriptions.values():
             interest = subscription.interest
-            if interest is not None and interest.uses_me and interest.is_live:
-                self._matcher_of(subscription).set_state(subscription.number, changes)
+            if interest is None or not (interest.uses_me and interest.is_live):
+                continue
+            if self._outside is not None and self._outside.is_out:
+                self._outside.change(subscription.number, dict(changes))
+            else:
+                self._cell_of(subscription.number).set_state(subscription.number, changes)
 
     # -- finding -------------------------------------------------------------------------------
 
@@ -240,48 +293,113 @@ class Interests:
         targets = [Target(subscriptions) for subscriptions in by_session.values()]
         return Route(targets, groups, self._filter_tree.find(topic))
 
-    def match(
-        self, publications: Sequence[Publication]
-    ) -> tuple[dict[int, list[Subscription]], list[RankedDelivery]]:
-        """Subscriptions with a text that publications meet, by position; and ranked deliveries."""
-        positions: list[int] = []
-        rows: list[Mapping[str, object]] = []
-        at: list[float] = []
-        for position, publication in enumerate(publications):
-            for number in self.route(publication.topic).filters:
-                positions.append(position)
-                rows.append({**publication.attributes(), FILTER_ATTRIBUTE: number})
-                at.append(publication.at)
-        if not rows:
-            return {}, []
+    def submit(self, publications: Sequence[Publication], advance_to: float | None) -> None:
+        """Find out whom publications meet; then let windows slide up to a moment."""
+        outside = self._outside
+        if outside is not None and outside.is_out:
+            outside.submit(self._rows(publications), advance_to)
+            return
+        met = self._matched(publications)
+        if advance_to is not None:
+            met.given.extend(self._advanced(advance_to))
+        self._met.append(met)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether matchers beside the broker are asked."""
+        return self._outside is not None and self._outside.is_out
+
+    @property
+    def waiting(self) -> int:
+        """Batches that nobody has answered yet."""
+        return 0 if self._outside is None else self._outside.waiting
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another batch would find somebody free; if not, batches become larger."""
+        outside = self._outside
+        return outside is None or outside.waiting < 2 * max(1, len(outside.members))
+
+    def wait(self) -> None:
+        """Wait until matchers have said something."""
+        assert self._outside is not None
+        self._outside.wait()
+
+    def results(self) -> list[Met]:
+        """What is done, in the order in which it was handed in."""
+        outside = self._outside
+        if outside is not None:
+            self._met += [self._met_by(result) for result in outside.results()]
+            if outside.take_may_forget():
+                shown = self._shown.items()
+                self._shown = {n: one for n, one in shown if outside.may_deliver(n)}
+        met, self._met = self._met, []
+        return met
+
+    def _rows(self, publications: Sequence[Publication]) -> list[Row]:
+        rows = []
+        for one in publications:
+            filters = self.route(one.topic).filters
+            if filters:
+                user = tuple(one.properties.user)
+                rows.append(Row(one.number, one.topic, one.payload, user, one.at, tuple(filters)))
+                if self._ranked:
+                    self._shown[one.number] = one
+        return rows
+
+    def _met_by(self, result: Result) -> Met:
+        found = {number: self._those(ids) for number, ids in result.found.items()}
+        given = [
+            Given(self._with_text[one.subscription], self._shown[one.number], one.at, one.promoted)
+            for one in sorted(result.ranked, key=lambda one: (one.at, one.subscription))
+        ]
+        return Met(found, given)
+
+    def _those(self, ids: Iterable[int]) -> list[Subscription]:
+        return [self._with_text[id] for id in ids]
+
+    def _matched(self, publications: Sequence[Publication]) -> Met:
+        shown: list[_Shown] = []
+        for publication in publications:
+            filters = self.route(publication.topic).filters
+            if filters:
+                shown.append(_Shown(publication, filters))
         found: dict[int, list[Subscription]] = {}
-        for row, ids in enumerate(self._matched(rows, at)):
-            if ids:
-                subscriptions = [self._with_text[id] for id in ids]
-                found.setdefault(positions[row], []).extend(subscriptions)
-        return found, self._ranks(publications) if self._ranked else []
-
-    def _ranks(self, publications: Sequence[Publication]) -> list[RankedDelivery]:
-        """What ranked subscriptions are given now; the key of a delivery is its publication."""
         ranked: list[RankedDelivery] = []
-        for number, matcher in self._ranked.items():
-            here = [one for one in publications if number in self.route(one.topic).filters]
-            if here:
-                attributes = [one.attributes() for one in here]
-                ranked += matcher.match(attributes, [one.at for one in here], here).ranked
-        return ranked
+        if not shown:
+            return Met(found, [])
+        began = 0.0 if self._outside is None else self._outside.matchers.clock()
+        for cell in self._cells:
+            matched = cell.match(shown)
+            ranked += matched.ranked
+            for row, ids in matched.by_row():
+                found.setdefault(shown[row].key.number, []).extend(self._those(ids))
+        if self._outside is not None:
+            self._measure(self._outside, began, len(shown))
+        return Met(found, self._given(ranked))
 
-    def _matched(self, rows: list[Mapping[str, object]], at: list[float]) -> Iterator[list[int]]:
-        if not len(self._matcher):
-            return
-        if len(rows) == 1:
-            yield self._matcher.match_one(rows[0], at[0]).tolist()
-            return
-        pairs = self._matcher.match(rows, at)
-        starts = pairs.starts(len(rows)).tolist()
-        ids = pairs.subscriptions.tolist()
-        for row in range(len(rows)):
-            yield ids[starts[row] : starts[row + 1]]
+    def _measure(self, outside: Coordinator, began: float, messages: int) -> None:
+        """Tell how busy the broker is, with matching and in all."""
+        clock = outside.matchers.clock()
+        self._busy_s += clock - began
+        self._messages += messages
+        passed_s = clock - self._seen_at
+        if passed_s >= SEEN_EVERY_S:
+            cpu_s = outside.matchers.cpu_s()
+            used_s = min(cpu_s - self._cpu_s, passed_s)
+            other_s = max(0.0, used_s - self._busy_s)
+            waited_s = max(0.0, passed_s - self._busy_s - other_s)
+            outside.judge.seen(0, self._busy_s, waited_s, self._messages, clock, other_s)
+            self._seen_at, self._cpu_s, self._busy_s, self._messages = clock, cpu_s, 0.0, 0
+
+    def _given(self, ranked: Iterable[RankedDelivery]) -> list[Given]:
+        given = []
+        for one in sorted(ranked, key=lambda one: (one.at, one.subscription)):
+            key = one.key
+            publication = key if isinstance(key, Publication) else self._shown[key]  # type: ignore[index]
+            subscription = self._with_text[one.subscription]
+            given.append(Given(subscription, publication, one.at, one.promoted))
+        return given
 
     def subscription(self, number: int) -> Subscription:
         """One with a text, by its number."""
@@ -299,25 +417,70 @@ class Interests:
 
     # -- time and upkeep -----------------------------------------------------------------------
 
-    def advance(self, now: float) -> list[RankedDelivery]:
-        """Let windows slide and designs evolve."""
-        self._matcher.advance(now)
-        return [one for matcher in self._ranked.values() for one in matcher.advance(now)]
+    def advance(self, now: float) -> list[Given]:
+        """Let windows slide and designs evolve; nothing must be on its way."""
+        if not self.is_out:
+            return self._advanced(now)
+        assert self._outside is not None
+        self._outside.submit([], now)
+        while self._outside.waiting:
+            self._outside.wait()
+        return [given for met in self.results() for given in met.given]
+
+    def _advanced(self, now: float) -> list[Given]:
+        return self._given(one for cell in self._cells for one in cell.advance(now))
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""
-        return min(matcher.next_change_at() for matcher in self._matchers())
+        if self._outside is not None and self._outside.is_out:
+            return self._outside.next_change_at()
+        return min(cell.next_change_at() for cell in self._cells)
 
     def counters(self) -> Mapping[str, Counters]:
-        """What each design for evolving subscriptions has done so far."""
-        return self._matcher.counters()
+        """What each design for evolving subscriptions has done so far, here in the broker."""
+        return {name: each for cell in self._cells for name, each in cell.counters().items()}
 
     def merge_due(self) -> Work | None:
         """Work on the index that is to be run beside, then installed (see `Matcher`)."""
-        for matcher in self._matchers():
-            if (work := matcher.merge_due()) is not None:
-                return work
-        return None
+        works = (cell.merge_due() for cell in self._cells)
+        return next((work for work in works if work is not None), None)
+
+    # -- matchers ------------------------------------------------------------------------------
+
+    def attach(self, matchers: Matchers, settings: Elasticity) -> Coordinator:
+        """Let matchers beside the broker take over when it has too much to do."""
+        self._outside = Coordinator(matchers, settings, self._source, self._came_in)
+        self.rearranging = Rearranging(self._outside, self._own_cells, self._went_out)
+        return self._outside
+
+    def _source(self, number: int) -> Source:
+        one = self._with_text[number]
+        interest = one.interest
+        assert interest is not None
+        return Source(
+            number,
+            interest.text,
+            interest.parsed,
+            one.filter_number,
+            one.accepted_at,
+            dict(one.session.me) if interest.uses_me else None,
+            interest.evolve_text,
+            _wanted(one, interest).is_kept,
+        )
+
+    def _own_cells(self) -> list[Cell]:
+        return self._cells
+
+    def _went_out(self) -> None:
+        """Matchers have everything: windows know publications only by their numbers now."""
+        for cell in self._cells:
+            for key in cell.live_keys():
+                if isinstance(key, Publication):
+                    self._shown[key.number] = key
+        self._cells = [Cell(compiled=self._compiled)]
+
+    def _came_in(self, cells: list[Cell]) -> None:
+        self._cells = cells or [Cell(compiled=self._compiled)]
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -328,7 +491,7 @@ class Interests:
         a number in it never means anything else, however old it is.
         """
         head = next_subscription.to_bytes(8, "little").ljust(HEAD_BYTES, b"\0")
-        return b"".join((head, *self._matcher.save()))
+        return b"".join((head, *self._cells[0].save(kept=False)))
 
     def load(self, saved: bytes | memoryview) -> int:
         """Begin with an index that was saved; gives the number to go on from.
@@ -336,26 +499,28 @@ class Interests:
         SavedError if it is no index.
         """
         view = memoryview(saved)
-        self._matcher = Matcher.load(view[HEAD_BYTES:], compiled=self._compiled)
-        self._saved = self._matcher.ids()
+        self._cells = [Cell.load(view[HEAD_BYTES:], compiled=self._compiled)]
+        self._saved = self._cells[0].ids()
         return int.from_bytes(view[:8], "little")
 
     def end_restoring(self) -> None:
         """Everything that still exists was added: what else the index knows has gone."""
         for number in self._saved - self._with_text.keys():
-            self._matcher.remove(number)
+            self._cells[0].remove(number)
         self._saved = set()
-
-    def _matchers(self) -> tuple[Matcher, ...]:
-        return self._matcher, *self._ranked.values()
 
 
 def _is_live(subscription: Subscription) -> bool:
     return subscription.interest is None or subscription.interest.is_live
 
 
-def _with_filter(subscription: Subscription, interest: Interest) -> Text:
-    """The text, for the topics of the subscription's filter only."""
-    text = interest.parsed
-    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(subscription.filter_number))
-    return Text(And((here, text.condition)), text.select, text.rank)
+def _wanted(subscription: Subscription, interest: Interest) -> Wanted:
+    me = subscription.session.me if interest.uses_me else None
+    return Wanted(
+        subscription.number,
+        interest.parsed,
+        subscription.filter_number,
+        subscription.accepted_at,
+        me,
+        interest.evolve,
+    )

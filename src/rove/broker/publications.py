@@ -77,6 +77,10 @@ class Publication:
         self._attributes: Mapping[str, object] | None = None
         self._parts: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """In a window that is saved, its number stands for it."""
+        return int, (self.number,)
+
     # -- what it says --------------------------------------------------------------------------
 
     def attributes(self) -> Mapping[str, object]:

@@ -11,11 +11,14 @@ reason, taken, or taken though nobody wanted it.
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 
 from rove.broker.control import DONE, PREFIX, Answer, Control
+from rove.broker.interests import Given, Met
 from rove.broker.links import Link
 from rove.broker.publications import Publication, user_property
 from rove.broker.records import LogRow, received_key
@@ -23,7 +26,6 @@ from rove.broker.sessions import Select, Session
 from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
 from rove.broker.targets import Target
-from rove.match.ranks import RankedDelivery
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Properties,
@@ -56,11 +58,13 @@ class Publishing:
         self._state = state
         self._control = Control(state, self.notify_behind)
         self._batch: list[_Waiting] = []
+        self._submitted: deque[list[_Waiting]] = deque()
+        """Batches on their way through the matchers."""
 
     @property
     def has_waiting(self) -> bool:
-        """Whether publications wait to be routed."""
-        return bool(self._batch)
+        """Whether publications wait to be routed, and something can be done about it."""
+        return bool(self._batch) and self._state.interests.has_room
 
     # -- taking --------------------------------------------------------------------------------
 
@@ -288,22 +292,48 @@ class Publishing:
     def flush(self) -> None:
         """Route everything that was collected, and let windows slide up to now.
 
-        Both come before whatever is about to change, so that it never changes the past.
+        Both come before whatever is about to change, so that it never changes the past. Where
+        matchers are beside the broker, this waits for them.
         """
+        interests = self._state.interests
         if self._batch:
-            self._route()
-        if self._state.interests.has_ranked:
-            self.promote(self._state.interests.advance(self._state.now))
+            self._submit(None)
+        while interests.waiting:
+            interests.wait()
+        self._route_answered()
+        if interests.has_ranked:
+            self.promote(interests.advance(self._state.now))
 
-    def _route(self) -> None:
+    def pass_on(self) -> None:
+        """Nothing is about to change: have what was collected matched, route what is."""
+        interests = self._state.interests
+        if not interests.is_out:
+            self.flush()
+            return
+        self._route_answered()
+        if self._batch and interests.has_room:
+            self._submit(self._state.now if interests.has_ranked else None)
+            self._route_answered()
+
+    def _submit(self, advance_to: float | None) -> None:
         batch, self._batch = self._batch, []
+        self._submitted.append(batch)
+        self._state.interests.submit([waiting.publication for waiting in batch], advance_to)
+
+    def _route_answered(self) -> None:
+        for met in self._state.interests.results():
+            self._route(self._submitted.popleft(), met)
+
+    def _route(self, batch: list[_Waiting], met: Met) -> None:
         state = self._state
-        publications = [waiting.publication for waiting in batch]
-        found, ranked = state.interests.match(publications)
-        arrived = _arrivals(ranked, state)
-        for position, waiting in enumerate(batch):
+        arrived = _arrivals(met.given)
+        promoted = deque(one for one in met.given if one.promoted)
+        for waiting in batch:
             publication = waiting.publication
-            matched = found.get(position, [])
+            # What moved up before this came goes out before it, however large the batch is.
+            while promoted and promoted[0].at < publication.at:
+                self._promote(promoted.popleft())
+            matched = met.found.get(publication.number, [])
             if publication in arrived:
                 matched = matched + arrived[publication]
             notified = self._notify(publication, matched)
@@ -311,18 +341,19 @@ class Publishing:
                 state.counters.publications_unmatched += 1
             state.recent.add(publication, notified)
             self._acknowledge(waiting, notified)
-        self.promote(ranked)
+        state.routed.append((batch[0].publication.at, len(batch)))
+        self.promote(promoted)
 
-    def promote(self, ranked: list[RankedDelivery]) -> None:
+    def promote(self, given: Iterable[Given]) -> None:
         """Notify of publications that moved up in a window."""
-        for delivery in ranked:
-            if delivery.promoted:
-                one = self._state.interests.subscription(delivery.subscription)
-                publication = delivery.key
-                assert isinstance(publication, Publication)
-                own = one.no_local and publication.publisher == one.session.client_id
-                if not own and not publication.is_over(self._state.now):
-                    self.notify_later(publication, one, why="promoted")
+        for one in given:
+            self._promote(one)
+
+    def _promote(self, given: Given) -> None:
+        one, publication = given.subscription, given.publication
+        own = one.no_local and publication.publisher == one.session.client_id
+        if not own and not publication.is_over(self._state.now):
+            self.notify_later(publication, one, why="promoted")
 
     def _notify(self, publication: Publication, matched: list[Subscription]) -> int:
         """Notify everybody who wants it, each session once; how many there were."""
@@ -472,14 +503,12 @@ class Publishing:
             self._state.log(row)
 
 
-def _arrivals(ranked: list[RankedDelivery], state: State) -> dict[Publication, list[Subscription]]:
+def _arrivals(given: list[Given]) -> dict[Publication, list[Subscription]]:
     """Ranked subscriptions that want what has just arrived."""
     arrived: dict[Publication, list[Subscription]] = {}
-    for delivery in ranked:
-        if not delivery.promoted:
-            assert isinstance(delivery.key, Publication)
-            subscription = state.interests.subscription(delivery.subscription)
-            arrived.setdefault(delivery.key, []).append(subscription)
+    for one in given:
+        if not one.promoted:
+            arrived.setdefault(one.publication, []).append(one.subscription)
     return arrived
 
 

@@ -91,6 +91,8 @@ class State:
         self.links: dict[Link, None] = {}
         self.recent = Recent(limits.explain_publications_max)
         self.notes: list[Note] = []
+        self.routed: list[tuple[float, int]] = []
+        """Batches whose notifications were decided: when the first came, and how many it had."""
         self.authentications: list[tuple[Link, Connect]] = []
         """Clients of whom the shell has to find out who they are."""
         self.next_session = 1

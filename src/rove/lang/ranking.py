@@ -80,6 +80,10 @@ class RankedWindow:
         """When the next member leaves by age; infinity if none will."""
         return min((member.leaves_at for member in self._members), default=math.inf)
 
+    def live_keys(self) -> list[object]:
+        """What the publications are called that it holds."""
+        return [member.key for member in self._members]
+
     def _deliver(self, at: float, arrival: int | None) -> list[Delivery]:
         """Deliver those of the k best that were not delivered before, the best first."""
         delivered: list[Delivery] = []

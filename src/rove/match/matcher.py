@@ -107,7 +107,7 @@ class Matcher:
         """Add a subscription under an id, 0 or more, that is not in use."""
         if id in self:
             raise LanguageError(f"there is already a subscription {id}", "remove it first")
-        self._add(id, subscription, self._checked(id, subscription, accepted_at, me, evolve))
+        self._add(id, subscription, checked(id, subscription, accepted_at, me, evolve))
 
     def replace(
         self,
@@ -121,9 +121,9 @@ class Matcher:
 
         When the new one is refused, the old one stays.
         """
-        checked = self._checked(id, subscription, accepted_at, me, evolve)
+        fit = checked(id, subscription, accepted_at, me, evolve)
         self.remove(id)
-        self._add(id, subscription, checked)
+        self._add(id, subscription, fit)
 
     def remove(self, id: int) -> None:
         """Remove a subscription; KeyError if there is none of that id."""
@@ -153,31 +153,6 @@ class Matcher:
             self._design_of[id].set_state(id, me)
         else:
             self._index.set_state(id, me)
-
-    def _checked(
-        self,
-        id: int,
-        subscription: Subscription,
-        accepted_at: float,
-        me: Mapping[str, object] | None,
-        evolve: Evolve,
-    ) -> _Checked:
-        """Refuse what cannot be added, before anything is changed."""
-        if not 0 <= as_integer(id) <= INTEGER_MAX:
-            raise LanguageError(f"{id} is no id", "ids are integers of 64 bits from 0 on")
-        if not math.isfinite(accepted_at):
-            raise LanguageError("a subscription must be accepted at a finite time")
-        if subscription.rank is not None and evolve.design != "exact":
-            raise LanguageError(
-                f"a ranked subscription cannot evolve by {evolve.design}", "write evolve = exact"
-            )
-        if evolve.design in ("pes", "clees"):
-            checked_seconds(evolve.design, evolve.seconds)
-        elif evolve.design not in ("exact", "lees"):
-            raise LanguageError(f"there is no design {evolve.design}", "see parse_evolve")
-        state = dict(me or {})
-        admit(state)
-        return _Checked(normalise(subscription).conjunctions, accepted_at, state, evolve)
 
     def _add(self, id: int, subscription: Subscription, checked: _Checked) -> None:
         conjunctions, accepted_at, me, evolve = checked
@@ -312,6 +287,10 @@ class Matcher:
         designs = (design.next_change_at() for design in self._designs.values())
         return min((self._windows.next_change_at(), *designs))
 
+    def live_keys(self) -> list[object]:
+        """What the publications are called that some window may still deliver."""
+        return self._windows.live_keys()
+
     def counters(self) -> dict[str, Counters]:
         """What each design in use has done so far."""
         return {name: design.counters for name, design in self._designs.items()}
@@ -430,3 +409,28 @@ class _Checked(NamedTuple):
     accepted_at: float
     me: dict[str, object]
     evolve: Evolve
+
+
+def checked(
+    id: int,
+    subscription: Subscription,
+    accepted_at: float,
+    me: Mapping[str, object] | None,
+    evolve: Evolve,
+) -> _Checked:
+    """Refuse what cannot be added, before anything is changed; LanguageError says why."""
+    if not 0 <= as_integer(id) <= INTEGER_MAX:
+        raise LanguageError(f"{id} is no id", "ids are integers of 64 bits from 0 on")
+    if not math.isfinite(accepted_at):
+        raise LanguageError("a subscription must be accepted at a finite time")
+    if subscription.rank is not None and evolve.design != "exact":
+        raise LanguageError(
+            f"a ranked subscription cannot evolve by {evolve.design}", "write evolve = exact"
+        )
+    if evolve.design in ("pes", "clees"):
+        checked_seconds(evolve.design, evolve.seconds)
+    elif evolve.design not in ("exact", "lees"):
+        raise LanguageError(f"there is no design {evolve.design}", "see parse_evolve")
+    state = dict(me or {})
+    admit(state)
+    return _Checked(normalise(subscription).conjunctions, accepted_at, state, evolve)

@@ -34,7 +34,7 @@ _CLASSES: Final[dict[str, set[str] | None]] = {
     "rove.lang.patterns": {"Pattern"},
     "rove.lang.ranking": {"RankedWindow", "_Member"},
     "rove.match.designs": {"Kept", "DesignState", "Counters", "Evolve"},
-    "builtins": {"frozenset", "set", "bytearray"},
+    "builtins": {"frozenset", "set", "bytearray", "int"},
 }
 """By module the names that a head may refer to; None for all structs in it."""
 

@@ -419,6 +419,10 @@ class SkybandRanked:
         self._entries = {number: self._entries[number] for number in sorted(live)}
         self._entries_max = 2 * len(live) + _ENTRIES_MIN
 
+    def live_keys(self) -> list[object]:
+        """What the publications are called that some window may still deliver."""
+        return [entry.key for entry in self.live_entries()]
+
     def live_entries(self) -> list[Entry]:
         """The publications that some window holds."""
         self._forget()

@@ -106,6 +106,11 @@ class Windows:
             changes.append(self._quick.next_change_at())
         return min(changes, default=math.inf)
 
+    def live_keys(self) -> list[object]:
+        """What the publications are called that some window may still deliver."""
+        held = [] if self._quick is None else self._quick.live_keys()
+        return held + [key for one in self._plain.values() for key in one.window.live_keys()]
+
     def state(self) -> dict[str, Any]:
         """Everything that `from_state` needs to go on."""
         return {

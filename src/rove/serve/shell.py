@@ -93,11 +93,8 @@ class Shell:
         self._loop = loop
         self.now = now
         self._turn_is_due = False
-        self._turn_began = 0.0
-        self._timed = 0
-        """Publications whose delay was measured."""
         self._keeping: deque[tuple[int, float, int]] = deque()
-        """Commits under way: number, when their turn began, how many publications it had."""
+        """Commits under way: number, when a batch in it came, how many publications it had."""
         self._kept = 0
         """The last commit that was done."""
         self._timer: asyncio.TimerHandle | None = None
@@ -124,7 +121,6 @@ class Shell:
         self.broker.received(link, data, now)
         if not self._turn_is_due and self.broker.has_work:
             self._turn_is_due = True
-            self._turn_began = now
             self._loop.call_soon(self._turn)
 
     def closed(self, link: Link) -> None:
@@ -154,7 +150,6 @@ class Shell:
         """Have the turn ended after what is going on right now."""
         if not self._turn_is_due:
             self._turn_is_due = True
-            self._turn_began = self.now()
             self._loop.call_soon(self._turn)
 
     # -- turns ---------------------------------------------------------------------------------
@@ -166,13 +161,11 @@ class Shell:
         output = broker.end_turn(self.now())
         self._carry_out(output)
         now = self.now()
-        received = broker.counters.publications_received
-        if received != self._timed:
-            # Everything of this turn has gone out.
-            self.delays.sent.add(now - self._turn_began, received - self._timed, now)
+        for began, count in output.routed:
+            # Everything of this batch has gone out.
+            self.delays.sent.add(now - began, count, now)
             if output.changes is not None:
-                self._keeping.append((output.commit, self._turn_began, received - self._timed))
-            self._timed = received
+                self._keeping.append((output.commit, began, count))
         if self._keeping:
             self._time_commits(now)
         self._set_timer(now)

@@ -30,6 +30,7 @@ from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.records import Row, decoded
 from rove.broker.state import Note, Settings
+from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     V5,
@@ -53,6 +54,7 @@ from rove.mqtt.packets import (
 )
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
+from rove.testing.matchers import SimulatedMatchers
 
 START = 1_000_000.0
 """When a world begins, in seconds since 1970."""
@@ -101,8 +103,11 @@ class World:
         rules: Rules | None = None,
         settings: Settings | None = None,
         holds_commits: bool = False,
+        matchers: SimulatedMatchers | None = None,
+        elasticity: Elasticity | None = None,
     ) -> None:
         self.now = START
+        self._matchers, self._elasticity = matchers, elasticity
         self.disk = SimulatedDisk()
         self.holds_commits = holds_commits
         self.uncommitted: deque[tuple[int, Changes]] = deque()
@@ -115,13 +120,19 @@ class World:
         self.broker = self._new_broker()
 
     def _new_broker(self) -> Broker:
-        return Broker(
+        broker = Broker(
             now=self.now,
             new_name=self._new_name,
             limits=self._limits,
             rules=self._rules,
             settings=self._settings,
+            matchers=self._matchers,
+            elasticity=self._elasticity,
         )
+        if self._matchers is not None:
+            assert broker.coordinator is not None
+            self._matchers.listener = broker.coordinator
+        return broker
 
     def _new_name(self) -> str:
         self._names += 1

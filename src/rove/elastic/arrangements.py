@@ -1,0 +1,250 @@
+"""Who holds which plain subscriptions, and who is asked about a publication: the three layouts.
+
+*Partitioned*: each subscription is in one cell, every publication goes to all cells. *Replicated*:
+every cell has all subscriptions, publications are dealt out; batches that are large enough are
+cut, so that they too are done sooner. *Hierarchical*: the parent has the subscriptions that no
+other covers, children have what those cover; a publication goes to a child only if one that covers
+something there matched.
+
+An arrangement decides and keeps account; the coordinator sends. None of them has any past: two
+arrangements of the same subscriptions give the same answers, which is why one can be built beside
+another and take its place between two publications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from rove.elastic.commands import Add, Match, encoded_rows
+from rove.elastic.covering import Covering, Move
+from rove.elastic.records import CellRecord
+from rove.elastic.tickets import Ticket
+from rove.elastic.view import Layout
+from rove.lang.tree import Subscription as Text
+
+SLICE_MIN = 16
+"""Publications below which cutting a batch costs more than it saves."""
+
+
+class Source(msgspec.Struct, gc=False):
+    """A subscription, as the broker knows it."""
+
+    id: int
+    text: str
+    parsed: Text
+    filter: int
+    accepted_at: float
+    me: dict[str, object] | None
+    evolve: str
+    is_kept: bool
+
+    def command(self, cell: int) -> Add:
+        """Have a cell take it in."""
+        return Add(cell, self.id, self.text, self.filter, self.accepted_at, self.me, self.evolve)
+
+
+Find = Callable[[int], Source]
+"""A subscription by its number."""
+
+
+class Placed(NamedTuple):
+    """A subscription is to be in a cell from now on, or not to be."""
+
+    cell: CellRecord
+    id: int
+    is_there: bool
+
+
+class Arrangement(Protocol):
+    """Where plain subscriptions are."""
+
+    layout: Layout
+    cells: list[CellRecord]
+
+    def __contains__(self, id: int) -> bool: ...
+
+    def add(self, one: Source) -> list[Placed]:
+        """Find a place for a subscription."""
+        ...
+
+    def remove(self, id: int) -> list[Placed]:
+        """Forget one."""
+        ...
+
+    def holders(self, id: int) -> Sequence[CellRecord]:
+        """The cells that have it."""
+        ...
+
+    def ask(self, ticket: Ticket) -> list[Match]:
+        """Have the first cells asked about a batch."""
+        ...
+
+    def follow(
+        self, ticket: Ticket, cell: int, found: Iterable[tuple[int, list[int]]]
+    ) -> list[Match]:
+        """Have others asked because of what one has found."""
+        ...
+
+
+class Partitioned:
+    """Each subscription is in one cell."""
+
+    layout: Layout = "partitioned"
+
+    def __init__(
+        self, cells: Sequence[CellRecord], shares: Mapping[int, int] | None = None
+    ) -> None:
+        """`shares` says which cell some subscriptions are meant for; others go where few are."""
+        self.cells = list(cells)
+        self._shares = shares or {}
+        self._owner = {id: cell for cell in self.cells for id in cell.ids}
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._owner
+
+    def add(self, one: Source) -> list[Placed]:
+        share = self._shares.get(one.id)
+        if share is None:
+            cell = min(self.cells, key=lambda each: len(each.ids))
+        else:
+            cell = self.cells[share]
+        cell.ids.add(one.id)
+        self._owner[one.id] = cell
+        return [Placed(cell, one.id, True)]
+
+    def remove(self, id: int) -> list[Placed]:
+        cell = self._owner.pop(id)
+        cell.ids.discard(id)
+        return [Placed(cell, id, False)]
+
+    def holders(self, id: int) -> Sequence[CellRecord]:
+        return (self._owner[id],)
+
+    def ask(self, ticket: Ticket) -> list[Match]:
+        raw = encoded_rows(ticket.rows)
+        everything = range(len(ticket.rows))
+        return [
+            ticket.part(cell.number, everything, raw, slides=False)
+            for cell in self.cells
+            if cell.ids
+        ]
+
+    def follow(
+        self, ticket: Ticket, cell: int, found: Iterable[tuple[int, list[int]]]
+    ) -> list[Match]:
+        return []
+
+
+class Replicated:
+    """Every cell has every subscription."""
+
+    layout: Layout = "replicated"
+
+    def __init__(self, cells: Sequence[CellRecord]) -> None:
+        self.cells = list(cells)
+        self._turn = 0
+
+    def __contains__(self, id: int) -> bool:
+        return id in self.cells[0].ids
+
+    def add(self, one: Source) -> list[Placed]:
+        for cell in self.cells:
+            cell.ids.add(one.id)
+        return [Placed(cell, one.id, True) for cell in self.cells]
+
+    def remove(self, id: int) -> list[Placed]:
+        for cell in self.cells:
+            cell.ids.discard(id)
+        return [Placed(cell, id, False) for cell in self.cells]
+
+    def holders(self, id: int) -> Sequence[CellRecord]:
+        return self.cells
+
+    def ask(self, ticket: Ticket) -> list[Match]:
+        if not self.cells[0].ids:
+            return []
+        rows = len(ticket.rows)
+        shares = max(1, min(len(self.cells), rows // SLICE_MIN))
+        asked = []
+        for share in range(shares):
+            cell = self.next_cell()
+            part = range(rows * share // shares, rows * (share + 1) // shares)
+            asked.append(ticket.part(cell.number, part, slides=False))
+        return asked
+
+    def next_cell(self) -> CellRecord:
+        """Whose turn it is."""
+        self._turn += 1
+        return self.cells[self._turn % len(self.cells)]
+
+    def follow(
+        self, ticket: Ticket, cell: int, found: Iterable[tuple[int, list[int]]]
+    ) -> list[Match]:
+        return []
+
+
+class Hierarchical:
+    """The first cell has the covering ones, the others what they cover."""
+
+    layout: Layout = "hierarchical"
+
+    def __init__(self, cells: Sequence[CellRecord]) -> None:
+        self.cells = list(cells)
+        self._covering = Covering(len(cells) - 1)
+        self._place: dict[int, int] = {}
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._place
+
+    def add(self, one: Source) -> list[Placed]:
+        return self._moved(self._covering.add(one.id, one.filter, one.parsed))
+
+    def remove(self, id: int) -> list[Placed]:
+        return self._moved(self._covering.remove(id))
+
+    def _moved(self, moves: Iterable[Move]) -> list[Placed]:
+        placed = []
+        for move in moves:
+            id, to = move.id, move.to
+            old = self._place.get(id)
+            if old == to:
+                continue
+            # Both within the same moment between two publications: nobody meets both or none.
+            if old is not None:
+                self.cells[old].ids.discard(id)
+                placed.append(Placed(self.cells[old], id, False))
+            if to is None:
+                del self._place[id]
+            else:
+                self._place[id] = to
+                self.cells[to].ids.add(id)
+                placed.append(Placed(self.cells[to], id, True))
+        return placed
+
+    def holders(self, id: int) -> Sequence[CellRecord]:
+        return (self.cells[self._place[id]],)
+
+    def ask(self, ticket: Ticket) -> list[Match]:
+        parent = self.cells[0]
+        if not parent.ids:
+            return []
+        return [ticket.part(parent.number, range(len(ticket.rows)), slides=False)]
+
+    def follow(
+        self, ticket: Ticket, cell: int, found: Iterable[tuple[int, list[int]]]
+    ) -> list[Match]:
+        if cell != self.cells[0].number:
+            return []
+        rows_of: dict[int, list[int]] = {}
+        for row, ids in found:
+            children = {self._covering.child_of(id) for id in ids}
+            for child in children:
+                if child is not None:
+                    rows_of.setdefault(child, []).append(row)
+        return [
+            ticket.part(self.cells[child].number, rows, slides=False)
+            for child, rows in rows_of.items()
+        ]

@@ -1,0 +1,433 @@
+"""The coordinator: sends subscriptions and publications to matchers, and takes back who met whom.
+
+It stands inside the broker. While it is *in*, the broker matches by itself and all this costs
+nothing. Once it is *out*, every change goes to the cells concerned and every batch of publications
+becomes a ticket (`tickets`). Cells see commands in one order, and nothing is changed while a ticket
+is on its way, so an answer is always that of the subscriptions at the time of the publication.
+
+When a matcher dies, its cells are made again where there is one that lives, or in the broker
+itself, and what they had not answered is asked again. How cells are spread, and how that is
+changed, is in `arrangements` and `rearranging`.
+
+A ticket costs about 30 µs, and 2 µs for each of its publications, in the broker; the rest is the
+matchers' time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from rove.elastic.arrangements import Arrangement, Find, Partitioned, Placed, Replicated
+from rove.elastic.cells import Cell
+from rove.elastic.commands import (
+    AnyCommand,
+    AnyReply,
+    Change,
+    Close,
+    Failed,
+    Found,
+    Match,
+    Open,
+    Ranked,
+    Remove,
+    Replies,
+    Row,
+    Save,
+    Saved,
+    encoded_rows,
+)
+from rove.elastic.elasticity import Elasticity, Judge
+from rove.elastic.hosts import CellHost, matched_of
+from rove.elastic.ports import Matchers
+from rove.elastic.records import CellRecord
+from rove.elastic.tickets import PARTS_MAX, Ticket
+
+HITS_EVERY = 16
+"""Of so many tickets, one is looked at for how often subscriptions are met."""
+NO_ROWS = encoded_rows([])
+FAILURES_MAX = 2
+"""After so many, a cell is not made again from its file, but from its texts."""
+
+
+class Result(NamedTuple):
+    """Whom the publications of a ticket meet."""
+
+    found: dict[int, list[int]]
+    """Subscriptions by the number of the publication."""
+    ranked: list[Ranked]
+
+
+class Member(NamedTuple):
+    """A matcher that can be sent to."""
+
+    pid: int
+    subscriptions: int
+    messages: int
+
+
+class Coordinator:
+    """Matching by others. Is a `rove.elastic.ports.Listener`."""
+
+    def __init__(
+        self,
+        matchers: Matchers,
+        settings: Elasticity,
+        find: Find,
+        came_in: Callable[[list[Cell]], None],
+    ) -> None:
+        """`find` tells of a subscription; `came_in` takes cells that the broker asks itself."""
+        self.matchers = matchers
+        self.settings = settings
+        self.judge = Judge(settings)
+        self.find = find
+        self._came_in = came_in
+        self.is_out = False
+        self.members: dict[int, Member] = {}
+        """The matchers that live and have said so."""
+        self.awaited: set[int] = set()
+        """Those that were started and have not said anything."""
+        self.cells: dict[int, CellRecord] = {}
+        self.current: Arrangement = Partitioned([])
+        self.coming: Arrangement | None = None
+        """What is being built beside, to take its place."""
+        self.kept: list[CellRecord] = []
+        self.kept_owner: dict[int, CellRecord] = {}
+        self.hits: Counter[int] = Counter()
+        self.deaths: list[tuple[int, str]] = []
+        """Matchers that have died and whose place is still to be filled."""
+        self.probed: set[int] = set()
+        """Cells that have carried out all that they were sent before being asked."""
+        self.on_death: Callable[[int, str], None] = lambda _matcher, _why: None
+        self._tickets: deque[Ticket] = deque()
+        self._by_number: dict[int, Ticket] = {}
+        self._next_ticket = 0
+        self._next_cell = 0
+        self._results: list[Result] = []
+        self._saved_kept = False
+        self.duplicates = 0
+        """Answers that were not used, for there had been one."""
+
+    # -- subscriptions -------------------------------------------------------------------------
+
+    def add(self, id: int) -> None:
+        """A subscription takes part from now on."""
+        one = self.find(id)
+        if one.is_kept:
+            cell = min(self.kept, key=lambda each: len(each.ids), default=None)
+            if cell is None:
+                cell = self.new_cell(self._quietest(), is_kept=True)
+                self.kept.append(cell)
+            cell.ids.add(id)
+            cell.filters[one.filter] += 1
+            self.kept_owner[id] = cell
+            self.tell(cell, one.command(cell.number))
+            return
+        self._place(self.current.add(one))
+        if self.coming is not None:
+            self._place(self.coming.add(one))
+
+    def place_coming(self, id: int) -> None:
+        """A subscription is to be in what is being built, too."""
+        assert self.coming is not None
+        self._place(self.coming.add(self.find(id)))
+
+    def remove(self, id: int, filter: int) -> None:
+        """It takes part no longer."""
+        cell = self.kept_owner.pop(id, None)
+        if cell is None:
+            self._place(self.current.remove(id))
+            if self.coming is not None and id in self.coming:
+                self._place(self.coming.remove(id))
+            return
+        cell.ids.discard(id)
+        cell.filters[filter] -= 1
+        self.tell(cell, Remove(cell.number, [id]))
+        for other in self.kept:
+            if id in other.extra:
+                other.extra.discard(id)
+                self.tell(other, Remove(other.number, [id]))
+
+    def change(self, id: int, changes: dict[str, object]) -> None:
+        """`me.` variables of its subscriber have changed."""
+        owner = self.kept_owner.get(id)
+        cells = [owner] if owner is not None else list(self.current.holders(id))
+        if owner is None and self.coming is not None and id in self.coming:
+            cells += self.coming.holders(id)
+        for cell in cells:
+            self.tell(cell, Change(cell.number, id, changes))
+
+    def _place(self, placed: Iterable[Placed]) -> None:
+        for cell, id, is_there in placed:
+            if is_there:
+                self.tell(cell, self.find(id).command(cell.number))
+            else:
+                self.tell(cell, Remove(cell.number, [id]))
+
+    def _quietest(self) -> int:
+        return min(self.members, key=lambda one: self.members[one].subscriptions)
+
+    # -- cells ---------------------------------------------------------------------------------
+
+    def new_cell(self, matcher: int, *, is_kept: bool, snapshot: str = "") -> CellRecord:
+        """Have a matcher begin a cell."""
+        self._next_cell += 1
+        cell = CellRecord(self._next_cell, matcher, is_kept, snapshot=snapshot)
+        self.cells[cell.number] = cell
+        self.matchers.send(matcher, [Open(cell.number, snapshot)])
+        return cell
+
+    def tell(self, cell: CellRecord, command: AnyCommand) -> None:
+        """Send a command that changes a cell."""
+        assert not self._tickets, "nothing changes while publications are on their way"
+        cell.keep(command)
+        self.matchers.send(cell.matcher, [command])
+        if cell.wants_saving:
+            self.save(cell)
+
+    def save(self, cell: CellRecord) -> str:
+        """Have a cell saved; gives the path."""
+        path = self.matchers.new_path()
+        cell.begin_saving(path)
+        self.matchers.send(cell.matcher, [Save(cell.number, path)])
+        return path
+
+    def probe(self, cell: CellRecord) -> None:
+        """Have a cell say when it has carried out everything; it is in `probed` then."""
+        self.probed.discard(cell.number)
+        self.matchers.send(cell.matcher, [Match(cell.number, -1, -1, NO_ROWS)])
+
+    def close(self, cell: CellRecord) -> None:
+        """End a cell, wherever it is."""
+        self.cells.pop(cell.number, None)
+        if cell.matcher in self.members:
+            self.matchers.send(cell.matcher, [Close(cell.number)])
+        for path in (cell.snapshot, cell.saving):
+            if path and not any(other.snapshot == path for other in self.cells.values()):
+                self.matchers.forget(path)
+
+    # -- publications --------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Tickets on their way."""
+        return len(self._tickets)
+
+    def submit(self, rows: list[Row], advance_to: float | None) -> None:
+        """Have publications matched, and windows slide up to a moment."""
+        self._next_ticket += 1
+        ticket = Ticket(self._next_ticket, rows, advance_to)
+        if rows:
+            self._send_all(self.current.ask(ticket))
+        for cell in self.kept:
+            filters = cell.filters
+            positions = [
+                position
+                for position, row in enumerate(rows)
+                if any(filters[filter] for filter in row.filters)
+            ]
+            if positions or (advance_to is not None and cell.may_slide(advance_to)):
+                command = ticket.part(cell.number, positions, slides=True)
+                if positions:
+                    cell.shown = rows[positions[-1]].number
+                cell.keep(command, len(positions))
+                self._send_all([command])
+                if cell.wants_saving:
+                    self.save(cell)
+        self._tickets.append(ticket)
+        self._by_number[ticket.number] = ticket
+        self._release()
+
+    def _send_all(self, asked: Sequence[Match]) -> None:
+        for command in asked:
+            cell = self.cells[command.cell]
+            cell.asked += 1
+            self.matchers.send(cell.matcher, [command])
+
+    def wait(self) -> None:
+        """Wait until something is heard."""
+        self.matchers.wait()
+
+    def results(self) -> list[Result]:
+        """What is done, in the order in which it was handed in."""
+        results, self._results = self._results, []
+        return results
+
+    def take_may_forget(self) -> bool:
+        """Whether it is known anew which publications windows may still deliver."""
+        found, self._saved_kept = self._saved_kept, False
+        return found
+
+    def may_deliver(self, publication: int) -> bool:
+        """Whether a window may still hold a publication."""
+        return any(cell.may_deliver(publication) for cell in self.kept)
+
+    def next_change_at(self) -> float:
+        """When a window or a design has something to do."""
+        return min((cell.next_change_at for cell in self.kept), default=math.inf)
+
+    def _release(self) -> None:
+        while self._tickets and self._tickets[0].is_done:
+            ticket = self._tickets.popleft()
+            del self._by_number[ticket.number]
+            self._results.append(Result(ticket.found, ticket.ranked))
+            if ticket.number % HITS_EVERY == 0:
+                for ids in ticket.found.values():
+                    self.hits.update(ids)
+
+    # -- what is heard -------------------------------------------------------------------------
+
+    def started(self, matcher: int, pid: int) -> None:
+        """A process is there and takes commands."""
+        self.awaited.discard(matcher)
+        self.members[matcher] = Member(pid, 0, 0)
+
+    def arrived(self, matcher: int, replies: Replies) -> None:
+        """A matcher has said something."""
+        member = self.members.get(matcher)
+        if member is None:
+            return
+        messages = member.messages + replies.messages
+        self.members[matcher] = Member(member.pid, replies.subscriptions, messages)
+        self.judge.seen(
+            matcher, replies.busy_s, replies.waited_s, replies.messages, self.matchers.clock()
+        )
+        for reply in replies.replies:
+            self._heard(reply)
+        self._release()
+
+    def _heard(self, reply: AnyReply) -> None:
+        cell = self.cells.get(reply.cell)
+        if cell is None:
+            return
+        match reply:
+            case Found():
+                self._found(cell, reply)
+            case Saved():
+                if cell.saving == reply.path:
+                    old = cell.saved(reply.path, reply.held)
+                    self._saved_kept = self._saved_kept or cell.is_kept
+                    if old and not any(one.snapshot == old for one in self.cells.values()):
+                        self.matchers.forget(old)
+                else:
+                    self.matchers.forget(reply.path)
+            case Failed():
+                cell.failures += 1
+                self.on_death(cell.matcher, f"cell {cell.number} failed: {reply.text}")
+                if cell.number in self.cells:
+                    self._make_again(cell, cell.matcher)
+
+    def _found(self, cell: CellRecord, reply: Found) -> None:
+        if reply.part < 0:
+            self.probed.add(cell.number)
+            return
+        ticket = self._by_number.get(reply.part // PARTS_MAX)
+        part = None if ticket is None else ticket.waiting.pop(reply.part, None)
+        if ticket is None or part is None:
+            self.duplicates += 1
+            return
+        cell.asked -= 1
+        cell.next_change_at = reply.next_change_at
+        cell.busy_s += reply.took_s
+        found = [(part.positions[row], ids) for row, ids in matched_of(reply).by_row()]
+        ranked = reply.ranked
+        if cell.is_kept:
+            ids_here = cell.ids
+            found = [(row, [id for id in ids if id in ids_here]) for row, ids in found]
+            ranked = [one for one in ranked if one.subscription in ids_here]
+        else:
+            self._send_all(self.current.follow(ticket, cell.number, found))
+        for row, ids in found:
+            if ids:
+                ticket.found.setdefault(ticket.rows[row].number, []).extend(ids)
+        ticket.ranked += ranked
+
+    # -- deaths --------------------------------------------------------------------------------
+
+    def died(self, matcher: int, why: str) -> None:
+        """A process is gone: what it had goes elsewhere, what it owed is asked again."""
+        self.awaited.discard(matcher)
+        was_member = self.members.pop(matcher, None) is not None
+        self.judge.forget(matcher)
+        self.deaths.append((matcher, why))
+        # Whatever was being rearranged is given up first, and what was built for it ended.
+        self.on_death(matcher, why)
+        if not was_member:
+            return
+        lost = [cell for cell in self.cells.values() if cell.matcher == matcher]
+        if not lost:
+            return
+        if not self.members:
+            self.come_in()
+            return
+        for cell in lost:
+            if not self._is_spare(cell):
+                self._make_again(cell, self._quietest())
+        self._release()
+
+    def _is_spare(self, cell: CellRecord) -> bool:
+        """Whether others have the same; then they are asked, and this one is forgotten."""
+        current = self.current
+        if not isinstance(current, Replicated) or cell.is_kept or len(current.cells) < 2:
+            return False
+        current.cells.remove(cell)
+        self.close(cell)
+        for ticket in self._tickets:
+            for command in ticket.owed(cell.number):
+                positions = ticket.waiting.pop(command.part).positions
+                other = current.next_cell().number
+                self._send_all([ticket.part(other, positions, slides=False)])
+        return True
+
+    def _make_again(self, cell: CellRecord, matcher: int) -> None:
+        cell.matcher = matcher
+        self.matchers.send(matcher, self._making(cell))
+
+    def _making(self, cell: CellRecord) -> list[AnyCommand]:
+        """All that makes a cell what it was, and asks what it has not answered."""
+        cell.saving = ""
+        if cell.failures >= FAILURES_MAX:
+            cell.snapshot = ""
+            cell.log = [self.find(id).command(cell.number) for id in sorted(cell.ids)]
+            cell.extra.clear()
+        owed: list[AnyCommand] = []
+        for ticket in self._tickets:
+            owed += ticket.owed(cell.number)
+        if cell.is_kept and cell.failures < FAILURES_MAX:
+            owed = []  # in the log, where they belong
+        return [Open(cell.number, cell.snapshot), *cell.log, *owed]
+
+    def come_in(self) -> None:
+        """Let the broker match by itself from now on, with all cells as they are."""
+        host = CellHost(self.matchers.read, self.matchers.write, self.matchers.clock)
+        for cell in self._needed():
+            for command in self._making(cell):
+                for reply in host.handle(command):
+                    self._heard(reply)
+            if cell.number not in host.cells:
+                # Its file is gone or spoilt: its subscriptions must not suffer.
+                cell.failures = FAILURES_MAX
+                for command in self._making(cell):
+                    for reply in host.handle(command):
+                        self._heard(reply)
+        cells = []
+        for cell in self._needed():
+            found = host.cells[cell.number]
+            for id in cell.extra:
+                found.remove(id)
+            cells.append(found)
+        self._release()
+        for cell in list(self.cells.values()):
+            self.close(cell)
+        self.kept, self.kept_owner = [], {}
+        self.current, self.coming, self.is_out = Partitioned([]), None, False
+        self._came_in(cells)
+
+    def _needed(self) -> list[CellRecord]:
+        """Each subscription in one cell, whatever the layout."""
+        plain = self.current.cells
+        if isinstance(self.current, Replicated):
+            plain = plain[:1]
+        return [*plain, *self.kept]

@@ -1,0 +1,173 @@
+"""The cells of one matcher: commands in, replies out.
+
+Runs in a matcher process, in a simulation, and in the broker while it takes cells back. Files are
+read and written by whoever runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from rove.elastic.cells import Cell, Matched, Wanted
+from rove.elastic.commands import (
+    Add,
+    AnyCommand,
+    AnyReply,
+    Change,
+    Close,
+    Failed,
+    Found,
+    Match,
+    Open,
+    Ranked,
+    Remove,
+    Row,
+    Save,
+    Saved,
+    decoded_rows,
+)
+from rove.lang.attributes import attributes_of
+from rove.lang.parser import parse
+from rove.match.designs import parse_evolve
+from rove.match.matcher import EXACT, Work
+from rove.match.ranks import RankedDelivery
+
+
+class ShownRow:
+    """A `Row`, as a cell looks at it: its payload is read when the first cell asks."""
+
+    __slots__ = ("_attributes", "_row", "at", "filters")
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+        self._attributes: Mapping[str, object] | None = None
+        self.at = row.at
+        self.filters = row.filters
+
+    @property
+    def key(self) -> int:
+        return self._row.number
+
+    def attributes(self) -> Mapping[str, object]:
+        if self._attributes is None:
+            row = self._row
+            self._attributes = attributes_of(row.topic, row.payload, row.user)
+        return self._attributes
+
+
+class CellHost:
+    """Holds cells and does as it is told."""
+
+    def __init__(
+        self,
+        read: Callable[[str], memoryview],
+        write: Callable[[str, Sequence[bytes | memoryview]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.cells: dict[int, Cell] = {}
+        self._read = read
+        self._write = write
+        self._clock = clock
+        self._shown: tuple[bytes, list[ShownRow]] = (b"", [])
+        """The last rows, for when several cells are asked about the same."""
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are in all cells."""
+        return sum(len(cell) for cell in self.cells.values())
+
+    def handle(self, command: AnyCommand) -> list[AnyReply]:
+        """Carry out a command; what is to be said about it.
+
+        A command that fails leaves a cell that may have done half of it, so the cell is ended.
+        """
+        try:
+            return self._handled(command)
+        except Exception as error:
+            self.cells.pop(command.cell, None)
+            return [Failed(command.cell, f"{type(command).__name__}: {error!r}")]
+
+    def _handled(self, command: AnyCommand) -> list[AnyReply]:
+        if isinstance(command, Open):
+            saved = command.snapshot
+            self.cells[command.cell] = Cell.load(self._read(saved)) if saved else Cell()
+            return []
+        cell = self.cells[command.cell]
+        match command:
+            case Match():
+                return [self._matched(cell, command)]
+            case Add():
+                cell.add(wanted(command))
+            case Remove():
+                for id in command.ids:
+                    cell.remove(id)
+            case Change():
+                cell.set_state(command.id, command.changes)
+            case Save():
+                self._write(command.path, cell.save())
+                return [Saved(command.cell, command.path, cast(list[int], cell.live_keys()))]
+            case Close():
+                del self.cells[command.cell]
+        return []
+
+    def _matched(self, cell: Cell, command: Match) -> Found:
+        began = self._clock()
+        found = cell.match(self._rows(command))
+        ranked = list(found.ranked)
+        if command.advance_to is not None:
+            ranked += cell.advance(command.advance_to)
+        counts, ids = arrays_of(found)
+        told = [told_of(one) for one in ranked]
+        took_s = self._clock() - began
+        return Found(command.cell, command.part, counts, ids, told, cell.next_change_at(), took_s)
+
+    def _rows(self, command: Match) -> list[ShownRow]:
+        raw = bytes(command.rows)
+        if self._shown[0] != raw:
+            self._shown = raw, [ShownRow(row) for row in decoded_rows(command.rows)]
+        return self._shown[1]
+
+    def merge_due(self) -> Work | None:
+        """Work on an index that is to be run beside, then installed."""
+        for cell in self.cells.values():
+            if (work := cell.merge_due()) is not None:
+                return work
+        return None
+
+    def install(self, work: Work) -> None:
+        """Take over finished work, even of a cell that has ended meanwhile."""
+        work.install()
+
+
+def wanted(command: Add) -> Wanted:
+    """The subscription that a command is about."""
+    return Wanted(
+        command.id,
+        parse(command.text),
+        command.filter,
+        command.accepted_at,
+        command.me,
+        parse_evolve(command.evolve) if command.evolve else EXACT,
+    )
+
+
+def arrays_of(found: Matched) -> tuple[bytes, bytes]:
+    """Matches as they travel."""
+    if not found.counts:
+        return b"", b""
+    return np.asarray(found.counts, np.int32).tobytes(), found.ids.astype(np.int64).tobytes()
+
+
+def matched_of(found: Found) -> Matched:
+    """The same, as they arrive; what is ranked stays where it is."""
+    counts = np.frombuffer(found.counts, np.int32).tolist()
+    return Matched(counts, np.frombuffer(found.ids, np.int64), [])
+
+
+def told_of(delivery: RankedDelivery) -> Ranked:
+    """A ranked delivery as it travels."""
+    number = cast(int, delivery.key)
+    return Ranked(delivery.subscription, number, delivery.at, delivery.score, delivery.promoted)

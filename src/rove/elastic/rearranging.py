@@ -1,0 +1,534 @@
+"""How matchers become more or fewer and change their layout, while everything goes on.
+
+A rearrangement is a generator: it yields what it waits for, and is resumed between two batches of
+publications, when nothing is on its way. What it makes is made beside what is in use and takes
+its place in one step at the end; when anything fails before, what was made is ended and the old
+arrangement has never stopped working.
+
+- *out*: what the broker has is saved, and a matcher begins with that.
+- *split*, replicated: a copy of a cell (its file, and the commands since) joins the others.
+- *split* and *merge*, partitioned and hierarchical, and every change of layout: new cells are
+  filled from the texts, a few subscriptions at a time, so that no matcher is kept from its work
+  for longer than some milliseconds. It takes 0.1 ms per subscription; copying and then removing
+  the others' half takes a sixth of that, but holds up twice as many publications.
+- *kept* cells (windows, designs) are copied; then either the old one is ended, or each removes what
+  the other has, a few at a time, while answers for those are not used.
+- *in*: cells are saved, and the broker goes on with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from rove.elastic.arrangements import Arrangement, Hierarchical, Partitioned, Replicated
+from rove.elastic.cells import Cell
+from rove.elastic.commands import Remove
+from rove.elastic.coordinator import Coordinator
+from rove.elastic.division import divided
+from rove.elastic.elasticity import Decision
+from rove.elastic.records import CellRecord
+from rove.elastic.view import Kind, Layout, MatchersView, MatcherView, Reconfiguration
+
+KEPT_RECONFIGURATIONS: Final = 100
+ADDED_AT_ONCE: Final = 50
+"""Subscriptions that a matcher takes in between two batches: some 5 ms."""
+REMOVED_AT_ONCE: Final = 200
+LATER_S: Final = 0.01
+"""How soon to look again whether what is waited for has come."""
+CONSIDERED_EVERY_S: Final = 0.2
+RECOVERY_PAUSE_S: Final = 0.5
+RECOVERY_PAUSE_S_MAX: Final = 60.0
+"""Between tries to replace a matcher that has died; doubles as long as none stays."""
+
+Ready = Callable[[], bool]
+Steps = Generator[Ready, None, int]
+"""Yields what it waits for; gives how many subscriptions went elsewhere."""
+
+
+class GivenUp(Exception):
+    """A rearrangement cannot be completed."""
+
+
+class Rearranging:
+    """Decides on rearrangements, and carries out one at a time."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        own_cells: Callable[[], list[Cell]],
+        went_out: Callable[[], None],
+    ) -> None:
+        """`own_cells` are those that the broker itself asks; `went_out`: it need not any more."""
+        self._c = coordinator
+        coordinator.on_death = self._interrupted
+        self._own_cells = own_cells
+        self._went_out = went_out
+        self.layout: Layout = coordinator.settings.layout
+        self._target = 0
+        """How many matchers there should be; a dead one is replaced."""
+        self._steps: Steps | None = None
+        self._ready: Ready = lambda: True
+        self._decision: Decision | None = None
+        self._now = 0.0
+        self._considered_at = float("-inf")
+        self._recovers_at = float("-inf")
+        self._recovery_pause_s = RECOVERY_PAUSE_S
+        self._running: Reconfiguration | None = None
+        self._began_clock = 0.0
+        self._made: list[CellRecord] = []
+        """Cells that were made for what is running."""
+        self._started: list[int] = []
+        self._extra: deque[CellRecord] = deque()
+        self.history: deque[Reconfiguration] = deque(maxlen=KEPT_RECONFIGURATIONS)
+        self.untold: list[Reconfiguration] = []
+        """Those that the log has not been told of."""
+        self.done: Counter[Kind] = Counter()
+        self.failed = 0
+
+    # -- deciding ------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        return self._steps is not None
+
+    def next_step_at(self, now: float) -> float:
+        """When `step` should be called at the latest."""
+        if self._steps is not None or self._extra or self._is_recovery_due(now):
+            return now + LATER_S
+        if self._c.is_out or self._c.deaths or self._c.settings.matchers_min:
+            return max(self._considered_at, 0.0) + 5 * CONSIDERED_EVERY_S
+        return float("inf")  # the broker matches by itself, and looks whenever it has
+
+    def wants_step(self, now: float) -> bool:
+        """Whether `step` would do anything; it must be called when nothing is on its way."""
+        if self._steps is not None:
+            return self._ready()
+        if self._extra or self._is_recovery_due(now):
+            return True
+        return now - self._considered_at >= CONSIDERED_EVERY_S
+
+    def step(self, now: float) -> None:
+        """Go on with what is running, or see whether something should be begun."""
+        assert not self._c.waiting
+        self._now = now
+        if self._steps is not None:
+            if self._ready():
+                self._go_on()
+            return
+        self._remove_extra()
+        self._considered_at = now
+        if self._is_recovery_due(now):
+            self._replace_the_dead()
+            return
+        decision = self._c.judge.wants(sorted(self._c.members), self._c.matchers.clock())
+        if decision is not None:
+            self._decide(decision)
+
+    def _decide(self, decision: Decision) -> None:
+        self._decision = decision
+        self._begin(decision.kind, decision.reason, self._to(decision.matchers))
+
+    def _is_recovery_due(self, now: float) -> bool:
+        return bool(self._c.deaths) and now >= self._recovers_at
+
+    def _replace_the_dead(self) -> None:
+        deaths, self._c.deaths = self._c.deaths, []
+        if len(self._c.members) < self._target:
+            reason = "; ".join(f"matcher {number}: {why}" for number, why in deaths)
+            self._begin("recovery", reason, self._to(self._target))
+
+    def force(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
+        """Have something done that somebody asked for; empty, or why not."""
+        self._now = now
+        if self._steps is not None:
+            return "a rearrangement is under way; try again when it is done"
+        count = len(self._c.members)
+        if kind == "layout":
+            assert layout is not None
+            if layout == self.layout:
+                return f"the layout is {layout} already"
+            self._begin("layout", f"{layout} was asked for", self._switched(layout))
+        elif kind == "split":
+            if count >= self._c.settings.matchers_max:
+                return f"there are {count} matchers, and more are not allowed"
+            self._begin("split" if count else "out", "it was asked for", self._to(count + 1))
+        else:
+            if count <= self._c.settings.matchers_min:
+                return f"there are {count} matchers, and fewer are not allowed"
+            self._begin("merge" if count > 1 else "in", "it was asked for", self._to(count - 1))
+        return ""
+
+    # -- carrying out --------------------------------------------------------------------------
+
+    def _begin(self, kind: Kind, reason: str, steps: Steps) -> None:
+        self._steps, self._ready = steps, lambda: True
+        self._made, self._started = [], []
+        self._began_clock = self._c.matchers.clock()
+        self._running = Reconfiguration(kind, reason, self._now, 0.0, 0, 0)
+
+    def _go_on(self) -> None:
+        assert self._steps is not None
+        try:
+            self._ready = next(self._steps)
+        except StopIteration as end:
+            self._end(end.value)
+        except GivenUp as why:
+            self._give_up(str(why))
+
+    def _end(self, moved: int, failure: str = "") -> None:
+        running, decision = self._running, self._decision
+        assert running is not None
+        clock = self._c.matchers.clock()
+        running.duration_s = clock - self._began_clock
+        running.matchers, running.moved, running.failure = len(self._c.members), moved, failure
+        self._steps = self._running = self._decision = None
+        self.history.append(running)
+        self.untold.append(running)
+        judge = self._c.judge
+        if running.kind == "recovery":
+            self._recovers_at = self._now + self._recovery_pause_s
+            self._recovery_pause_s = min(2 * self._recovery_pause_s, RECOVERY_PAUSE_S_MAX)
+        elif not failure:
+            self._recovery_pause_s = RECOVERY_PAUSE_S
+        if failure:
+            self.failed += 1
+            if decision is not None:
+                judge.failed(decision, clock)
+        else:
+            self.done[running.kind] += 1
+            self._target = len(self._c.members)
+            if decision is not None:
+                judge.done(decision, clock)
+            else:
+                judge.restart(clock)
+
+    def _give_up(self, why: str) -> None:
+        """Leave everything as it was."""
+        self._c.coming = None
+        for cell in self._made:
+            self._c.close(cell)
+        for matcher in self._started:
+            if not any(cell.matcher == matcher for cell in self._c.cells.values()):
+                self._stop(matcher)
+        self._end(0, why)
+
+    def _interrupted(self, matcher: int, why: str) -> None:
+        """A matcher has died: nobody knows what it has done of what is running."""
+        if self._steps is not None:
+            self._steps.close()
+            self._give_up(f"matcher {matcher}: {why}")
+
+    def _stop(self, matcher: int) -> None:
+        self._c.members.pop(matcher, None)
+        self._c.awaited.discard(matcher)
+        self._c.judge.forget(matcher)
+        self._c.matchers.stop(matcher)
+
+    # -- numbers of matchers -------------------------------------------------------------------
+
+    def _to(self, count: int) -> Steps:
+        """So many matchers."""
+        present = len(self._c.members)
+        if count > present:
+            moved = yield from self._grown(count - present)
+        elif count:
+            moved = yield from self._shrunk(present - count)
+        else:
+            moved = yield from self._come_in()
+        return moved
+
+    def _grown(self, more: int) -> Steps:
+        c = self._c
+        self._started = [c.matchers.start() for _ in range(more)]
+        c.awaited.update(self._started)
+        yield lambda: not c.awaited.intersection(self._started)
+        new = [matcher for matcher in self._started if matcher in c.members]
+        if len(new) < more:
+            raise GivenUp("a matcher did not start")
+        moved = 0
+        if not c.is_out:
+            moved += self._go_out(new.pop(0))
+            if len(c.current.cells) > 1 and not new:
+                moved += yield from self._rebuilt(self.layout, sorted(c.members))
+        if new:
+            if self.layout == "replicated":
+                moved += yield from self._joined(new)
+            else:
+                moved += yield from self._rebuilt(self.layout, sorted(c.members))
+            moved += yield from self._spread_kept()
+        return moved
+
+    def _go_out(self, matcher: int) -> int:
+        """Let a matcher begin with what the broker has; done at once, for saving is quick."""
+        c = self._c
+        plain: list[CellRecord] = []
+        kept: list[CellRecord] = []
+        for own in self._own_cells():
+            ids, kept_ids = own.plain_ids(), own.kept_ids()
+            if ids or not plain:
+                plain.append(self._taken_over(matcher, own, ids, is_kept=False))
+            if kept_ids:
+                kept.append(self._taken_over(matcher, own, kept_ids, is_kept=True))
+        c.current = Replicated(plain) if self._is_one_replica(plain) else Partitioned(plain)
+        c.kept = kept
+        c.kept_owner = {id: cell for cell in kept for id in cell.ids}
+        c.is_out = True
+        self._went_out()
+        return sum(len(cell.ids) for cell in (*plain, *kept))
+
+    def _is_one_replica(self, plain: Sequence[CellRecord]) -> bool:
+        return self.layout == "replicated" and len(plain) == 1
+
+    def _taken_over(self, matcher: int, own: Cell, ids: set[int], *, is_kept: bool) -> CellRecord:
+        c = self._c
+        path = c.matchers.new_path()
+        c.matchers.write(path, own.save(plain=not is_kept, kept=is_kept))
+        cell = c.new_cell(matcher, is_kept=is_kept, snapshot=path)
+        cell.ids = ids
+        if is_kept:
+            cell.filters = Counter(c.find(id).filter for id in ids)
+            cell.next_change_at = own.next_change_at()
+        return cell
+
+    def _shrunk(self, fewer: int) -> Steps:
+        """End the matchers that have least to do."""
+        c = self._c
+        by_load = sorted(c.members, key=lambda one: (-c.judge.idle_share(one), -one))
+        leaving = by_load[:fewer]
+        staying = sorted(set(c.members).difference(leaving))
+        moved = 0
+        for cell in [one for one in c.kept if one.matcher in leaving]:
+            moved += yield from self._moved(cell, min(staying, key=self._kept_at))
+        current = c.current
+        if isinstance(current, Replicated) and self.layout == "replicated":
+            going = [cell for cell in current.cells if cell.matcher in leaving]
+            if len(going) == len(current.cells):
+                moved += yield from self._joined(staying[:1])
+            for cell in going:
+                current.cells.remove(cell)
+                c.close(cell)
+        else:
+            moved += yield from self._rebuilt(self.layout, staying)
+        for matcher in leaving:
+            self._stop(matcher)
+        return moved
+
+    def _come_in(self) -> Steps:
+        c = self._c
+        moved = sum(len(cell.ids) for cell in (*c.current.cells, *c.kept))
+        if not isinstance(c.current, Replicated) and len(c.current.cells) > 1:
+            moved += yield from self._rebuilt("replicated", sorted(c.members)[:1])
+        for cell in (*c.current.cells[:1], *c.kept):
+            yield from self._freshly_saved(cell)
+        c.come_in()
+        for matcher in list(c.members):
+            self._stop(matcher)
+        return moved
+
+    # -- plain cells ---------------------------------------------------------------------------
+
+    def _joined(self, new: Sequence[int]) -> Steps:
+        """Copies of a replica in other matchers join."""
+        c = self._c
+        current = c.current
+        if not isinstance(current, Replicated):
+            return (yield from self._rebuilt("replicated", sorted(c.members)))
+        copies = []
+        for matcher in new:
+            copy = yield from self._copied(current.cells[0], matcher)
+            copies.append(copy)
+            # From now on it is told of all changes, and asked nothing yet.
+            c.coming = Replicated(copies)
+        yield from self._caught_up(copies)
+        c.coming = None
+        current.cells += copies
+        self._made = []
+        return sum(len(copy.ids) for copy in copies)
+
+    def _switched(self, layout: Layout) -> Steps:
+        c = self._c
+        moved = 0
+        if c.is_out:
+            moved = yield from self._rebuilt(layout, sorted(c.members))
+        self.layout = c.judge.layout = layout
+        return moved
+
+    def _rebuilt(self, layout: Layout, matchers: Sequence[int]) -> Steps:
+        """New plain cells for a layout, filled from the texts, take the place of the old."""
+        c = self._c
+        cells = [c.new_cell(matcher, is_kept=False) for matcher in matchers]
+        self._made += cells
+        ids = sorted({id for cell in c.current.cells for id in cell.ids})
+        coming = self._arranged(layout, cells, ids)
+        c.coming = coming
+        remaining = iter(ids)
+        while chunk := list(islice(remaining, ADDED_AT_ONCE)):
+            for id in chunk:
+                # Meanwhile it may have gone, or have been replaced there already.
+                if id in c.current and id not in coming:
+                    c.place_coming(id)
+            yield from self._caught_up(cells)
+        yield from self._caught_up(cells)
+        old, c.current, c.coming = c.current, coming, None
+        self._made = [cell for cell in self._made if cell not in cells]
+        for cell in old.cells:
+            c.close(cell)
+        return len(ids)
+
+    def _arranged(
+        self, layout: Layout, cells: Sequence[CellRecord], ids: Sequence[int]
+    ) -> Arrangement:
+        if layout == "replicated":
+            return Replicated(cells)
+        if layout == "hierarchical" and len(cells) > 1:
+            return Hierarchical(cells)
+        # What goes where is decided by what it costs: being there, and being met.
+        shares = divided(ids, self._c.hits, 1.0, len(cells))
+        of_cell = {id: number for number, share in enumerate(shares) for id in share}
+        self._c.hits.clear()
+        return Partitioned(cells, of_cell)
+
+    # -- kept cells ----------------------------------------------------------------------------
+
+    def _kept_at(self, matcher: int) -> int:
+        return sum(len(cell.ids) for cell in self._c.kept if cell.matcher == matcher)
+
+    def _spread_kept(self) -> Steps:
+        """Give matchers that have no kept subscriptions some of those that others have."""
+        c = self._c
+        moved = 0
+        while c.kept:
+            without = [one for one in sorted(c.members) if not self._kept_at(one)]
+            largest = max(c.kept, key=lambda cell: len(cell.ids))
+            if not without or len(largest.ids) < 2:
+                break
+            moved += yield from self._halved(largest, without[-1])
+        return moved
+
+    def _moved(self, cell: CellRecord, matcher: int) -> Steps:
+        """A kept cell goes to another matcher."""
+        c = self._c
+        yield from self._freshly_saved(cell)
+        # Both from the same file and the same commands, at this very moment.
+        copy = self._copy(cell, matcher)
+        self._take_over(cell, copy, set(cell.ids))
+        c.kept.remove(cell)
+        c.close(cell)
+        return len(copy.ids)
+
+    def _halved(self, cell: CellRecord, matcher: int) -> Steps:
+        """Half of a kept cell, by cost, goes to another matcher."""
+        yield from self._freshly_saved(cell)
+        copy = self._copy(cell, matcher)
+        going = set(divided(sorted(cell.ids), self._c.hits, 1.0, 2)[1])
+        copy.extra |= cell.ids - going
+        cell.extra |= going
+        self._take_over(cell, copy, going)
+        self._extra += [cell, copy]
+        return len(going)
+
+    def _take_over(self, cell: CellRecord, copy: CellRecord, going: set[int]) -> None:
+        c = self._c
+        copy.ids = going
+        cell.ids -= going
+        for id in going:
+            c.kept_owner[id] = copy
+        for one in (cell, copy):
+            one.filters = Counter(c.find(id).filter for id in one.ids)
+        c.kept.append(copy)
+        self._made = [made for made in self._made if made is not copy]
+
+    def _remove_extra(self) -> None:
+        if self._extra:
+            cell = self._extra.popleft()
+            if cell.number not in self._c.cells:
+                return
+            going = list(islice(cell.extra, REMOVED_AT_ONCE))
+            if going:
+                cell.extra.difference_update(going)
+                self._c.tell(cell, Remove(cell.number, going))
+            if cell.extra:
+                self._extra.append(cell)
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def _freshly_saved(self, cell: CellRecord) -> Generator[Ready, None, None]:
+        """Have a cell's file hold nearly everything."""
+        if cell.log or not cell.snapshot:
+            if not cell.saving:
+                self._c.save(cell)
+            path = cell.saving
+            yield lambda: cell.snapshot == path
+        if cell.number not in self._c.cells:
+            raise GivenUp(f"cell {cell.number} is no more")
+
+    def _copied(self, cell: CellRecord, matcher: int) -> Generator[Ready, None, CellRecord]:
+        yield from self._freshly_saved(cell)
+        return self._copy(cell, matcher)
+
+    def _copy(self, cell: CellRecord, matcher: int) -> CellRecord:
+        c = self._c
+        copy = c.new_cell(matcher, is_kept=cell.is_kept, snapshot=cell.snapshot)
+        self._made.append(copy)
+        copy.ids, copy.extra = set(cell.ids), set(cell.extra)
+        copy.next_change_at = cell.next_change_at
+        copy.held, copy.held_upto, copy.shown = cell.held, cell.held_upto, cell.shown
+        for command in cell.log:
+            c.tell(copy, msgspec.structs.replace(command, cell=copy.number))
+        return copy
+
+    def _caught_up(self, cells: Sequence[CellRecord]) -> Generator[Ready, None, None]:
+        """Wait until cells have done all that they were told."""
+        for cell in cells:
+            self._c.probe(cell)
+        numbers = {cell.number for cell in cells}
+        yield lambda: numbers <= self._c.probed
+
+    # -- being seen ----------------------------------------------------------------------------
+
+    def view(self, now: float) -> MatchersView:
+        """For people."""
+        c = self._c
+        settings = c.settings
+        return MatchersView(
+            self.layout,
+            list(self._views(now)),
+            settings.matchers_min,
+            settings.matchers_max,
+            list(self.history),
+            dict(self.done),
+            self.failed,
+            c.waiting,
+            self.is_running,
+        )
+
+    def _views(self, now: float) -> Iterator[MatcherView]:
+        c = self._c
+        judge, clock = c.judge, c.matchers.clock()
+        if not c.is_out:
+            own = sum(len(cell) for cell in self._own_cells())
+            idle, rate = judge.idle_share(0), judge.rate(0, clock)
+            yield MatcherView(0, 0, len(self._own_cells()), own, idle, rate, 0, "broker")
+        for number, member in sorted(c.members.items()):
+            cells = [cell for cell in c.cells.values() if cell.matcher == number]
+            yield MatcherView(
+                number,
+                member.pid,
+                len(cells),
+                sum(len(cell.ids) for cell in cells),
+                judge.idle_share(number),
+                judge.rate(number, clock),
+                member.messages,
+                self._role(number),
+            )
+
+    def _role(self, matcher: int) -> str:
+        current = self._c.current
+        if not isinstance(current, Hierarchical):
+            return "member"
+        return "parent" if current.cells[0].matcher == matcher else "child"

@@ -1,0 +1,83 @@
+"""What the coordinator remembers of a cell: where it is, and how to make it again.
+
+A cell is made again from the file that it was last saved in and the commands since. Commands of a
+plain cell are only those that change it; of a kept one also all publications, for they too change
+it. So the list is cut by saving whenever it has grown long: a thousand publications or changes are
+matched again in some tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from rove.elastic.commands import AnyCommand, Match
+
+LOG_MAX = 1_000
+"""Commands and publications since the last snapshot, after which another is worth its while."""
+
+
+class CellRecord(msgspec.Struct, eq=False):
+    """One cell."""
+
+    number: int
+    matcher: int
+    is_kept: bool
+    ids: set[int] = msgspec.field(default_factory=set)
+    """The subscriptions that it answers for."""
+    extra: set[int] = msgspec.field(default_factory=set)
+    """Others that it has still: what it finds for them is not used."""
+    filters: Counter[int] = msgspec.field(default_factory=Counter)
+    """How many subscriptions there are of each topic filter; only of kept cells."""
+    log: list[AnyCommand] = msgspec.field(default_factory=list)
+    weight: int = 0
+    """How long it would take to carry out the log again."""
+    snapshot: str = ""
+    saving: str = ""
+    """The file that is being written."""
+    saving_from: int = 0
+    """What of the log is in that file."""
+    saving_upto: int = 0
+    """The last publication that it had been shown when saving began."""
+    shown: int = 0
+    """The last publication that it has been shown."""
+    held: frozenset[int] = frozenset()
+    """Publications up to `held_upto` that its windows may still deliver."""
+    held_upto: int = 0
+    next_change_at: float = float("inf")
+    busy_s: float = 0.0
+    """Time that it has taken since somebody last asked."""
+    asked: int = 0
+    """Questions that it has not answered."""
+    failures: int = 0
+
+    def may_slide(self, now: float) -> bool:
+        """Whether a window or a design may have something to do until then."""
+        return self.asked > 0 or self.next_change_at <= now
+
+    def keep(self, command: AnyCommand, rows: int = 0) -> None:
+        """Remember a command that changes the cell."""
+        self.log.append(command)
+        self.weight += 1 + rows
+
+    @property
+    def wants_saving(self) -> bool:
+        """Whether the log has grown long; a large plain cell may have a longer one."""
+        return not self.saving and self.weight > max(LOG_MAX, len(self.ids) // 10)
+
+    def begin_saving(self, path: str) -> None:
+        """Everything so far will be in that file."""
+        self.saving, self.saving_from, self.saving_upto = path, len(self.log), self.shown
+
+    def may_deliver(self, publication: int) -> bool:
+        """Whether a window in it may still hold a publication."""
+        return publication > self.held_upto or publication in self.held
+
+    def saved(self, path: str, held: list[int]) -> str:
+        """The file is there; gives the one that is not needed any more."""
+        old, self.snapshot, self.saving = self.snapshot, path, ""
+        self.held, self.held_upto = frozenset(held), self.saving_upto
+        self.log = self.log[self.saving_from :]
+        self.weight = sum(1 + (100 if isinstance(one, Match) else 0) for one in self.log)
+        return old

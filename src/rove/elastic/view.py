@@ -1,0 +1,65 @@
+"""What people are shown of the matchers: who there is, how busy, and what was rearranged and why.
+
+Plain values, so that metrics, the HTTP interface, `rove top` and the monitor all say the same.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Layout: TypeAlias = Literal["partitioned", "replicated", "hierarchical"]
+LAYOUTS: tuple[Layout, ...] = ("partitioned", "replicated", "hierarchical")
+Kind: TypeAlias = Literal["out", "in", "split", "merge", "layout", "recovery"]
+"""`out`: the first matcher takes over from the broker; `in`: the broker takes over again."""
+
+
+class MatcherView(msgspec.Struct):
+    """One matcher."""
+
+    number: int
+    """0 is the broker itself."""
+    pid: int
+    cells: int
+    subscriptions: int
+    idle_share: float
+    """Of the time of its last messages, from 0 to 1."""
+    messages_per_s: float
+    messages: int
+    """Since it began."""
+    role: str
+    """`broker`, `member` (partitioned, replicated), `parent` or `child` (hierarchical)."""
+
+
+class Reconfiguration(msgspec.Struct):
+    """One rearrangement, done or given up."""
+
+    kind: Kind
+    reason: str
+    at: float
+    """When it began, in seconds since 1970."""
+    duration_s: float
+    matchers: int
+    """Processes afterwards."""
+    moved: int
+    """Subscriptions that went elsewhere."""
+    failure: str = ""
+    """Why everything stayed as it was; empty if it was done."""
+
+
+class MatchersView(msgspec.Struct):
+    """All of them."""
+
+    layout: Layout
+    matchers: list[MatcherView]
+    matchers_min: int
+    matchers_max: int
+    reconfigurations: list[Reconfiguration]
+    """The last hundred, the oldest first."""
+    done: dict[Kind, int]
+    """How many of each kind were done since the broker began."""
+    failed: int
+    tickets_waiting: int
+    """Batches that matchers have not answered yet."""
+    is_reconfiguring: bool
