@@ -70,7 +70,7 @@ class RunningMonitor:
 
     def __init__(self, folder: Path, *, scenario: str = SCENARIO, players: int = PLAYERS) -> None:
         self.folder = folder
-        self.broker = RunningBroker(folder / "broker")
+        self.broker = RunningBroker(folder / "broker", ROVE_MATCHERS__MAX="1")
         self.database = str(folder / "metrics.sqlite")
         self.port = free_port()
         self._scenario = scenario

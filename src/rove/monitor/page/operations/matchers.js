@@ -45,7 +45,7 @@ export function notesOf(view) {
   return (view?.reconfigurations ?? []).map((row) => ({
     now: row.at,
     kind: "matchers",
-    text: `${row.kind}, ${reasonOf(row)}; ${tookText(row.duration_s)}, processes: ${row.matchers}`,
+    text: `${row.kind}: ${reasonOf(row)}; took ${tookText(row.duration_s)}, processes then: ${row.matchers}`,
   }));
 }
 
