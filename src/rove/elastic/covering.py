@@ -18,9 +18,11 @@ asks the algebra if need be, which takes milliseconds. This one runs within the 
   change looks at some old roots once more.
 
 Cost, with one third of subscriptions for windows of time, the others for one of four gases with
-one of six operators: COST
-A root that is removed hands what it covered to the widest of those, and so on; what none
-of them covers is placed anew, at 10 µs each: removing a root of 10,000 took 8 ms.
+one of six operators: `add` takes 60 to 85 µs at 20,000 and at 100,000 subscriptions alike (p99 250
+µs), of which 12 µs are the normal form, and 44 % are roots: windows do not overlap, and `!=` is
+no span. `remove` takes 50 µs. A root that is removed leaves its tree to the widest in it, and what
+that does not cover is placed anew: each that it covered is looked at, 8,000 in 16 ms. `resize`
+takes 12 and 50 ms.
 """
 
 from __future__ import annotations
@@ -76,10 +78,18 @@ class _Node(msgspec.Struct, eq=False):
     box: Box | None
     """The same if it matches everything in there."""
     breadth: float
-    root: _Node | None = None
-    covered: dict[int, _Node] = {}
-    child: int = PARENT
-    """Of a root that covers something."""
+    own: _Tree | None = None
+    """Of a root: the tree of those that it covers, if it covers any."""
+    tree: _Tree | None = None
+    """Of one that is covered: the tree that it is in."""
+
+
+class _Tree(msgspec.Struct, eq=False):
+    """What one root covers. A thing of its own, so that another root can have it at no cost."""
+
+    root: _Node
+    child: int
+    nodes: dict[int, _Node] = {}
 
 
 class _Kind:
@@ -174,12 +184,13 @@ class Covering:
 
     def root_of(self, id: int) -> int | None:
         """What covers it; None for a root."""
-        root = self._nodes[id].root
-        return None if root is None else root.id
+        tree = self._nodes[id].tree
+        return None if tree is None else tree.root.id
 
     def child_of(self, root_id: int) -> int | None:
         """The child to ask when this root matched; None if there is none."""
-        return self._nodes[root_id].child or None
+        own = self._nodes[root_id].own
+        return None if own is None else own.child or None
 
     # -- changing ----------------------------------------------------------------------
 
@@ -191,7 +202,7 @@ class Covering:
         self._before[id] = None
         self._nodes[id] = node
         self._settle(node)
-        if node.root is None and node.box is not None:
+        if node.tree is None and node.box is not None:
             self._take_over(node, node.box)
         self._look_again()
         return self._moves()
@@ -201,15 +212,12 @@ class Covering:
         node = self._nodes[id]
         self._touch(node)
         del self._nodes[id]
-        if node.root is not None:
+        if node.tree is not None:
             self._unhang(node)
         else:
-            orphans, child = list(node.covered.values()), node.child
-            for orphan in orphans:
-                self._touch(orphan)
-                self._unhang(orphan)
             self._dethrone(node)
-            self._resettle(orphans, child)
+            if node.own is not None:
+                self._succeed(node.own)
         self._look_again()
         return self._moves()
 
@@ -220,26 +228,26 @@ class Covering:
 
         Trees stay where they are as far as that is no more than a fair share.
         """
-        trees = [root for root in self._roots.values() if root.covered]
+        trees = [root.own for root in self._roots.values() if root.own is not None]
         hits = hits or {}
-        costs = {r.id: sum(base + hits.get(id, 0) for id in r.covered) for r in trees}
-        trees.sort(key=lambda root: (-costs[root.id], root.id))
+        costs = {t.root.id: sum(base + hits.get(id, 0) for id in t.nodes) for t in trees}
+        trees.sort(key=lambda tree: (-costs[tree.root.id], tree.root.id))
         fair = sum(costs.values()) / max(children, 1)
         loads = [0.0] * (children + 1)
         waiting = []
-        for root in trees:
-            self._touch(*root.covered.values())
-            at = root.child
-            if 0 < at <= children and (loads[at] == 0 or loads[at] + costs[root.id] <= fair):
-                loads[at] += costs[root.id]
+        for tree in trees:
+            at, cost = tree.child, costs[tree.root.id]
+            if 0 < at <= children and (loads[at] == 0 or loads[at] + cost <= fair):
+                loads[at] += cost
             else:
-                waiting.append(root)
-        for root in waiting:
-            root.child = min(range(1, children + 1), key=loads.__getitem__, default=PARENT)
-            loads[root.child] += costs[root.id]
+                waiting.append(tree)
+        for tree in waiting:
+            self._touch(*tree.nodes.values())
+            tree.child = min(range(1, children + 1), key=loads.__getitem__, default=PARENT)
+            loads[tree.child] += costs[tree.root.id]
         self._counts = [0] * (children + 1)
-        for root in trees:
-            self._counts[root.child] += len(root.covered)
+        for tree in trees:
+            self._counts[tree.child] += len(tree.nodes)
         return self._moves()
 
     # -- finding a place ---------------------------------------------------------------
@@ -274,7 +282,7 @@ class Covering:
                 kind = self._kinds.get((root.filter, other, texts))
                 found += kind.covered_by(box) if kind is not None else ()
         found = [node for node in found if node is not root][:TAKEN_MAX]
-        for node in sorted(found, key=lambda node: (-len(node.covered), node.id)):
+        for node in sorted(found, key=lambda node: (-_size(node), node.id)):
             self._submit(node, root)
 
     def _look_again(self) -> None:
@@ -288,43 +296,83 @@ class Covering:
 
     def _submit(self, node: _Node, cover: _Node) -> None:
         """A root and all that it covers become covered by another, unless too many would move."""
-        is_elsewhere = cover.child not in (PARENT, node.child)
-        if is_elsewhere and len(node.covered) > MOVED_MAX:
+        if node.own is not None and not self._can_join(node.own, cover):
             return
-        covered, child = list(node.covered.values()), node.child
-        for each in covered:
-            self._touch(each)
-            self._unhang(each)
         self._touch(node)
         self._dethrone(node)
-        for each in (*covered, node):
-            self._hang(each, cover, child)
+        if node.own is not None:
+            self._join(node.own, cover)
+            node.own = None
+        self._hang(node, cover)
 
-    def _resettle(self, orphans: list[_Node], child: int) -> None:
-        """Find a place for what a root covered that is gone; in the same child, if possible."""
+    def _can_join(self, tree: _Tree, cover: _Node) -> bool:
+        if cover.own is None or cover.own.child == tree.child:
+            return True
+        return min(len(tree.nodes), len(cover.own.nodes)) <= MOVED_MAX
+
+    def _join(self, tree: _Tree, cover: _Node) -> None:
+        """A tree gets another root, which may have one already: the smaller one joins the other."""
+        other, large = cover.own, tree
+        if other is not None:
+            small, large = sorted((tree, other), key=lambda tree: len(tree.nodes))
+            if small.child != large.child:
+                self._touch(*small.nodes.values())
+            for node in small.nodes.values():
+                node.tree = large
+            large.nodes.update(small.nodes)
+            self._counts[small.child] -= len(small.nodes)
+            self._counts[large.child] += len(small.nodes)
+        large.root, cover.own = cover, large
+
+    def _succeed(self, tree: _Tree) -> None:
+        """The root of a tree is gone: the widest in it, or what covers that, is its root now."""
+        heirs = [node for node in tree.nodes.values() if node.box is not None]
+        child = tree.child
+        if not heirs:
+            self._resettle(self._taken_out(tree.nodes.values()), child)
+            return
+        heir = max(heirs, key=lambda node: (node.breadth, -node.id))
+        covers = (root for root in self._covers_of(heir) if self._can_join(tree, root))
+        root = next(covers, heir)
+        box = root.box or {}
+        lost = [n for n in tree.nodes.values() if n.bounds is None or not box_covers(box, n.bounds)]
+        if root is heir:
+            self._touch(heir)
+            self._unhang(heir)
+            self._enthrone(heir)
+        loose = self._taken_out(lost)
+        if tree.nodes:
+            self._join(tree, root)
+        self._resettle(loose, child)
+
+    def _taken_out(self, nodes: Iterable[_Node]) -> list[_Node]:
+        """Of their tree, still to be placed."""
+        loose = list(nodes)
+        for node in loose:
+            self._touch(node)
+            self._unhang(node)
+        return loose
+
+    def _resettle(self, loose: list[_Node], child: int) -> None:
+        """Place those whose root is gone; in the same child, if possible."""
         for _ in range(SUCCESSORS_MAX):
-            heirs = [node for node in orphans if node.box is not None]
-            if len(orphans) <= SUCCESSORS_MAX or not heirs:
+            heirs = [node for node in loose if node.box is not None]
+            if len(loose) <= SUCCESSORS_MAX or not heirs:
                 break
             heir = max(heirs, key=lambda node: (node.breadth, -node.id))
-            root = self._other_root(heir, child)
-            if root is heir:
-                self._enthrone(heir)
-                orphans = [node for node in orphans if node is not heir]
+            self._settle(heir, child)
+            root = heir if heir.tree is None else heir.tree.root
             rest = []
-            for node in orphans:
+            for node in loose:
+                if node is heir:
+                    continue
                 if _is_covered(node, root):
                     self._hang(node, root, child)
                 else:
                     rest.append(node)
-            orphans = rest
-        for node in sorted(orphans, key=lambda node: (-node.breadth, node.id)):
+            loose = rest
+        for node in sorted(loose, key=lambda node: (-node.breadth, node.id)):
             self._settle(node, child)
-
-    def _other_root(self, heir: _Node, child: int) -> _Node:
-        """A root that covers `heir`, if what both cover need not move for it; else itself."""
-        covers = (root for root in self._covers_of(heir) if root.child in (PARENT, child))
-        return next(covers, heir)
 
     # -- links -------------------------------------------------------------------------
 
@@ -362,21 +410,21 @@ class Covering:
 
     def _hang(self, node: _Node, root: _Node, child: int = PARENT) -> None:
         """Below a root, in the child where that is, else in the one given, else in any."""
-        if not root.covered:
+        if root.own is None:
             emptiest = min(range(1, len(self._counts)), key=self._counts.__getitem__, default=0)
-            root.child = child or emptiest
-        root.covered[node.id] = node
-        node.root = root
-        self._counts[root.child] += 1
+            root.own = _Tree(root, child or emptiest)
+        node.tree = root.own
+        node.tree.nodes[node.id] = node
+        self._counts[node.tree.child] += 1
 
     def _unhang(self, node: _Node) -> None:
-        root, node.root = node.root, None
-        if root is None:
+        tree, node.tree = node.tree, None
+        if tree is None:
             return
-        del root.covered[node.id]
-        self._counts[root.child] -= 1
-        if not root.covered:
-            root.child = PARENT
+        del tree.nodes[node.id]
+        self._counts[tree.child] -= 1
+        if not tree.nodes:
+            tree.root.own = None
 
     def _touch(self, *nodes: _Node) -> None:
         for node in nodes:
@@ -394,7 +442,11 @@ class Covering:
 
 
 def _place(node: _Node) -> int:
-    return PARENT if node.root is None else node.root.child
+    return PARENT if node.tree is None else node.tree.child
+
+
+def _size(node: _Node) -> int:
+    return 0 if node.own is None else len(node.own.nodes)
 
 
 def _is_covered(node: _Node, root: _Node) -> bool:
