@@ -21,6 +21,7 @@ import pytest
 from rove.elastic.commands import (
     Add,
     AnyReply,
+    Failed,
     Found,
     Match,
     Open,
@@ -180,6 +181,10 @@ async def use(bench: Bench, folder: Path) -> None:
     assert [ids_of(reply) for reply in heard.replies] == [[10], [10]]
     with pytest.raises(RuntimeError, match="nobody was asked"):
         processes.wait()
+    # What asks for nothing goes out too.
+    bench.send(number, Open(3, "nowhere"))
+    await bench.until(lambda: len(heard.replies) == 3)
+    assert isinstance(heard.replies.pop(), Failed)
     # Files go both ways.
     path, other = processes.new_path(), processes.new_path()
     bench.send(number, Save(1, path))
@@ -214,13 +219,14 @@ def large_both_ways(bench: Bench, number: int) -> None:
     """Frames of megabytes, more of them than the sockets take, answered by as many."""
     count = len(bench.heard.replies)
     wide = [b'{"x": 2, "text": "%s"}' % (b"-" * 4000)] * 1000
-    bench.send(number, *(Add(1, 1000 + each, "x > 0", 7, 0.0) for each in range(200)))
+    for each in range(300):
+        bench.send(number, Add(1, 1000 + each, "x > 0", 7, 0.0))
     for ticket in (4, 5, 6):
         bench.send(number, asked(ticket, *wide))
     bench.wait_for(lambda: len(bench.heard.replies) == count + 3)
     for reply in bench.heard.replies[count:]:
         assert isinstance(reply, Found)
-        assert len(reply.ids) == 8 * 1000 * 201
+        assert len(reply.ids) == 8 * 1000 * 301
     assert [reply.part for reply in bench.heard.replies[count:] if isinstance(reply, Found)] == [
         4, 5, 6,
     ]  # fmt: skip

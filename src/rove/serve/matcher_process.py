@@ -15,8 +15,9 @@ that hangs, and the broker learns how busy it is.
 A thread of its own merges the index, as in the broker; what is merged is installed between two
 commands. Threads for handling commands were considered and left out: Python runs one at a time.
 
-Measured on two busy cores: it is there after 1.3 s, nearly all of which goes into importing Numba
-and loading kernels, and then has 173 MB, 84 MB of them its own and the rest shared libraries.
+Measured on two cores that others kept busy: it is there after 1.2 s at best and 3.5 at worst, most
+of which goes into importing Numba and loading kernels, and then has 173 MB, 84 MB of them its own
+and the rest shared libraries.
 """
 
 from __future__ import annotations

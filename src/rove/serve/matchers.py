@@ -19,8 +19,9 @@ streams cannot be waited for from within a turn.
 Cells are saved in a folder of their own beside what the broker keeps. It is emptied at the start,
 made when it is first needed, and removed at the end: nothing in it outlives a broker.
 
-Measured on two busy cores: starting one holds the broker up for 1 ms, a batch of one publication is
-back 45 µs after its matching took 25, one of a hundred 80 µs after its matching took 500.
+Measured on two cores that others kept busy: starting one holds the broker up for 0.3 to 12 ms;
+sending a batch of a hundred publications costs the broker 40 µs; a batch of one is back 70 µs after
+it was sent, 23 of them matching, one of a hundred after 490, nearly all of them matching.
 """
 
 from __future__ import annotations
