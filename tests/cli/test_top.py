@@ -106,7 +106,7 @@ def matchers() -> dict[str, Any]:
 
 def test_matchers_are_shown_once_there_are_any_or_were(matchers: dict[str, Any]) -> None:
     assert matchers_of(lambda path: {"/matchers": matchers}[path]) is matchers
-    alone = {**matchers, "matchers": matchers["matchers"][:1]}
+    alone = {**matchers, "matchers": [{**matchers["matchers"][0], "number": 0}]}
     assert matchers_of(lambda _path: alone) is alone
     assert matchers_of(lambda _path: {**alone, "reconfigurations": []}) is None
 
@@ -117,11 +117,12 @@ def test_the_screen_has_matchers_and_why_they_were_rearranged(matchers: dict[str
     with console.capture() as captured:
         console.print(Screen("http://localhost:8080").drawn(sample, sample))
     lines = [" ".join(line.split()) for line in captured.get().splitlines()]
-    assert "matchers replicated, at most 2 processes, being rearranged" in lines
+    assert "matchers partitioned, at most 4 processes, being rearranged" in lines
     assert "1 member 15% 60,000 2,400" in lines
-    given_up, split, out = lines[-4:-1]
-    assert "merge 1,500 ms 2 0 given up: matcher 1 has died (2 was idle <b>75 %</b>)" in given_up
-    assert split.endswith("split 250 ms 2 40,000 1 was idle 11 % of the time")
+    given_up, wrapped, split, out = lines[-5:-1]
+    assert "merge 1,500 ms 3 0 given up: matcher 3 has died (idle 75 % of the last" in given_up
+    assert wrapped.endswith("more than 70 %)")
+    assert split.endswith("split 250 ms 3 40,000 idle 11 % of the last 5,000 messages")
     assert "out 800 ms" in out
 
 
@@ -133,8 +134,8 @@ def test_once_has_matchers_too(
     monkeypatch.setattr(top, "_sample", lambda _broker: Sample(1.0, {}, matchers))
     assert run("--once", "--interval", "0.05") == 0
     text = capsys.readouterr().out
-    assert "\nmatchers, replicated\nmatcher  role  " in text
-    assert "matcher 1 has died" in text
+    assert "\nmatchers, partitioned\nmatcher  role  " in text
+    assert "matcher 3 has died" in text
     assert run("--once", "--json", "--interval", "0.05") == 0
     assert json.loads(capsys.readouterr().out)["matchers"] == matchers
 

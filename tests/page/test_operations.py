@@ -233,20 +233,25 @@ def test_old_figures_do_not_pass_for_new_ones(operations: Any, watched: Watched)
 # --- matchers -------------------------------------------------------------------------------------
 
 
+CLOCK = re.compile(r"^\d\d:\d\d:\d\d$")
+
+
 def with_matchers(
     watched: Watched, monitor: RunningMonitor, *, is_admin: bool = True, **context: Any
 ) -> Any:
     """The view beside a broker that tells of matchers that were put together by hand."""
+    view = three_matchers()
+    view.reconfigurations[1].reason = HOSTILE
     page = watched.open("", url="about:blank", **context)
 
     def hello(route: Any) -> None:
         route.fulfill(json={**route.fetch().json(), "admin": is_admin})
 
-    told = msgspec.json.encode(three_matchers()).decode()
+    told = msgspec.json.encode(view).decode()
     page.route("**/api/hello", hello)
     page.route("**/api/broker/matchers", lambda route: route.fulfill(body=told))
     page.goto(f"{monitor.url}/#operations")
-    expect(panel(page, "Matchers").get_by_text("0, the broker")).to_be_visible()
+    expect(table(page, "Who matches")).to_have_count(3)
     return page
 
 
@@ -256,28 +261,28 @@ def table(page: Any, caption: str) -> Any:
 
 def test_matchers_and_what_was_rearranged(watched: Watched, monitor: RunningMonitor) -> None:
     page = with_matchers(watched, monitor, is_admin=False)
-    assert panel(page, "Matchers").locator(".panel-note").inner_text() == "replicated"
+    assert panel(page, "Matchers").locator(".panel-note").inner_text() == "partitioned"
     assert page.get_by_role("form", name="Rearrange").count() == 0, "who may only look"
-    second = table(page, "Who matches").nth(1)
-    expect(second.locator("td")).to_have_text(
+    first = table(page, "Who matches").first
+    expect(first.locator("td")).to_have_text(
         ["1", "member", "15 %", "60,000", "2,401/s", "480,000", "2", "101"]
     )
-    share = second.get_by_role("progressbar", name="Matcher 1: share of time in which it is idle")
+    share = first.get_by_role("progressbar", name="Matcher 1: share of time in which it is idle")
     assert share.evaluate("(bar) => bar.value") == 0.15
     given_up, split, out = table(page, "What was rearranged").all()
-    expect(given_up).to_contain_text(
-        "✘ mergegiven up: matcher 1 has died (2 was idle <b>75 %</b>)1.5 s02"
-    )
-    expect(split).to_contain_text("split1 was idle 11 % of the time250 ms40,0002")
-    expect(out).to_contain_text("out")
-    assert panel(page, "Matchers").locator("td b").count() == 0
+    why = "given up: matcher 3 has died (idle 75 % of the last 10 s, more than 70 %)"
+    expect(given_up.locator("td")).to_have_text([CLOCK, "✘ merge", why, "1.5 s", "0", "3"])
+    expect(split.locator("td")).to_have_text([CLOCK, "split", HOSTILE, "250 ms", "40,000", "3"])
+    expect(out).to_contain_text("100,000")
     page.get_by_label("Which events").select_option("matchers")
     lines = panel(page, "Timeline").locator("li")
     expect(lines).to_have_count(3)
-    expect(lines.first).to_contain_text("matchers: merge: given up: matcher 1 has died")
+    expect(lines.first).to_contain_text("matchers: merge: given up: matcher 3 has died")
     expect(lines.nth(1)).to_contain_text(
-        "matchers: split: 1 was idle 11 % of the time; took 250 ms, processes then: 2"
+        f"matchers: split: {HOSTILE}; took 250 ms, processes then: 3"
     )
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img").count() == 0
 
 
 def test_matchers_are_rearranged_with_the_keyboard(
@@ -308,6 +313,21 @@ def test_matchers_are_rearranged_with_the_keyboard(
     form.get_by_role("button", name="Merge").press("Enter")
     expect(form.get_by_role("alert")).to_have_text("there is <i>nobody</i> to merge with")
     assert asked == [("layout", {"layout": "hierarchical"}), ("split", {}), ("merge", {})]
+
+
+def test_a_process_takes_over_and_gives_back(operations: Any) -> None:
+    matchers = panel(operations, "Matchers")
+    expect(matchers).to_contain_text("0, the broker")
+    matchers.get_by_role("button", name="Split").click()
+    role = table(operations, "Who matches").locator("td:nth-child(2)")
+    expect(role).to_have_text(["member"])
+    expect(figure(operations, "Publications in")).to_have_text(re.compile(r"^[1-9]"))
+    matchers.get_by_role("button", name="Merge").click()
+    expect(role).to_have_text(["broker"])
+    kinds = table(operations, "What was rearranged").locator("td:nth-child(2)")
+    expect(kinds).to_have_text(["in", "out"])
+    timeline = panel(operations, "Timeline")
+    expect(timeline.locator("li.is-matchers").first).to_contain_text("in: it was asked for")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])

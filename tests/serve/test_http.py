@@ -418,7 +418,7 @@ def settled(server: Running, processes: int) -> dict[str, Any]:
 
 
 def test_a_matcher_is_seen_and_rearranged(start_server: Callable[..., Running]) -> None:
-    server = start_server(matchers=Matchers(min=1, max=2))
+    server = start_server(matchers=Matchers(min=1, max=2, pause_s=3600))
     server.post("/sessions/phone/subscriptions", {"topic": "air/#", "filter": "NO2 > 40"})
     [matcher] = settled(server, 1)["matchers"]
     assert (matcher["role"], matcher["subscriptions"]) == ("member", 1)
@@ -504,7 +504,7 @@ def test_the_page_has_examples_of_every_route_that_is_no_page() -> None:
 def test_an_example_of_the_page_does_what_it_should(
     start_server: Callable[..., Running], tmp_path: Path, line: str
 ) -> None:
-    server = start_server(matchers=Matchers(max=1))
+    server = start_server(matchers=Matchers(max=1, pause_s=3600))
     for path, body in SETUP:
         server.post(path, body)
     if "DELETE" in line and "offer-7" in line:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tests.serve.matchers_by_hand import three_matchers
 
 from rove.broker.counters import Counters
+from rove.elastic.view import MatcherView
 from rove.serve.metrics import matcher_metrics, metrics_text
 
 if TYPE_CHECKING:
@@ -78,21 +79,24 @@ def test_matchers_show() -> None:
     text = metrics_text(matcher_metrics(view))
     found = values(text)
     expected = {
-        "rove_matchers": 2,
+        "rove_matchers": 3,
         'rove_matcher_idle_share{matcher="1"}': 0.15,
-        'rove_matcher_subscriptions{matcher="2"}': 40_000,
-        'rove_matcher_messages_total{matcher="0"}': 12_000,
+        'rove_matcher_subscriptions{matcher="2"}': 20_000,
+        'rove_matcher_messages_total{matcher="4"}': 12_000,
         'rove_matcher_messages_per_second{matcher="1"}': 2_400.5,
         'rove_matcher_reconfigurations_total{kind="split"}': 1,
         'rove_matcher_reconfigurations_total{kind="merge"}': 0,
         "rove_matcher_reconfigurations_failed_total": 1,
         "rove_matcher_reconfiguration_last_seconds": 1.5,
         "rove_matcher_tickets_waiting": 3,
-        'rove_matcher_layout{layout="replicated"}': 1,
+        'rove_matcher_layout{layout="partitioned"}': 1,
     }
     assert {name: found[name] for name in expected} == expected
     assert "# TYPE rove_matcher_messages_total counter\n" in text
     assert "# TYPE rove_matcher_idle_share gauge\n" in text
     view.reconfigurations.clear()
+    view.matchers = [MatcherView(0, 0, 1, 100_000, 0.9, 0.0, 0, "broker")]
     found = values(metrics_text(matcher_metrics(view)))
+    assert found["rove_matchers"] == 0
+    assert found['rove_matcher_subscriptions{matcher="0"}'] == 100_000
     assert found["rove_matcher_reconfiguration_last_seconds"] == 0
