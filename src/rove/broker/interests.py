@@ -15,7 +15,7 @@ Those that Spark serves are only known here by their numbers: no publication is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -331,10 +331,13 @@ class Interests:
         if outside is not None:
             self._met += [self._met_by(result) for result in outside.results()]
             if outside.take_may_forget():
-                shown = self._shown.items()
-                self._shown = {n: one for n, one in shown if outside.may_deliver(n)}
+                self._forget(outside.may_deliver)
         met, self._met = self._met, []
         return met
+
+    def _forget(self, is_held: Callable[[int], bool]) -> None:
+        """Forget publications that windows have forgotten."""
+        self._shown = {number: one for number, one in self._shown.items() if is_held(number)}
 
     def _rows(self, publications: Sequence[Publication]) -> list[Row]:
         rows = []
@@ -481,6 +484,8 @@ class Interests:
 
     def _came_in(self, cells: list[Cell]) -> None:
         self._cells = cells or [Cell(compiled=self._compiled)]
+        held = {key for cell in self._cells for key in cell.live_keys()}
+        self._forget(held.__contains__)
 
     # -- saving --------------------------------------------------------------------------------
 

@@ -106,7 +106,9 @@ class Coordinator:
         self._next_ticket = 0
         self._next_cell = 0
         self._results: list[Result] = []
-        self._saved_kept = False
+        self._may_forget = False
+        self._learned: deque[tuple[int, CellRecord, frozenset[int], int]] = deque()
+        """Publications that a cell holds, true once a ticket and all before it are released."""
         self.duplicates = 0
         """Answers that were not used, for there had been one."""
 
@@ -257,7 +259,7 @@ class Coordinator:
 
     def take_may_forget(self) -> bool:
         """Whether it is known anew which publications windows may still deliver."""
-        found, self._saved_kept = self._saved_kept, False
+        found, self._may_forget = self._may_forget, False
         return found
 
     def may_deliver(self, publication: int) -> bool:
@@ -276,6 +278,12 @@ class Coordinator:
             if ticket.number % HITS_EVERY == 0:
                 for ids in ticket.found.values():
                     self.hits.update(ids)
+        # What a cell no longer holds may be in answers that wait for those of others.
+        oldest = self._tickets[0].number if self._tickets else self._next_ticket + 1
+        while self._learned and self._learned[0][0] < oldest:
+            _, learned_of, held, upto = self._learned.popleft()
+            learned_of.held, learned_of.held_upto = held, upto
+            self._may_forget = True
 
     # -- what is heard -------------------------------------------------------------------------
 
@@ -307,8 +315,10 @@ class Coordinator:
                 self._found(cell, reply)
             case Saved():
                 if cell.saving == reply.path:
-                    old = cell.saved(reply.path, reply.held)
-                    self._saved_kept = self._saved_kept or cell.is_kept
+                    old = cell.saved(reply.path)
+                    if cell.is_kept:
+                        held = frozenset(reply.held)
+                        self._learned.append((self._next_ticket, cell, held, cell.saving_upto))
                     if old and not any(one.snapshot == old for one in self.cells.values()):
                         self.matchers.forget(old)
                 else:
@@ -422,6 +432,8 @@ class Coordinator:
         for cell in list(self.cells.values()):
             self.close(cell)
         self.kept, self.kept_owner = [], {}
+        self._learned.clear()
+        self._may_forget = False
         self.current, self.coming, self.is_out = Partitioned([]), None, False
         self._came_in(cells)
 

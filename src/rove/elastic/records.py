@@ -74,10 +74,9 @@ class CellRecord(msgspec.Struct, eq=False):
         """Whether a window in it may still hold a publication."""
         return publication > self.held_upto or publication in self.held
 
-    def saved(self, path: str, held: list[int]) -> str:
+    def saved(self, path: str) -> str:
         """The file is there; gives the one that is not needed any more."""
         old, self.snapshot, self.saving = self.snapshot, path, ""
-        self.held, self.held_upto = frozenset(held), self.saving_upto
         self.log = self.log[self.saving_from :]
         self.weight = sum(1 + (100 if isinstance(one, Match) else 0) for one in self.log)
         return old
