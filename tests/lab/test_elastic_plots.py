@@ -79,8 +79,8 @@ def test_steps_show_paces_delays_matchers_and_changes(
     steps = steps_of([(95, 2.0), (1_000, 2.0), (95, 2.0)], ["1-95", "2-1000", "3-95"])
     seconds = [Second(float(at), 2.0, 1.0, 3.0) for at in range(6)]
     changes = [
-        Change(2.5, 2.9, "split", "busy", 2, "", 9.0),
-        Change(5.0, 5.1, "merge", "idle", 2, "it died", 9.0),
+        Change(2.5, 2.9, "split", "busy", 2, "", 9.0, 9.0),
+        Change(5.0, 5.1, "merge", "idle", 2, "it died", 9.0, 9.0),
     ]
     found = Elasticity(steps, seconds, changes, [(0.0, 1), (3.0, 2)])
     elastic_plots.steps(found, "Title", tmp_path / "steps.png", elastic_plots.CUPUS_REMARKS)

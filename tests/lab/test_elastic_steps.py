@@ -13,7 +13,7 @@ DELAYS_MS = np.where((SENT_S >= 4.5) & (SENT_S < 5.5), 80.0, 2.0)
 
 
 def change(begin_s: float) -> Change:
-    return Change(begin_s, begin_s + 0.1, "split", "busy", 2, "", 1.0)
+    return Change(begin_s, begin_s + 0.1, "split", "busy", 2, "", 1.0, 1.0)
 
 
 def test_steps_follow_each_other() -> None:
@@ -32,6 +32,8 @@ def test_seconds_are_those_of_sending_and_empty_ones_are_left_out() -> None:
 def test_the_delays_of_a_step_are_of_what_was_sent_in_it() -> None:
     step = Step("a", 95, 4.0, 5.0)
     assert len(elastic_steps.within(step, SENT_S, DELAYS_MS)) == 100
+    after = elastic_steps.within(Step("b", 95, 20.0, 21.0), SENT_S, DELAYS_MS)
+    assert elastic_steps.stats(after) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,13 @@ def test_changes_before_the_load_are_not_its_own() -> None:
     assert [(one.begin_s, one.end_s, one.kind, one.p99_ms) for one in found] == [
         (5.0, 5.5, "split", 80.0)
     ]
+
+
+def test_what_was_slow_before_a_change_is_told_apart() -> None:
+    late = Reconfiguration("merge", "idle", 5.6, 0.1, 1, 100)
+    early = Reconfiguration("split", "busy", 4.4, 0.1, 2, 100)
+    found = elastic_steps.changes_of([early, late], 0.0, SENT_S, DELAYS_MS)
+    assert [(one.before_p99_ms, one.p99_ms) for one in found] == [(2.0, 80.0), (80.0, 80.0)]
 
 
 def test_a_change_belongs_to_the_step_it_began_in() -> None:

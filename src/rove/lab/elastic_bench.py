@@ -39,7 +39,6 @@ from rove.lab.broker_process import family, free_port, resident_bytes, settle
 from rove.lab.elastic_brokers import (
     CONFIGURATIONS,
     EMBEDDED,
-    ONE,
     Configuration,
     Watcher,
     running,
@@ -90,10 +89,11 @@ class Options(msgspec.Struct, frozen=True):
     least: Sequence[int] = (1,)
     """Numbers of matchers that `steps` is tried with at least."""
     heavy_size: int = 1_000
-    heavy_shares: Sequence[float] = (0.3, 0.6, 0.9, 1.3, 0.9, 0.6, 0.3)
+    heavy_shares: Sequence[float] = (0.3, 0.6, 0.85, 1.3, 0.85, 0.6, 0.3)
     heavy_step_s: float = 8.0
     window_messages: int = 500
     pause_s: float = 0.25
+    flood_configurations: Sequence[str] = ("embedded", "one", "partitioned", "replicated")
     flood_s: float = 3.0
     flood_under_way: int = 400
     start_rounds: int = 3
@@ -134,7 +134,8 @@ QUICK: Final = Options(
     heavy_size=100,
     heavy_shares=(0.2, 0.5),
     heavy_step_s=0.5,
-    flood_s=0.5,
+    flood_configurations=("one", "replicated"),
+    flood_s=0.3,
     flood_under_way=50,
     start_rounds=1,
 )
@@ -322,6 +323,7 @@ def _elasticity(
         if change.failure:
             note = f"given up: {change.failure} ({change.reason})"
         yield Measure(name, 1_000 * (change.end_s - change.begin_s), "ms", note=note)
+        yield Measure(f"{name}.before.p99", change.before_p99_ms, "ms")
         yield _at_most(Measure(f"{name}.p99", change.p99_ms, "ms"), _P99_GOAL_MS)
     seconds = elastic_steps.seconds_of(sent_s, delays_ms)
     return Elasticity(steps, seconds, changes, matchers)
@@ -352,16 +354,10 @@ def _flooded(
 
 
 def _throughput(options: Options, tell: Tell) -> Iterator[Measure]:
-    cases = {
-        "embedded": EMBEDDED,
-        "one": ONE,
-        "partitioned": CONFIGURATIONS["partitioned"],
-        "replicated": CONFIGURATIONS["replicated"],
-    }
     one: Measure | None = None
-    for name, configuration in cases.items():
+    for name in options.flood_configurations:
         tell(f"elastic.throughput, {name}")
-        found = _flooded("sums", configuration, options)
+        found = _flooded("sums", CONFIGURATIONS[name], options)
         per_s = Measure(f"elastic.throughput.{name}", found.sent_per_s, "publications/s")
         if one is not None:
             ratio = per_s.value / one.value

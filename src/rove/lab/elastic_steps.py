@@ -51,6 +51,8 @@ class Change(msgspec.Struct, frozen=True):
     reason: str
     matchers: int
     failure: str
+    before_p99_ms: float
+    """Of the second before it began; 0 if nothing was sent then."""
     p99_ms: float
 
 
@@ -84,7 +86,9 @@ def seconds_of(sent_s: Numbers, delays_ms: Numbers) -> list[Second]:
 
 
 def stats(delays_ms: Numbers) -> tuple[float, float, float]:
-    """Mean, median and what 99 % are below."""
+    """Mean, median and what 99 % are below; zeros where there was nothing."""
+    if not len(delays_ms):
+        return 0.0, 0.0, 0.0
     p50, p99 = np.percentile(delays_ms, (50, 99))
     return float(delays_ms.mean()), float(p50), float(p99)
 
@@ -96,12 +100,13 @@ def within(step: Step, sent_s: Numbers, delays_ms: Numbers) -> Numbers:
 
 def worst_p99_ms(begin_s: float, end_s: float, sent_s: Numbers, delays_ms: Numbers) -> float:
     """The highest p99 of any second that touches a time; 0 if nothing was sent then."""
-    worst = 0.0
-    for start in np.arange(begin_s - _WINDOW_S, end_s + _STRIDE_S, _STRIDE_S):
-        inside = delays_ms[(sent_s >= start) & (sent_s < start + _WINDOW_S)]
-        if len(inside):
-            worst = max(worst, float(np.percentile(inside, 99)))
-    return worst
+    starts = np.arange(begin_s - _WINDOW_S + _STRIDE_S, end_s + _STRIDE_S, _STRIDE_S)
+    return max(_p99_ms(start, sent_s, delays_ms) for start in starts.tolist())
+
+
+def _p99_ms(start_s: float, sent_s: Numbers, delays_ms: Numbers) -> float:
+    inside = delays_ms[(sent_s >= start_s) & (sent_s < start_s + _WINDOW_S)]
+    return float(np.percentile(inside, 99)) if len(inside) else 0.0
 
 
 def changes_of(
@@ -116,9 +121,17 @@ def changes_of(
         begin_s = one.at - began_at
         end_s = begin_s + one.duration_s
         if end_s >= 0:
-            worst = worst_p99_ms(begin_s, end_s, sent_s, delays_ms)
             found.append(
-                Change(begin_s, end_s, one.kind, one.reason, one.matchers, one.failure, worst)
+                Change(
+                    begin_s,
+                    end_s,
+                    one.kind,
+                    one.reason,
+                    one.matchers,
+                    one.failure,
+                    _p99_ms(begin_s - _WINDOW_S, sent_s, delays_ms),
+                    worst_p99_ms(begin_s, end_s, sent_s, delays_ms),
+                )
             )
     return found
 
