@@ -128,6 +128,8 @@ def test_the_covered_is_below_its_root_in_either_order(covered: str, root: str) 
         ("a > me.x", "a > me.x"),
         ("a != 3", "a > 3 OR b = 1"),
         ("n.m > 3", "n.m > 4"),
+        ("a > 1", "a > 2 OR a IS NULL"),
+        ("a > 1", "a > 2 OR a = 'x'"),
         ("FALSE", "FALSE"),
     ],
 )
@@ -157,6 +159,19 @@ def test_roots_that_a_new_one_covers_go_to_its_child() -> None:
     found = told("a BETWEEN 0 AND 1", "a BETWEEN 2 AND 3", "a = 2", "b > 1", "a > -1")
     assert sorted(found.covering.roots()) == [3, 4]
     assert found.places == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0}
+
+
+def test_trees_of_roots_that_a_new_one_covers_are_one() -> None:
+    found = told("a BETWEEN 0 AND 9", "a = 5", "a BETWEEN 20 AND 29", "a = 25", "a = 26")
+    assert (found.places[1], found.places[3]) == (1, 2)
+    found.add(5, "a > -1")
+    found.check()
+    assert found.covering.roots() == [5]
+    assert found.places == {0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 0}, "the smaller tree moves"
+    found.remove(1)
+    found.remove(5)
+    found.check()
+    assert sorted(found.covering.roots()) == [0, 2]
 
 
 def test_many_roots_become_covered_little_by_little() -> None:
@@ -197,20 +212,25 @@ def test_orphans_find_another_root() -> None:
     assert [found.covering.root_of(id) for id in (2, 3)] == [0, None]
 
 
-def test_a_large_tree_does_not_move_for_one_root_fewer() -> None:
+@pytest.mark.parametrize("size", [MOVED_MAX // 2, MOVED_MAX + 10])
+def test_only_a_small_tree_moves_for_one_root_fewer(size: int) -> None:
     found = Told(2)
-    found.add(0, "a >= 1")
-    for id in range(1, MOVED_MAX + 10):
+    found.add(0, "b >= 0")
+    for id in range(1, size + 2):
+        found.add(id, f"a >= {id} AND b >= {id}")
+    found.add(10_000, "a >= 0")
+    for id in range(10_001, 10_001 + size):
         found.add(id, f"a = {id}")
-    found.add(10_000, "a >= 0 AND b >= 0")
-    found.add(10_001, "a >= 0 AND b = 1")
-    found.add(10_002, "b = -1")
-    found.add(10_003, "b <= -1")
-    assert found.covering.child_of(0) != found.covering.child_of(10_003)
-    found.remove(10_000)
-    found.add(10_004, "b <= 1")
+    assert (found.covering.child_of(0), found.covering.child_of(10_000)) == (1, 2)
+    found.remove(0)
+    moved = found.moved
     found.check()
-    assert found.covering.child_of(0) == 1
+    if size <= MOVED_MAX:
+        assert found.covering.roots() == [10_000]
+        assert moved == size + 1
+        return
+    assert sorted(found.covering.roots()) == [1, 10_000]
+    assert moved == 2
 
 
 # -- children --------------------------------------------------------------------------
