@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
-from tests.serve.matchers_by_hand import three_matchers
+from tests.serve.conftest import three_matchers
 
 from rove.cli import top
 from rove.cli.top import MEASURES, Sample, Screen, matchers_of, read_metrics, sparkline

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from tests.interop.conftest import RunningBroker
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
-from tests.serve.matchers_by_hand import three_matchers
+from tests.serve.conftest import three_matchers
 
 from rove.pipeline.status import Progress, Reporter, held
 

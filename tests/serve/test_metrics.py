@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.serve.matchers_by_hand import three_matchers
+from tests.serve.conftest import three_matchers
 
 from rove.broker.counters import Counters
 from rove.elastic.view import MatcherView
