@@ -160,7 +160,7 @@ def server(start_server: Callable[..., Running]) -> Running:
 
 
 def three_matchers() -> MatchersView:
-    """Put together by hand: three processes, after splits that were done and a merge that was given up."""
+    """Put together by hand: three processes, after a split, and a merge that was given up."""
     began = time.time() - 90
     out, split = "idle 8 % of the last 2 s, less than 20 %", "idle 11 % of the last 5,000 messages"
     merge = "idle 75 % of the last 10 s, more than 70 %"
