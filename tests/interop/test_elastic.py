@@ -214,7 +214,7 @@ class Life:
 
     # -- what is done to the matchers ----------------------------------------------------------
 
-    def rearrange(self) -> str:
+    def rearrange(self) -> None:
         broker, now = self.world.broker, self.world.now
         what = self.random.choice(("split", "merge", "layout", "kill", "split", "fail"))
         if what == "split":
@@ -227,9 +227,8 @@ class Life:
             self.matchers.kill(self.random.choice(self.matchers.living))
         elif what == "fail":
             self.matchers.fails_to_start = 1
-        for _ in range(self.random.randint(0, 30)):
+        for _ in range(self.random.randint(0, 12)):
             self.step()
-        return what
 
     def settle(self) -> None:
         """Until nothing is under way any more."""
@@ -265,6 +264,14 @@ class Life:
         for id in self.designs:
             assert self.got[id] == self.got_alone[id], id
 
+    def done(self) -> Counter[str]:
+        """What was done to the matchers so far."""
+        view = self.world.broker.matchers_view(self.world.now)
+        assert view is not None
+        done: Counter[str] = Counter(kill=self.matchers.kills)
+        done.update({str(kind): count for kind, count in view.done.items()})
+        return done
+
 
 def _note(client: SimulatedClient, got: dict[int, list[int]]) -> None:
     for packet in client.take(Publish):
@@ -277,27 +284,21 @@ def lived(seed: int, times: int, kill_share: float) -> Counter[str]:
     life = Life(seed, kill_share)
     for _ in range(20):
         life.step()
-    done: Counter[str] = Counter()
-    for _ in range(times):
+    while life.done().total() < times:
         life.rearrange()
     life.matchers.kill_share = 0.0
     life.settle()
     life.judge()
-    view = life.world.broker.matchers_view(life.world.now)
-    assert view is not None
-    done.update(view.done)
-    done["killed"] = life.matchers.kills
-    done["failed"] = view.failed
-    return done
+    return life.done()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_hundred_rearrangements_change_nothing_for_anybody(seed: int) -> None:
     done = lived(seed, 100, kill_share=0.002)
-    assert done["killed"] >= 5
-    assert done["split"] + done["out"] >= 5
-    assert done["merge"] + done["in"] >= 2
-    assert done["layout"] >= 3
+    assert done["kill"] >= 10
+    assert done["split"] + done["out"] >= 10
+    assert done["merge"] + done["in"] >= 5
+    assert done["layout"] >= 5
 
 
 @pytest.mark.soak
