@@ -386,6 +386,7 @@ class Interests:
         clock = outside.matchers.clock()
         self._busy_s += clock - began
         self._messages += messages
+        outside.own_messages += messages
         passed_s = clock - self._seen_at
         if passed_s >= SEEN_EVERY_S:
             cpu_s = outside.matchers.cpu_s()

@@ -95,6 +95,8 @@ class Coordinator:
         """What is being built beside, to take its place."""
         self.kept: list[CellRecord] = []
         self.kept_owner: dict[int, CellRecord] = {}
+        self.own_messages = 0
+        """Publications that the broker has matched by itself."""
         self.hits: Counter[int] = Counter()
         self.deaths: list[tuple[int, str]] = []
         """Matchers that have died and whose place is still to be filled."""

@@ -179,6 +179,9 @@ class Rearranging:
             self._end(end.value)
         except GivenUp as why:
             self._give_up(str(why))
+        except Exception as error:
+            # A fault of ours; but nothing has taken the place of anything, so all goes on.
+            self._give_up(f"unexpected: {error!r}")
 
     def _end(self, moved: int, failure: str = "") -> None:
         running, decision = self._running, self._decision
@@ -513,7 +516,8 @@ class Rearranging:
         if not c.is_out:
             own = sum(len(cell) for cell in self._own_cells())
             idle, rate = judge.idle_share(0), judge.rate(0, clock)
-            yield MatcherView(0, 0, len(self._own_cells()), own, idle, rate, 0, "broker")
+            cells = len(self._own_cells())
+            yield MatcherView(0, 0, cells, own, idle, rate, c.own_messages, "broker")
         for number, member in sorted(c.members.items()):
             cells = [cell for cell in c.cells.values() if cell.matcher == number]
             yield MatcherView(
