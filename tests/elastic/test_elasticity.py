@@ -102,32 +102,21 @@ class World:
         assert decision.is_for_more == (decision.matchers > len(self.shares))
         while len(self.shares) < decision.matchers:
             self.numbers += 1
-            self.divide(self.numbers)
+            self.shares[self.numbers] = 0.0
         while len(self.shares) > decision.matchers:
-            self.gather()
+            self.shares.popitem()
+        self.divide_evenly()
         self.judge.done(decision, self.now)
 
-    def divide(self, number: int) -> None:
-        if not self.shares or self.settings.layout == "replicated":
-            self.shares[number] = 1.0
-        elif self.settings.layout == "hierarchical" and len(self.shares) == 1:
-            self.shares[next(iter(self.shares))] = 0.1
-            self.shares[number] = 0.9
-        else:
-            largest = max(self.children(), key=lambda n: self.shares[n])
-            self.shares[largest] /= 2
-            self.shares[number] = self.shares[largest]
-
-    def gather(self) -> None:
-        gone = min(self.children(), key=lambda n: self.shares[n])
-        share = self.shares.pop(gone)
-        if self.shares and self.settings.layout != "replicated":
-            self.shares[min(self.children(), key=lambda n: self.shares[n])] += share
-
-    def children(self) -> list[int]:
-        numbers = list(self.shares)
-        is_tree = self.settings.layout == "hierarchical" and len(numbers) > 1
-        return numbers[1:] if is_tree else numbers
+    def divide_evenly(self) -> None:
+        count = len(self.shares)
+        for index, number in enumerate(self.shares):
+            if self.settings.layout == "replicated" or count == 1:
+                self.shares[number] = 1.0
+            elif self.settings.layout == "partitioned":
+                self.shares[number] = 1 / count
+            else:
+                self.shares[number] = 0.9 / (count - 1) if index else 0.1
 
     def step(self, rate: float, lasts_s: int = STEP_S) -> list[Decision]:
         """Let a load last; what was rearranged meanwhile."""
@@ -180,11 +169,11 @@ def test_the_least_and_the_greatest_number_are_never_left(rate: float) -> None:
 
 
 def test_more_matchers_than_cores_are_given_up_on() -> None:
-    world = World(Elasticity(matchers_max=32), 1, cores=2)
+    world = World(Elasticity(matchers_max=32, pause_s=1.0), 1, cores=2)
     world.step(20_000)
     assert 2 <= len(world.shares) <= 4
     rearranged_at = [at for at, _ in world.decisions]
-    world.step(20_000, 30 * STEP_S)
+    world.step(20_000, 16 * STEP_S)
     later = [at for at, _ in world.decisions[len(rearranged_at) :]]
     apart_s = [b - a for a, b in pairwise([rearranged_at[-1], *later])]
     assert len(apart_s) > 1
@@ -246,6 +235,8 @@ def test_the_idle_share_is_that_of_the_last_messages() -> None:
     feed(judge, [1], 0.9, since=now, seconds=3, rate=500)
     assert judge.idle_share(1) == pytest.approx(0.1)
     assert judge.rate(1, now + 3) == pytest.approx(500)
+    assert judge.idle_share(1, now + 100) == 1.0
+    assert judge.rate(1, now + 100) == 0.0
 
 
 def test_a_matcher_that_was_never_heard_of_is_idle() -> None:
@@ -330,6 +321,14 @@ def test_matchers_without_idle_time_are_doubled() -> None:
     )
 
 
+@pytest.mark.parametrize(("busy", "said"), [(0.81, "19 %"), (0.803, "19.7 %"), (0.8002, "19.98 %")])
+def test_a_reason_reads_right_beside_the_threshold(busy: float, said: str) -> None:
+    judge = Judge(SETTINGS)
+    decision = judge.wants([1], feed(judge, [1], busy, since=0, seconds=2, rate=1_000))
+    assert decision is not None
+    assert decision.reason == f"idle {said} of the last 2,000 messages, less than 20 %"
+
+
 def test_only_the_busy_one_is_divided() -> None:
     judge = Judge(Elasticity(layout="partitioned", matchers_max=4, window_messages=1_000))
     now = 0.0
@@ -388,11 +387,11 @@ def test_replicas_share_what_is_left() -> None:
     assert fewer("replicated", {1: 0.35, 2: 0.35}) is None, "not above the threshold"
 
 
-def test_of_two_shares_one_gets_both() -> None:
+def test_shares_are_divided_anew() -> None:
     decision = fewer("partitioned", {1: 0.6, 2: 0.1, 3: 0.05, 4: 0.6})
     assert decision is not None
     assert (decision.kind, decision.matcher, decision.matchers) == ("merge", 3, 3)
-    assert fewer("partitioned", {1: 0.6, 2: 0.1}) is None, "together they would be divided again"
+    assert fewer("partitioned", {1: 0.6, 2: 0.1}) is None, "one would be divided again"
 
 
 def test_nothing_is_put_together_while_someone_has_too_much() -> None:
@@ -413,6 +412,24 @@ def test_the_broker_takes_over_only_if_it_has_time() -> None:
     assert decision.reason.endswith("the broker itself would still be idle 50 %")
     assert fewer("replicated", {0: 0.6, 1: 0.2}) is None
     assert fewer("replicated", {0: 0.0, 1: 0.0}, matchers_min=1) is None
+
+
+def test_a_broker_that_was_busy_otherwise_is_not_given_back_its_matching() -> None:
+    judge = Judge(SETTINGS)
+    decision, now = None, 0.0
+    while decision is None:
+        now += 1
+        judge.seen(0, 0.25, 0.15, 1_000, now, other_s=0.6)
+        decision = judge.wants([], now)
+    assert (decision.kind, decision.matchers) == ("out", 1)
+    judge.done(decision, now)
+    for _ in range(100):
+        now = feed(judge, [1], 0.25, since=now, seconds=1, rate=1_000)
+        assert judge.wants([1], now) is None
+    while (decision := judge.wants([1], now)) is None:
+        now = feed(judge, [1], 0.05, since=now, seconds=1, rate=200)
+    assert decision.kind == "in"
+    assert decision.reason.endswith("the broker itself would still be idle 83 %")
 
 
 # -- hysteresis ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ again and again for a merge that was refused. So here, in addition:
   or two rearrangements and not one for each matcher. Someone who has no idle time at all may be
   given any amount too much: then the number is doubled.
 - What was divided to no avail (neither more idle time nor more messages) is not divided further
-  for a time that doubles.
+  until the load has eased, or for half an hour, then an hour and so on.
 - After every rearrangement windows begin anew, and there is a pause, longer after a failure and
   after going back on a decision soon; quiet time shortens it again.
 - What cannot be is not asked for: nothing is ever wanted beyond the least and the greatest number.
@@ -50,8 +50,9 @@ SOON_PAUSES: Final = 30
 """Going the other way within this time is going back on a decision."""
 QUIET_PAUSES: Final = 60
 """So long without a rearrangement takes one doubling of the pause back."""
-FUTILE_PAUSES: Final = 150
-"""So long nothing is divided further after it was to no avail; doubles each time."""
+FUTILE_PAUSES: Final = 900
+"""So long nothing is divided further after it was to no avail, unless all is well in between;
+doubles each time."""
 DOUBLINGS_MAX: Final = 5
 MARGIN: Final = 0.15
 """By how much more what is put together must stay idle than what would be divided."""
@@ -200,6 +201,10 @@ class _Window:
         kept = self._kept(now)
         return _share(kept.busy_s / kept.lasted_s()) if kept.lasted_s() > 0.0 else 0.0
 
+    def other_s(self) -> float:
+        """For a message, beside matching."""
+        return self._sum.other_s / max(self._sum.messages, 1)
+
 
 class _Figures(msgspec.Struct, frozen=True):
     """How things stood when there were to be more matchers."""
@@ -234,6 +239,8 @@ class Judge:
         self._asked: _Figures | None = None
         self._before: _Figures | None = None
         """Before the last division, until it is known whether it helped."""
+        self._other_s = 0.0
+        """What a message took the broker beside matching, when it last matched by itself."""
         self._calm_since: float | None = None
         self._needed: deque[tuple[float, int]] = deque()
         """When so many began to suffice, of late."""
@@ -264,10 +271,15 @@ class Judge:
         """A matcher is no more."""
         self._windows.pop(matcher, None)
 
-    def idle_share(self, matcher: int) -> float:
-        """Of the time of its last messages; 1 if nothing was heard of it."""
+    def idle_share(self, matcher: int, now: float | None = None) -> float:
+        """Of the time of its last messages; 1 if nothing was heard of it.
+
+        With `now`, silence since then counts.
+        """
         window = self._windows.get(matcher)
-        return 1.0 if window is None else window.idle_share(window.heard_at)
+        if window is None:
+            return 1.0
+        return window.idle_share(window.heard_at if now is None else now)
 
     def rate(self, matcher: int, now: float) -> float:
         """Messages in a second, of late."""
@@ -332,9 +344,11 @@ class Judge:
         if self._is_futile(figures, now):
             return None
         self._asked = figures
+        if not numbers:
+            self._other_s = window.other_s()
         reason = (
             f"idle {_percent(idle_share, self.settings.split_below)} of {_span(window, now)}, "
-            f"less than {_percent(self.settings.split_below)}"
+            f"less than {100 * self.settings.split_below:g} %"
         )
         target = self._target_for_more(numbers, idle_share, now)
         return Decision("split" if numbers else "out", busiest, reason, target)
@@ -386,13 +400,13 @@ class Judge:
         if needed is None:
             return None
         target = needed
-        least_busy = max(numbers[-1:] + numbers, key=lambda n: self._windows_idle(n, now))
+        least_busy = max(numbers[-1:] + numbers, key=lambda n: self.idle_share(n, now))
         window = self._windows.get(least_busy) or _Window(self.settings, self._settled_at())
         idle_share = window.idle_share(now)
         left = 1.0 - max(self._loads_of_fewer(numbers, target, now))
         reason = (
             f"idle {_percent(idle_share, self.settings.merge_above)} of {_span(window, now)}, "
-            f"more than {_percent(self.settings.merge_above)}; "
+            f"more than {100 * self.settings.merge_above:g} %; "
             f"{_remaining(target)} still be idle {_percent(left)}"
         )
         return Decision("merge" if target else "in", least_busy, reason, target)
@@ -422,7 +436,7 @@ class Judge:
             return None
         if not all(self._is_full(n, now) for n in numbers):
             return None
-        idle_shares = [self._windows_idle(n, now) for n in numbers]
+        idle_shares = [self.idle_share(n, now) for n in numbers]
         judged = max(idle_shares)
         if self.layout == "replicated":
             judged = sum(idle_shares) / len(idle_shares)
@@ -437,19 +451,19 @@ class Judge:
         return None
 
     def _loads_of_fewer(self, numbers: tuple[int, ...], count: int, now: float) -> list[float]:
-        loads = [1.0 - self._windows_idle(n, now) for n in numbers]
+        loads = [1.0 - self.idle_share(n, now) for n in numbers]
         if count == 0:
-            return [sum(loads) + 1.0 - self._windows_idle(BROKER, now)]
-        if self.layout == "replicated":
-            return [sum(loads) / count] * count
+            return [sum(loads) + self._load_of_broker(numbers, now)]
         if self.layout == "hierarchical":
             rates = [self.rate(n, now) for n in numbers]
             return _gathered_children(loads, rates, count)
-        return _gathered(loads, count)
+        return [sum(loads) / count] * count
 
-    def _windows_idle(self, matcher: int, now: float) -> float:
-        window = self._windows.get(matcher)
-        return 1.0 if window is None else window.idle_share(now)
+    def _load_of_broker(self, numbers: tuple[int, ...], now: float) -> float:
+        """While others match; from what it was before if it is not heard of meanwhile."""
+        if BROKER in self._windows:
+            return 1.0 - self.idle_share(BROKER, now)
+        return self._throughput(numbers, now) * self._other_s
 
     def _is_full(self, matcher: int, now: float) -> bool:
         window = self._windows.get(matcher)
@@ -516,29 +530,15 @@ def _share(value: float) -> float:
 
 
 def _divided(loads: Sequence[float], count: int, layout: Layout) -> list[float]:
-    """Busy shares of more matchers, if dividing one leaves half of its work to each."""
-    if layout == "replicated":
-        return [sum(loads) / count] * count
-    # A parent that has children is not relieved by more of them.
-    parted = list(loads[1:] if layout == "hierarchical" and len(loads) > 1 else loads)
-    missing = count - len(loads)
-    for _ in range(missing):
-        half = max(parted) / 2
-        parted.remove(max(parted))
-        parted += [half, half]
-    return parted
-
-
-def _gathered(loads: Sequence[float], count: int) -> list[float]:
-    """Busy shares of fewer matchers, if always the two least busy become one."""
-    parted = sorted(loads)
-    while len(parted) > count:
-        parted = sorted([parted[0] + parted[1], *parted[2:]])
-    return parted
+    """Busy shares of more matchers, if what can be divided is divided evenly."""
+    if layout == "hierarchical" and len(loads) > 1:
+        # A parent that has children is not relieved by more of them.
+        return [sum(loads[1:]) / (count - 1)] * (count - 1)
+    return [sum(loads) / count] * count
 
 
 def _gathered_children(loads: Sequence[float], rates: Sequence[float], count: int) -> list[float]:
-    """The same where the first is the parent of the others, each with its messages in a second.
+    """Busy shares of fewer matchers; the first is the parent. With messages in a second of each.
 
     What two children become is asked whenever either was, and what goes back to the parent is
     asked always, so together they have more to do than the sum.
@@ -560,9 +560,10 @@ def _together(
 
 
 def _percent(share: float, unlike: float = -1.0) -> str:
-    """To whole percents, unless that would read the same as what it is compared with."""
-    is_close = abs(share - unlike) < 0.01
-    return f"{100 * share:.{1 if is_close else 0}f} %"
+    """With as many digits as it takes to read unlike what it is compared with."""
+    texts = [f"{100 * share:.{digits}f}" for digits in range(6)]
+    fitting = (text for text in texts if float(text) != round(100 * unlike, 6))
+    return f"{next(fitting, texts[-1])} %"
 
 
 def _span(window: _Window, now: float) -> str:
