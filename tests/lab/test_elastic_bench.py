@@ -98,6 +98,8 @@ def test_throughput(shared: list[Configuration]) -> None:
     measures = measured("throughput")
     assert shared == [CONFIGURATIONS["one"], CONFIGURATIONS["replicated"]]
     one, two = (measures[f"elastic.throughput.{name}"] for name in ("one", "replicated"))
+    assert measures["elastic.throughput.undisturbed"].value > 0
+    assert measures["elastic.throughput.one.cores"].value > 0
     assert (one.ratio, two.against, two.goal) == (None, one.name, ">= 1.7×")
     assert two.ratio == pytest.approx(two.value / one.value)
     assert measures["elastic.throughput.one.matchers"].against == "elastic.throughput.one.broker"

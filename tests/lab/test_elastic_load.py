@@ -154,7 +154,8 @@ def test_as_many_as_are_taken(broker: Running) -> None:
         work="sums",
         sessions=1,
         size=20,
-        under_way=30,
+        publishers=3,
+        under_way=10,
         seconds=0.2,
     )
     (found,) = elastic_load.run(job).runs
@@ -163,6 +164,8 @@ def test_as_many_as_are_taken(broker: Running) -> None:
 
 
 def test_a_broker_that_is_not_there_is_told_of() -> None:
-    job = Flooded(port=broker_process.free_port(), pid=1, size=1, under_way=1, seconds=0.1)
+    job = Flooded(
+        port=broker_process.free_port(), pid=1, size=1, publishers=1, under_way=1, seconds=0.1
+    )
     with pytest.raises(BrokerBenchError, match="cannot connect"):
         elastic_load.run(job)

@@ -44,14 +44,15 @@ def test_long_identifiers_take_more_bytes() -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_publications_are_numbered_readings(qos: int) -> None:
     work = work_of("gas", 10)
-    drawn = Drawn(work, qos)
+    drawn = Drawn(work, qos, publisher=2)
     packets = list(Reader(version=5).feed(b"".join(map(drawn.packet, range(50)))))
     for number, packet in enumerate(packets):
         assert isinstance(packet, Publish)
         assert packet.packet_id == (number + 1 if qos else 0)
         content = json.loads(packet.payload)
-        assert content.pop("n") == 1_000_000_000 + number
-        assert content == work.readings[drawn.reading(number)]
+        named = content.pop("n") - 1_000_000_000
+        assert named == drawn.first + number == 200_000_000 + number
+        assert content == work.readings[drawn.reading(named)]
     assert len(packets) == 50
 
 

@@ -14,7 +14,8 @@ are `elastic.PART.CASE`:
   broker can take at most, and back; delays, matchers, and what was rearranged and why;
 - `heavy`: the same with a work that takes its time in matching (`rove.lab.elastic_work`), at shares
   of what a broker without matchers can take: here matchers are needed, and come;
-- `throughput`: of that work, with one matcher and with two;
+- `throughput`: of that work, with one matcher and with two; `undisturbed` says whether the machine
+  was free for two;
 - `start`: time and memory of a broker that may have matchers, beside one that may not.
 
 The dynamic ones decide by windows of 500 messages and pauses of a quarter of a second, so that a
@@ -35,6 +36,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from rove.lab import broker_process, broker_restart, elastic_load, elastic_plots, elastic_steps
+from rove.lab.bench_processes import Process, together
 from rove.lab.broker_process import family, free_port, resident_bytes, settle
 from rove.lab.elastic_brokers import (
     CONFIGURATIONS,
@@ -60,6 +62,7 @@ _THROUGHPUT_GOAL: Final = 1.7
 _DEMANDING: Final = 10.0
 """So many times the broker's own work is what the matching of `sums` is to take."""
 _SAME: Final = 1.05
+_CONTROL_GOAL: Final = 1.6
 
 Tell: TypeAlias = Callable[[str], None]
 
@@ -95,7 +98,8 @@ class Options(msgspec.Struct, frozen=True):
     pause_s: float = 0.25
     flood_configurations: Sequence[str] = ("embedded", "one", "partitioned", "replicated")
     flood_s: float = 3.0
-    flood_under_way: int = 400
+    flood_publishers: int = 8
+    flood_under_way: int = 50
     start_rounds: int = 3
 
     def dynamic(self, least: int) -> tuple[Configuration, dict[str, str]]:
@@ -136,7 +140,7 @@ QUICK: Final = Options(
     heavy_step_s=0.5,
     flood_configurations=("one", "replicated"),
     flood_s=0.3,
-    flood_under_way=50,
+    flood_under_way=10,
     start_rounds=1,
 )
 """Enough to see that everything is measured; the figures mean nothing."""
@@ -346,6 +350,7 @@ def _flooded(
             work=work,
             sessions=options.sessions if work == "gas" else 1,
             size=size,
+            publishers=options.flood_publishers,
             under_way=options.flood_under_way,
             seconds=options.flood_s,
         )
@@ -355,6 +360,8 @@ def _flooded(
 
 def _throughput(options: Options, tell: Tell) -> Iterator[Measure]:
     one: Measure | None = None
+    tell("elastic.throughput, whether the machine is free")
+    yield _undisturbed(options.flood_s / 2)
     for name in options.flood_configurations:
         tell(f"elastic.throughput, {name}")
         found = _flooded("sums", CONFIGURATIONS[name], options)
@@ -377,11 +384,41 @@ def _costs(group: str, found: Run) -> Iterator[Measure]:
     matchers_us = 1e6 * found.matchers_cpu_s / found.sent
     yield Measure(f"{group}.broker", broker_us, "CPU µs/publication")
     if matchers_us:
+        cores = (found.broker_cpu_s + found.matchers_cpu_s) / found.seconds
+        yield Measure(f"{group}.cores", cores, "cores used")
         ratio = matchers_us / max(broker_us, 1e-3)
         against = f"{group}.broker"
         goal, reached = f">= {_DEMANDING:g}×", ratio >= _DEMANDING
         name, unit = f"{group}.matchers", "CPU µs/publication"
         yield Measure(name, matchers_us, unit, ratio, against, goal, reached)
+
+
+def _undisturbed(seconds: float) -> Measure:
+    """What two processes that share nothing do together, by what one does alone.
+
+    Where that is not nearly twice as much something else had the machine, and what two matchers did
+    says nothing.
+    """
+    with Process(_begun, [], 1) as first, Process(_begun, [], 1) as second:
+        both = [first, second]
+        together(both, [(_spun, 0.0)] * 2)  # until both are there
+        (alone,) = together([first], [(_spun, seconds)])
+        ratio = sum(together(both, [(_spun, seconds)] * 2)) / alone
+    goal, reached = f">= {_CONTROL_GOAL:g}×", ratio >= _CONTROL_GOAL
+    name = "elastic.throughput.undisturbed"
+    return Measure(name, ratio, "of one process", goal=goal, reached=reached)
+
+
+def _begun(workers: int) -> bool:
+    return True
+
+
+def _spun(_state: bool, seconds: float) -> int:
+    """So many turns in a time."""
+    turns, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        turns += 1
+    return turns
 
 
 # -- start --------------------------------------------------------------------------------------

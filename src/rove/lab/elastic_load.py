@@ -31,6 +31,7 @@ from rove.lab.elastic_work import (
     FIRST_NUMBER,
     NUMBER_AT,
     NUMBER_DIGITS,
+    PUBLISHER_NUMBERS,
     Drawn,
     Name,
     Work,
@@ -80,10 +81,15 @@ class Paced(Job, frozen=True, kw_only=True, tag=True):
 
 
 class Flooded(Job, frozen=True, kw_only=True, tag=True):
-    """As many publications as the broker takes, many of them under way."""
+    """As many publications as the broker takes, many of them under way.
+
+    Several publish: what is acknowledged to one at once comes again at once, in one batch.
+    """
 
     size: int
+    publishers: int
     under_way: int
+    """Of each publisher."""
     seconds: float
 
 
@@ -174,9 +180,12 @@ class _Subscribers:
         for client, due in zip(self._clients, self._due, strict=True):
             _Listener(client, publisher, due, tally, notes)
 
-    def due(self, readings: Sequence[int]) -> int:
-        """Notifications of publications of these readings."""
-        return int(self._due_notifications[np.asarray(readings, np.int64)].sum())
+    def due(self, publisher: _Sender, first: int = 0) -> int:
+        """Notifications of what a publisher has sent, from its first on or from a later one."""
+        begin = publisher.stream.first
+        sent = range(begin + first, begin + publisher.sent)
+        readings = np.fromiter(map(publisher.stream.reading, sent), np.int64, len(sent))
+        return int(self._due_notifications[readings].sum())
 
 
 def _subscribes(
@@ -260,7 +269,8 @@ class _Listener:
         self._due = due
         self._tally = tally
         self._notes = notes
-        self._last = -1
+        self._last: dict[int, int] = {}
+        """Of each publisher."""
         self._rest = b""
         client.take = self._take
 
@@ -283,12 +293,14 @@ class _Listener:
         at += identifiers_bytes + NUMBER_AT
         number = int(data[at : at + NUMBER_DIGITS]) - FIRST_NUMBER
         due = self._due[self._reading(number)]
-        if data[begin] & 0xF6 != 0x30 or identifiers_bytes != due or number <= self._last:
+        publisher = number // PUBLISHER_NUMBERS
+        last = self._last.get(publisher, -1)
+        if data[begin] & 0xF6 != 0x30 or identifiers_bytes != due or number <= last:
             raise BrokerBenchError(
-                f"{self._name} was told of publication {number} behind {self._last} with"
+                f"{self._name} was told of publication {number} behind {last} with"
                 f" {identifiers_bytes} bytes of identifiers, not {due}"
             )
-        self._last = number
+        self._last[publisher] = number
         self._notes.numbers.append(number)
         self._notes.came_at.append(now)
 
@@ -340,7 +352,7 @@ async def _run(
     until = time.perf_counter() + job.seconds_max
     await publisher.send_all(count, job.under_way, until)
     sent = publisher.sent - first
-    expected = subscribers.due(list(map(publisher.stream.reading, range(first, publisher.sent))))
+    expected = subscribers.due(publisher, first)
     await tally.reach(expected, _PATIENCE_S)
     found = watch.found(size, sent, expected, tally)
     _note_delays(found, publisher, notes)
@@ -376,7 +388,7 @@ async def _paced(job: Paced) -> Outcome:
     began, began_at = time.perf_counter(), time.time()
     for per_s, seconds in job.steps:
         await publisher.keep_pace(per_s, seconds)
-    expected = subscribers.due(list(map(publisher.stream.reading, range(publisher.sent))))
+    expected = subscribers.due(publisher)
     await tally.reach(expected, _PATIENCE_S)
     found = watch.found(job.size, publisher.sent, expected, tally)
     sent_at, delays_ms = _delays(publisher, notes)
@@ -394,23 +406,23 @@ async def _flooded(job: Flooded) -> Outcome:
     work = work_of(job.work, job.size)
     subscribers = _Subscribers(job, work)
     await subscribers.connect()
-    publisher = await _sender(job, work, qos=1)
+    publishers = [await _sender(job, work, 1, number) for number in range(job.publishers)]
     await subscribers.grow(job.size)
     tally, notes = Tally(), _Notes()
-    subscribers.listen(publisher, tally, notes)
+    subscribers.listen(publishers[0], tally, notes)
     watch = _Watch(job.pid)
-    await publisher.keep_in_flight(job.under_way, time.perf_counter() + job.seconds)
-    expected = subscribers.due(list(map(publisher.stream.reading, range(publisher.sent))))
+    until = time.perf_counter() + job.seconds
+    await asyncio.gather(*(one.keep_in_flight(job.under_way, until) for one in publishers))
+    expected = sum(map(subscribers.due, publishers))
     await tally.reach(expected, _PATIENCE_S)
-    found = watch.found(job.size, publisher.sent, expected, tally)
-    _note_delays(found, publisher, notes)
-    return Outcome(runs=[found])
+    sent = sum(one.sent for one in publishers)
+    return Outcome(runs=[watch.found(job.size, sent, expected, tally)])
 
 
-async def _sender(job: Job, work: Work, qos: int) -> _Sender:
-    client = Client("publisher")
+async def _sender(job: Job, work: Work, qos: int, number: int = 0) -> _Sender:
+    client = Client(f"publisher-{number}")
     await client.connect(job.port)
-    return _Sender(client, Drawn(work, qos))
+    return _Sender(client, Drawn(work, qos, number))
 
 
 class _Watch:

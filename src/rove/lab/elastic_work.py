@@ -35,6 +35,8 @@ _DRAWN: Final = 100_003
 FIRST_NUMBER: Final = 1_000_000_000
 """Numbers have ten digits, so that they stand in one place."""
 NUMBER_DIGITS: Final = 10
+PUBLISHER_NUMBERS: Final = 100_000_000
+"""So many numbers are each publisher's own."""
 NUMBER_AT: Final = len('{"n":')
 _SUMS_READINGS: Final = 4_000
 _SUMS_LIMIT: Final = (190.0, 380.0)
@@ -153,19 +155,21 @@ def due_bytes(work: Work, subscriptions: int, session: int, sessions: int) -> By
 class Drawn:
     """Publications: readings that are drawn again and again, each with its number in front."""
 
-    def __init__(self, work: Work, qos: int, seed: int = 4) -> None:
+    def __init__(self, work: Work, qos: int, publisher: int = 0, seed: int = 4) -> None:
         self.qos = qos
+        self.first = publisher * PUBLISHER_NUMBERS
         self._reading_of = Random(seed).choices(range(len(work.readings)), k=_DRAWN)
         self._parts = [_cut(reading, qos) for reading in work.readings]
 
     def reading(self, number: int) -> int:
-        """Which reading the publication of that number is."""
+        """Which reading the publication is that bears a number, whoever sent it."""
         return self._reading_of[number % _DRAWN]
 
     def packet(self, number: int) -> bytes:
-        """The publication of that number, as it is sent."""
-        head, before, after = self._parts[self.reading(number)]
+        """The publication of that number, the first being 0, as it is sent."""
         packet_id = (number % 65_535 + 1).to_bytes(2, "big") if self.qos else b""
+        number += self.first
+        head, before, after = self._parts[self.reading(number)]
         return b"".join((head, packet_id, before, b"%d" % (FIRST_NUMBER + number), after))
 
 
