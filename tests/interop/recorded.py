@@ -22,10 +22,13 @@ import pyarrow.compute as pc
 
 from rove.broker.records import LogRow, decoded
 from rove.broker.state import Channel, Settings
+from rove.elastic.elasticity import Elasticity
+from rove.elastic.view import LAYOUTS
 from rove.mqtt.packets import V5, Filter, Properties, Publish, Unsubscribe
 from rove.pipeline.lake import PUBLICATION_COLUMNS, read_file
 from rove.pipeline.lake import Lake as ReadLake
 from rove.serve.lake import Lake
+from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import SimulatedClient, World
 
 KEPT = frozenset(("publications", "notifications"))
@@ -37,6 +40,8 @@ SETTINGS = Settings(
     ),
     keeps_subscriptions=True,
 )
+ELASTICITY = Elasticity(matchers_max=3, pause_s=1e9)
+"""Rearranged only when the seed says so."""
 PAYLOADS = 2_000
 OBJECTS_PER_COLLECTION = 200_000
 TOPICS = ("air/a", "air/b", "road/a", "road/b/c")
@@ -89,16 +94,20 @@ class Recording:
         shared: bool = False,
         topics: Sequence[str] = TOPICS,
         rows_per_file: int = 50,
+        elastic: bool = False,
     ) -> None:
+        """With `elastic`, matchers split, merge, change their layout and die all the time."""
         self.folder = folder
         self._chance = random.Random(seed)
         self._texts = PLAIN + EVOLVING + FOLLOWING + (RANKED if ranked else ())
         self._shared = shared
         self._topics = topics
         self._now_us = 1_700_000_000_000_000
-        self.world = World(settings=SETTINGS)
+        self._matchers = SimulatedMatchers(seed) if elastic else None
+        self.world = World(settings=SETTINGS, matchers=self._matchers, elasticity=ELASTICITY)
         self.world.now = self._now_us / 1e6
         self._clients: dict[str, SimulatedClient] = {}
+        self._rearranged = 0
         self.published = 0
         self._payloads = [self._payload() for _ in range(PAYLOADS)]
         self._lake = Lake(folder, rows_per_file=rows_per_file)
@@ -148,6 +157,28 @@ class Recording:
             self._weights,
         )[0]  # fmt: skip
         act()
+        if self._matchers is not None:
+            self._rearrange(self._matchers)
+
+    def _rearrange(self, matchers: SimulatedMatchers) -> None:
+        chance, broker, now = self._chance, self.world.broker, self.world.now
+        what = chance.choices(("work", "split", "merge", "layout", "kill"), (20, 3, 1, 2, 1))[0]
+        if what == "split":
+            broker.force_split(now)
+        elif what == "merge":
+            broker.force_merge(now)
+        elif what == "layout":
+            broker.switch_layout(chance.choice(LAYOUTS), now)
+        elif what == "kill" and matchers.living:
+            matchers.kill(chance.choice(matchers.living))
+        for _ in range(chance.randrange(5)):
+            matchers.work()
+        self.world.turn()
+
+    def rearranged(self) -> int:
+        """How often matchers were."""
+        view = self.world.broker.matchers_view(self.world.now)
+        return self._rearranged + (0 if view is None else sum(view.done.values()))
 
     def _pass(self, micros: int) -> None:
         end_us = self._now_us + micros
@@ -240,6 +271,7 @@ class Recording:
         self._connect(self._client().client_id)
 
     def _crash(self) -> None:
+        self._rearranged = self.rearranged()
         self.world.crash()
         self._begin(is_new=False)
 

@@ -573,6 +573,13 @@ class Broker:
         rearranging = self._at(now).interests.rearranging
         return None if rearranging is None else rearranging.view(now)
 
+    def take_back(self, now: float) -> None:
+        """Match by itself again, at once; for the end, when the index is saved."""
+        rearranging = self._at(now).interests.rearranging
+        if rearranging is not None:
+            self._publishing.flush()
+            rearranging.take_back()
+
     def switch_layout(self, layout: Layout, now: float) -> str:
         """Have matchers arranged in another way; empty, or why that is not done."""
         return self._rearrange("layout", now, layout)

@@ -130,6 +130,7 @@ class Interests:
         self._met: list[Met] = []
         self._shown: dict[int, Publication] = {}
         """Publications that are known to windows only by their numbers."""
+        self._came_in_just_now = False
         self._outside: Coordinator | None = None
         self.rearranging: Rearranging | None = None
         self._busy_s = self._cpu_s = self._seen_at = 0.0
@@ -332,6 +333,10 @@ class Interests:
             self._met += [self._met_by(result) for result in outside.results()]
             if outside.take_may_forget():
                 self._forget(outside.may_deliver)
+            elif self._came_in_just_now:
+                held = {key for cell in self._cells for key in cell.live_keys()}
+                self._forget(held.__contains__)
+                self._came_in_just_now = False
         met, self._met = self._met, []
         return met
 
@@ -482,11 +487,11 @@ class Interests:
                 if isinstance(key, Publication):
                     self._shown[key.number] = key
         self._cells = [Cell(compiled=self._compiled)]
+        self._came_in_just_now = False
 
     def _came_in(self, cells: list[Cell]) -> None:
         self._cells = cells or [Cell(compiled=self._compiled)]
-        held = {key for cell in self._cells for key in cell.live_keys()}
-        self._forget(held.__contains__)
+        self._came_in_just_now = True
 
     # -- saving --------------------------------------------------------------------------------
 

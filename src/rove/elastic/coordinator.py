@@ -140,6 +140,7 @@ class Coordinator:
 
     def remove(self, id: int, filter: int) -> None:
         """It takes part no longer."""
+        self.hits.pop(id, None)
         cell = self.kept_owner.pop(id, None)
         if cell is None:
             self._place(self.current.remove(id))

@@ -125,9 +125,17 @@ class Rearranging:
         if self._is_recovery_due(now):
             self._replace_the_dead()
             return
-        decision = self._c.judge.wants(sorted(self._c.members), self._c.matchers.clock())
+        decision = self._c.judge.wants(self._parent_first(), self._c.matchers.clock())
         if decision is not None:
             self._decide(decision)
+
+    def _parent_first(self) -> list[int]:
+        numbers = sorted(self._c.members)
+        current = self._c.current
+        if isinstance(current, Hierarchical):
+            parent = current.cells[0].matcher
+            numbers.sort(key=lambda number: number != parent)
+        return numbers
 
     def _decide(self, decision: Decision) -> None:
         self._decision = decision
@@ -333,6 +341,21 @@ class Rearranging:
             self._stop(matcher)
         return moved
 
+    def take_back(self) -> None:
+        """Let the broker have everything at once, as when it is about to end; waits for it."""
+        c = self._c
+        if self._steps is not None:
+            self._steps.close()
+            self._give_up("the broker takes everything back")
+        if not c.is_out:
+            return
+        steps = self._come_in()
+        for ready in steps:
+            while c.members and not ready():
+                c.wait()
+            if not c.members:  # all have died meanwhile, and it has everything by that
+                steps.close()
+
     # -- plain cells ---------------------------------------------------------------------------
 
     def _joined(self, new: Sequence[int]) -> Steps:
@@ -516,8 +539,8 @@ class Rearranging:
         if not c.is_out:
             own = sum(len(cell) for cell in self._own_cells())
             idle, rate = judge.idle_share(0), judge.rate(0, clock)
-            cells = len(self._own_cells())
-            yield MatcherView(0, 0, cells, own, idle, rate, c.own_messages, "broker")
+            count = len(self._own_cells())
+            yield MatcherView(0, 0, count, own, idle, rate, c.own_messages, "broker")
         for number, member in sorted(c.members.items()):
             cells = [cell for cell in c.cells.values() if cell.matcher == number]
             yield MatcherView(

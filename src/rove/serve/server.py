@@ -311,6 +311,7 @@ class Server:
         if self._saving is not None:
             self._saving.cancel()
         if self.shell.broker.counters.subscriptions_made > self._indexed:
+            self.shell.broker.take_back(self._now())
             index = self._taken_index()
             if index is not None:
                 self._save_index(index)

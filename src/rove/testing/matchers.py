@@ -113,6 +113,11 @@ class SimulatedMatchers:
         """Let the clock go on."""
         self._clock += seconds
 
+    def end_all(self) -> None:
+        """The broker is gone, and they with it; nobody is told."""
+        self._living.clear()
+        self._dead.clear()
+
     def kill(self, matcher: int) -> None:
         """Let one die; what it was sent and has not done is gone."""
         del self._living[matcher]

@@ -238,6 +238,8 @@ class World:
             client.was_closed()
         self.clients.clear()
         self.uncommitted.clear()
+        if self._matchers is not None:
+            self._matchers.end_all()
         self.broker = self._new_broker()
         self.broker.restore(self.disk.rows(), index)
         self.turn()
