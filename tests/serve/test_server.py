@@ -14,6 +14,7 @@ import pytest
 from tests.serve.conftest import PATIENCE_S, Running
 
 import rove
+from rove.broker.interests import Interests
 from rove.broker.limits import Limits
 from rove.elastic.elasticity import Elasticity
 from rove.errors import RoveError
@@ -98,6 +99,22 @@ def test_a_damaged_index_costs_nothing_but_time(
         index.unlink()
     else:
         index.write_bytes(damage)
+    second = start_server()
+    run(publish(url_of(second), {"NO2": 41}))
+    assert run(come_back(url_of(second), 1)) == [{"NO2": 41}]
+
+
+def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_path: Path) -> None:
+    first = start_server(matchers=Matchers(min=1, max=1))
+    end_at = time.monotonic() + 3 * PATIENCE_S
+    while not first.look(lambda server: server.shell.broker.state.interests.is_out):
+        assert time.monotonic() < end_at
+        time.sleep(0.02)
+    run(subscribe_and_leave(url_of(first)))
+    first.stop()
+    saved = Interests()
+    saved.load((tmp_path / "data" / NAME).read_bytes())
+    assert len(saved._saved) == 2
     second = start_server()
     run(publish(url_of(second), {"NO2": 41}))
     assert run(come_back(url_of(second), 1)) == [{"NO2": 41}]
