@@ -299,6 +299,8 @@ class Interests:
         outside = self._outside
         if outside is not None and outside.is_out:
             outside.submit(self._rows(publications), advance_to)
+            # What remains for the broker tells whether it could take everything back.
+            self._measure(outside, 0.0, len(publications))
             return
         met = self._matched(publications)
         if advance_to is not None:
@@ -383,15 +385,15 @@ class Interests:
             for row, ids in matched.by_row():
                 found.setdefault(shown[row].key.number, []).extend(self._those(ids))
         if self._outside is not None:
-            self._measure(self._outside, began, len(shown))
+            self._outside.own_messages += len(shown)
+            self._measure(self._outside, self._outside.matchers.clock() - began, len(shown))
         return Met(found, self._given(ranked))
 
-    def _measure(self, outside: Coordinator, began: float, messages: int) -> None:
+    def _measure(self, outside: Coordinator, busy_s: float, messages: int) -> None:
         """Tell how busy the broker is, with matching and in all."""
         clock = outside.matchers.clock()
-        self._busy_s += clock - began
+        self._busy_s += busy_s
         self._messages += messages
-        outside.own_messages += messages
         passed_s = clock - self._seen_at
         if passed_s >= SEEN_EVERY_S:
             cpu_s = outside.matchers.cpu_s()
