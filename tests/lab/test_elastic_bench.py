@@ -87,6 +87,18 @@ def test_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("shared")
+def test_on_a_machine_that_is_not_free_no_throughput_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = Measure("elastic.throughput.undisturbed", 1.1, "of one process", reached=False)
+    monkeypatch.setattr(elastic_bench, "_undisturbed", lambda seconds: busy)
+    monkeypatch.setattr(elastic_bench, "_THROUGHPUT_GOAL", 0.0)
+    two = measured("throughput")["elastic.throughput.replicated"]
+    assert two.reached is False
+    assert two.note == "does not count: the machine was not free"
+
+
+@pytest.mark.usefixtures("shared")
 def test_heavy(tmp_path: Path) -> None:
     measures = measured("heavy", plots=tmp_path)
     most = measures["elastic.heavy.embedded"].value

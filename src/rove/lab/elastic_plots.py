@@ -66,7 +66,7 @@ def delay(lines: Mapping[str, Sequence[Run]], published: tuple[int, float], path
     axes.set_ylim(top=axes.get_ylim()[1] * 4)
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     label_ends(axes, points)
-    axes.set_xlim(right=axes.get_xlim()[1] * 10)
+    axes.set_xlim(right=axes.get_xlim()[1] * 16)
     figure.savefig(path, format="png")
 
 
