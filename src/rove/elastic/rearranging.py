@@ -254,25 +254,34 @@ class Rearranging:
         return moved
 
     def _grown(self, more: int) -> Steps:
+        """More matchers: one after the other, for starting takes time from whoever matches now."""
         c = self._c
-        self._started = [c.matchers.start() for _ in range(more)]
-        c.awaited.update(self._started)
-        yield lambda: not c.awaited.intersection(self._started)
-        new = [matcher for matcher in self._started if matcher in c.members]
-        if len(new) < more:
-            raise GivenUp("a matcher did not start")
+        new: list[int] = []
         moved = 0
-        if not c.is_out:
-            moved += self._go_out(new.pop(0))
-            if len(c.current.cells) > 1 and not new:
-                moved += yield from self._rebuilt(self.layout, sorted(c.members))
-        if new:
-            if self.layout == "replicated":
-                moved += yield from self._joined(new)
+        for _ in range(more):
+            matcher = yield from self._begun()
+            if c.is_out:
+                new.append(matcher)
             else:
-                moved += yield from self._rebuilt(self.layout, sorted(c.members))
+                moved += self._go_out(matcher)
+        if new and self.layout == "replicated":
+            moved += yield from self._joined(new)
+        elif new or len(c.current.cells) > len(c.members):
+            moved += yield from self._rebuilt(self.layout, sorted(c.members))
+        if new:
             moved += yield from self._spread_kept()
         return moved
+
+    def _begun(self) -> Generator[Ready, None, int]:
+        """Another matcher, that takes commands."""
+        c = self._c
+        matcher = c.matchers.start()
+        self._started.append(matcher)
+        c.awaited.add(matcher)
+        yield lambda: matcher not in c.awaited
+        if matcher not in c.members:
+            raise GivenUp("a matcher did not start")
+        return matcher
 
     def _go_out(self, matcher: int) -> int:
         """Let a matcher begin with what the broker has; done at once, for saving is quick."""

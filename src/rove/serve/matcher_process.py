@@ -1,5 +1,5 @@
-"""What a matcher process runs: `python -m rove.serve.matcher_process FD PARENT`, started by
-`rove.serve.matchers`.
+"""What a matcher process runs, once `rove.serve.matcher_start` has loaded it; `rove.serve.matchers`
+starts it.
 
 It reads commands from the socket with the number FD hands them to a `CellHost`, and answers. It
 has no life of its own: when the other end of the socket is closed, for whatever reason, it ends at
@@ -259,8 +259,3 @@ def main(fd: int, parent: int) -> int:
         complain(f"ends: {error!r}")
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    # At once: nothing here is to be kept, and tidying up an interpreter takes its time.
-    os._exit(main(int(sys.argv[1]), int(sys.argv[2])))

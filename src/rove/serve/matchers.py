@@ -46,7 +46,7 @@ import msgspec
 from rove.elastic.commands import AnyCommand, Replies, decoded_replies, encoded_commands
 from rove.elastic.ports import Listener
 from rove.errors import RoveError
-from rove.serve import matcher_process
+from rove.serve import matcher_start
 from rove.serve.matcher_process import HEADER, aside, asks, mapped, write_whole
 
 FOLDER: Final = "matchers"
@@ -432,7 +432,7 @@ def _spawned(number: int) -> _Child:
         ours.setblocking(False)
         fd, parent = theirs.fileno(), os.getpid()
         # -P: what lies about where the broker was started is not imported instead of a library.
-        command = [sys.executable, "-P", "-m", matcher_process.__name__, str(fd), str(parent)]
+        command = [sys.executable, "-P", "-m", matcher_start.__name__, str(fd), str(parent)]
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
