@@ -407,7 +407,9 @@ class TestIndex:
         world = World()
         client = world.connect(expiry_s=60)
         client.subscribe("a", qos=1, filter="x > 1")
-        for index in (b"", b"nonsense" * 1_000, world.broker.saved_index()[:5_000]):
+        saved = world.broker.saved_index()
+        assert saved is not None
+        for index in (b"", b"nonsense" * 1_000, saved[:5_000]):
             world.crash(index)
             assert world.notes[-1].event == "index built anew"
             client.come_back()
