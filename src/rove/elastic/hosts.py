@@ -71,6 +71,8 @@ class CellHost:
         self._read = read
         self._write = write
         self._clock = clock
+        self._ended: set[int] = set()
+        """Cells that have failed: what was on its way to them says nothing more."""
         self._shown: tuple[bytes, list[ShownRow]] = (b"", [])
         """The last rows, for when several cells are asked about the same."""
 
@@ -82,12 +84,19 @@ class CellHost:
     def handle(self, command: AnyCommand) -> list[AnyReply]:
         """Carry out a command; what is to be said about it.
 
-        A command that fails leaves a cell that may have done half of it, so the cell is ended.
+        A command that fails leaves a cell that may have done half of it, so the cell is ended,
+        and that is said once.
         """
+        if command.cell in self._ended:
+            if isinstance(command, (Open, Close)):
+                self._ended.discard(command.cell)
+            if not isinstance(command, Open):
+                return []
         try:
             return self._handled(command)
         except Exception as error:
             self.cells.pop(command.cell, None)
+            self._ended.add(command.cell)
             return [Failed(command.cell, f"{type(command).__name__}: {error!r}")]
 
     def _handled(self, command: AnyCommand) -> list[AnyReply]:
