@@ -15,6 +15,7 @@ Those that Spark serves are only known here by their numbers: no publication is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -123,14 +124,13 @@ class Interests:
         self._compiled = compiled
         self._cells = [Cell(compiled=compiled)]
         """What the broker matches by itself: all, or nothing while matchers do."""
-        self._ranked = 0
-        """How many ranked ones there are."""
+        self._ranked: Counter[int] = Counter()
+        """How many ranked ones there are, by the number of the topic filter."""
         self._saved: set[int] = set()
         """Numbers of those that the cell knows from before a restart; only while restoring."""
         self._met: list[Met] = []
         self._shown: dict[int, Publication] = {}
         """Publications that are known to windows only by their numbers."""
-        self._came_in_just_now = False
         self._outside: Coordinator | None = None
         self.rearranging: Rearranging | None = None
         self._busy_s = self._cpu_s = self._seen_at = 0.0
@@ -178,7 +178,7 @@ class Interests:
             check(wanted)
             self._with_text[new.number] = new
             outside.add(new.number)
-            self._ranked += interest.is_ranked
+            self._count_ranked(new, interest)
             return
         cell = self._cells[0]
         if new.number in self._saved:
@@ -187,7 +187,11 @@ class Interests:
             # Its state may have changed since; what was saved of it is out of date.
             cell.remove(new.number)
         cell.add(wanted)
-        self._ranked += interest.is_ranked
+        self._count_ranked(new, interest)
+
+    def _count_ranked(self, new: Subscription, interest: Interest) -> None:
+        if interest.is_ranked:
+            self._ranked[new.filter_number] += 1
 
     def remove(self, old: Subscription) -> None:
         """Let it take part no longer."""
@@ -216,7 +220,10 @@ class Interests:
             del self._groups[old.group, old.topic_filter]
 
     def _remove_text(self, old: Subscription, interest: Interest) -> None:
-        self._ranked -= interest.is_ranked
+        if interest.is_ranked:
+            self._ranked[old.filter_number] -= 1
+            if not self._ranked[old.filter_number]:
+                del self._ranked[old.filter_number]
         if self._outside is not None and self._outside.is_out:
             self._outside.remove(old.number, old.filter_number)
         else:
@@ -259,7 +266,7 @@ class Interests:
     @property
     def has_ranked(self) -> bool:
         """Whether there are windows at all."""
-        return self._ranked > 0
+        return bool(self._ranked)
 
     def set_state(self, session: Session, changes: Mapping[str, object]) -> None:
         """The subscriber's `me.` variables have changed: its subscriptions move."""
@@ -332,15 +339,14 @@ class Interests:
         """What is done, in the order in which it was handed in."""
         outside = self._outside
         if outside is not None:
-            self._met += [self._met_by(result) for result in outside.results()]
+            self._collect(outside)
             if outside.take_may_forget():
                 self._forget(outside.may_deliver)
-            elif self._came_in_just_now:
-                held = {key for cell in self._cells for key in cell.live_keys()}
-                self._forget(held.__contains__)
-                self._came_in_just_now = False
         met, self._met = self._met, []
         return met
+
+    def _collect(self, outside: Coordinator) -> None:
+        self._met += [self._met_by(result) for result in outside.results()]
 
     def _forget(self, is_held: Callable[[int], bool]) -> None:
         """Forget publications that windows have forgotten."""
@@ -353,7 +359,7 @@ class Interests:
             if filters:
                 user = tuple(one.properties.user)
                 rows.append(Row(one.number, one.topic, one.payload, user, one.at, tuple(filters)))
-                if self._ranked:
+                if not self._ranked.keys().isdisjoint(filters):
                     self._shown[one.number] = one
         return rows
 
@@ -489,11 +495,14 @@ class Interests:
                 if isinstance(key, Publication):
                     self._shown[key.number] = key
         self._cells = [Cell(compiled=self._compiled)]
-        self._came_in_just_now = False
 
     def _came_in(self, cells: list[Cell]) -> None:
+        # What was asked outside comes before what is asked here from now on.
+        assert self._outside is not None
+        self._collect(self._outside)
         self._cells = cells or [Cell(compiled=self._compiled)]
-        self._came_in_just_now = True
+        held = {key for cell in self._cells for key in cell.live_keys()}
+        self._forget(held.__contains__)
 
     # -- saving --------------------------------------------------------------------------------
 

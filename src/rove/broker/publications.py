@@ -81,6 +81,9 @@ class Publication:
         """In a window that is saved, its number stands for it."""
         return int, (self.number,)
 
+    def __int__(self) -> int:
+        return self.number
+
     # -- what it says --------------------------------------------------------------------------
 
     def attributes(self) -> Mapping[str, object]:
