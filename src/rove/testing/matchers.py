@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
+from rove.elastic.cells import Cell
 from rove.elastic.commands import (
     AnyCommand,
     AnyReply,
@@ -87,6 +88,7 @@ class SimulatedMatchers:
 
     def stop(self, matcher: int) -> None:
         self._living.pop(matcher, None)
+        self._dead = deque(one for one in self._dead if one[0] != matcher)
 
     def clock(self) -> float:
         return self._clock
@@ -108,6 +110,12 @@ class SimulatedMatchers:
         self.files.pop(path, None)
 
     # -- the test's side -----------------------------------------------------------------------
+
+    def cell(self, number: int) -> Cell:
+        """A cell, wherever it is."""
+        return next(
+            one.host.cells[number] for one in self._living.values() if number in one.host.cells
+        )
 
     def pass_time(self, seconds: float) -> None:
         """Let the clock go on."""
@@ -138,19 +146,33 @@ class SimulatedMatchers:
             return False
         one = self._living[number]
         if not one.has_begun:
-            one.has_begun = True
-            self.listener.started(number, 1000 + number)
+            self._begin(number, one)
             return True
-        replies: list[AnyReply] = []
-        for _ in range(self._random.randint(1, 4)):
-            if not one.inbox:
-                break
-            for command in decoded_commands(one.inbox.popleft()):
-                replies += one.host.handle(command)
-        told = Replies(replies, 0.001, 0.001, 1, one.host.subscriptions)
+        told = _done(one, self._random.randint(1, 4))
         if self._random.random() < self.kill_share:
             # It has done it all, saved files too, and nobody hears of it.
             self.kill(number)
             return False
-        self.listener.arrived(number, decoded_replies(encoded_replies(told)))
+        self.listener.arrived(number, decoded_replies(told))
         return True
+
+    def work_off(self, matcher: int) -> None:
+        """Let this one do all that it was sent, and the coordinator hear of it at once."""
+        one = self._living[matcher]
+        if not one.has_begun:
+            self._begin(matcher, one)
+        if one.inbox:
+            self.listener.arrived(matcher, decoded_replies(_done(one, len(one.inbox))))
+
+    def _begin(self, number: int, one: _Simulated) -> None:
+        one.has_begun = True
+        self.listener.started(number, 1000 + number)
+
+
+def _done(one: _Simulated, messages: int) -> bytes:
+    """Have so many messages worked on; what is said about them."""
+    replies: list[AnyReply] = []
+    for _ in range(min(messages, len(one.inbox))):
+        for command in decoded_commands(one.inbox.popleft()):
+            replies += one.host.handle(command)
+    return encoded_replies(Replies(replies, 0.001, 0.001, 1, one.host.subscriptions))
