@@ -207,11 +207,11 @@ class Coordinator:
     def close(self, cell: CellRecord) -> None:
         """End a cell, wherever it is."""
         self.cells.pop(cell.number, None)
+        self.probed.discard(cell.number)
         if cell.matcher in self.members:
             self.matchers.send(cell.matcher, [Close(cell.number)])
         for path in (cell.snapshot, cell.saving):
-            if path and not any(other.snapshot == path for other in self.cells.values()):
-                self.matchers.forget(path)
+            self._forget(path)
 
     # -- publications --------------------------------------------------------------------------
 
@@ -235,8 +235,7 @@ class Coordinator:
             ]
             if positions or (advance_to is not None and cell.may_slide(advance_to)):
                 command = ticket.part(cell.number, positions, slides=True)
-                if positions:
-                    cell.shown = rows[positions[-1]].number
+                cell.show(rows[position].number for position in positions)
                 cell.keep(command, len(positions))
                 self._send_all([command])
                 if cell.wants_saving:
@@ -285,7 +284,7 @@ class Coordinator:
         oldest = self._tickets[0].number if self._tickets else self._next_ticket + 1
         while self._learned and self._learned[0][0] < oldest:
             _, learned_of, held, upto = self._learned.popleft()
-            learned_of.held, learned_of.held_upto = held, upto
+            learned_of.learn(held, upto)
             self._may_forget = True
 
     # -- what is heard -------------------------------------------------------------------------
@@ -312,6 +311,8 @@ class Coordinator:
     def _heard(self, reply: AnyReply) -> None:
         cell = self.cells.get(reply.cell)
         if cell is None:
+            if isinstance(reply, Saved):  # it was being written when the cell was ended
+                self.matchers.forget(reply.path)
             return
         match reply:
             case Found():
@@ -322,14 +323,13 @@ class Coordinator:
                     if cell.is_kept:
                         held = frozenset(reply.held)
                         self._learned.append((self._next_ticket, cell, held, cell.saving_upto))
-                    if old and not any(one.snapshot == old for one in self.cells.values()):
-                        self.matchers.forget(old)
+                    self._forget(old)
                 else:
                     self.matchers.forget(reply.path)
             case Failed():
-                cell.failures += 1
                 self.on_death(cell.matcher, f"cell {cell.number} failed: {reply.text}")
                 if cell.number in self.cells:
+                    self._failed(cell)
                     self._make_again(cell, cell.matcher)
 
     def _found(self, cell: CellRecord, reply: Found) -> None:
@@ -400,31 +400,50 @@ class Coordinator:
 
     def _making(self, cell: CellRecord) -> list[AnyCommand]:
         """All that makes a cell what it was, and asks what it has not answered."""
-        cell.saving = ""
-        if cell.failures >= FAILURES_MAX:
-            cell.snapshot = ""
-            cell.log = [self.find(id).command(cell.number) for id in sorted(cell.ids)]
-            cell.extra.clear()
-        owed: list[AnyCommand] = []
-        for ticket in self._tickets:
-            owed += ticket.owed(cell.number)
-        if cell.is_kept and cell.failures < FAILURES_MAX:
-            owed = []  # in the log, where they belong
+        if cell.saving:
+            self._forget(cell.saving)
+            cell.saving = ""
+        # Of a kept cell, they are in the log, where they belong.
+        owed = [] if cell.is_kept else self._owed(cell)
         return [Open(cell.number, cell.snapshot), *cell.log, *owed]
+
+    def _owed(self, cell: CellRecord) -> list[Match]:
+        return [command for ticket in self._tickets for command in ticket.owed(cell.number)]
+
+    def _failed(self, cell: CellRecord) -> None:
+        """A cell could not do as it was told; it is to be made in another way if that goes on."""
+        cell.failures += 1
+        if cell.failures < FAILURES_MAX:
+            return
+        if cell.failures > FAILURES_MAX:
+            # Nothing of its past is left: it is what it was asked that cannot be answered.
+            for ticket in self._tickets:
+                for command in ticket.owed(cell.number):
+                    del ticket.waiting[command.part]
+            cell.asked = 0
+        old, cell.snapshot = cell.snapshot, ""
+        self._forget(old)
+        cell.log = [self.find(id).command(cell.number) for id in sorted(cell.ids)]
+        cell.weight = len(cell.log)
+        if cell.is_kept:
+            cell.log += self._owed(cell)
+        cell.extra.clear()
+
+    def _forget(self, path: str) -> None:
+        """A cell does not need its file any more; others may."""
+        if path and not any(cell.snapshot == path for cell in self.cells.values()):
+            self.matchers.forget(path)
 
     def come_in(self) -> None:
         """Let the broker match by itself from now on, with all cells as they are."""
         host = CellHost(self.matchers.read, self.matchers.write, self.matchers.clock)
         for cell in self._needed():
-            for command in self._making(cell):
-                for reply in host.handle(command):
-                    self._heard(reply)
-            if cell.number not in host.cells:
+            self._make_here(cell, host)
+            while cell.number not in host.cells and cell.failures <= FAILURES_MAX:
                 # Its file is gone or spoilt: its subscriptions must not suffer.
-                cell.failures = FAILURES_MAX
-                for command in self._making(cell):
-                    for reply in host.handle(command):
-                        self._heard(reply)
+                cell.failures = max(cell.failures, FAILURES_MAX - 1)
+                self._failed(cell)
+                self._make_here(cell, host)
         cells = []
         for cell in self._needed():
             found = host.cells[cell.number]
@@ -436,9 +455,16 @@ class Coordinator:
             self.close(cell)
         self.kept, self.kept_owner = [], {}
         self._learned.clear()
+        self.hits.clear()
         self._may_forget = False
         self.current, self.coming, self.is_out = Partitioned([]), None, False
         self._came_in(cells)
+
+    def _make_here(self, cell: CellRecord, host: CellHost) -> None:
+        for command in self._making(cell):
+            for reply in host.handle(command):
+                if not isinstance(reply, Failed):
+                    self._heard(reply)
 
     def _needed(self) -> list[CellRecord]:
         """Each subscription in one cell, whatever the layout."""

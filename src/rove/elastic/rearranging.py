@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, SupportsInt, cast
 
 import msgspec
 
@@ -78,6 +78,8 @@ class Rearranging:
         self._considered_at = float("-inf")
         self._recovers_at = float("-inf")
         self._recovery_pause_s = RECOVERY_PAUSE_S
+        self._replaced: list[tuple[int, str]] = []
+        """The dead whose place is being filled."""
         self._running: Reconfiguration | None = None
         self._began_clock = 0.0
         self._made: list[CellRecord] = []
@@ -146,6 +148,7 @@ class Rearranging:
 
     def _replace_the_dead(self) -> None:
         deaths, self._c.deaths = self._c.deaths, []
+        self._replaced = deaths
         if len(self._c.members) < self._target:
             reason = "; ".join(f"matcher {number}: {why}" for number, why in deaths)
             self._begin("recovery", reason, self._to(self._target))
@@ -204,6 +207,8 @@ class Rearranging:
         if running.kind == "recovery":
             self._recovers_at = self._now + self._recovery_pause_s
             self._recovery_pause_s = min(2 * self._recovery_pause_s, RECOVERY_PAUSE_S_MAX)
+            if failure and not self._c.deaths:
+                self._c.deaths = self._replaced
         elif not failure:
             self._recovery_pause_s = RECOVERY_PAUSE_S
         if failure:
@@ -298,6 +303,7 @@ class Rearranging:
         c.kept = kept
         c.kept_owner = {id: cell for cell in kept for id in cell.ids}
         c.is_out = True
+        self._made = []
         self._went_out()
         return sum(len(cell.ids) for cell in (*plain, *kept))
 
@@ -307,10 +313,16 @@ class Rearranging:
     def _taken_over(self, matcher: int, own: Cell, ids: set[int], *, is_kept: bool) -> CellRecord:
         c = self._c
         path = c.matchers.new_path()
-        c.matchers.write(path, own.save(plain=not is_kept, kept=is_kept))
+        try:
+            c.matchers.write(path, own.save(plain=not is_kept, kept=is_kept))
+        except OSError as error:
+            c.matchers.forget(path)
+            raise GivenUp(f"{path} cannot be written: {error.strerror}") from None
         cell = c.new_cell(matcher, is_kept=is_kept, snapshot=path)
+        self._made.append(cell)
         cell.ids = ids
         if is_kept:
+            cell.held = frozenset(int(cast(SupportsInt, key)) for key in own.live_keys())
             cell.filters = Counter(c.find(id).filter for id in ids)
             cell.next_change_at = own.next_change_at()
         return cell
@@ -321,9 +333,7 @@ class Rearranging:
         by_load = sorted(c.members, key=lambda one: (-c.judge.idle_share(one), -one))
         leaving = by_load[:fewer]
         staying = sorted(set(c.members).difference(leaving))
-        moved = 0
-        for cell in [one for one in c.kept if one.matcher in leaving]:
-            moved += yield from self._moved(cell, min(staying, key=self._kept_at))
+        moved = yield from self._kept_moved(leaving, staying)
         current = c.current
         if isinstance(current, Replicated) and self.layout == "replicated":
             going = [cell for cell in current.cells if cell.matcher in leaving]
@@ -334,6 +344,8 @@ class Rearranging:
                 c.close(cell)
         else:
             moved += yield from self._rebuilt(self.layout, staying)
+            # The first one of all may have come meanwhile, and gone to any of them.
+            moved += yield from self._kept_moved(leaving, staying)
         for matcher in leaving:
             self._stop(matcher)
         return moved
@@ -437,12 +449,19 @@ class Rearranging:
         """Give matchers that have no kept subscriptions some of those that others have."""
         c = self._c
         moved = 0
+        for cell in [one for one in c.kept if not one.ids]:
+            c.kept.remove(cell)
+            c.close(cell)
         while c.kept:
             without = [one for one in sorted(c.members) if not self._kept_at(one)]
-            largest = max(c.kept, key=lambda cell: len(cell.ids))
-            if not without or len(largest.ids) < 2:
+            cells_at = Counter(cell.matcher for cell in c.kept)
+            together = [cell for cell in c.kept if cells_at[cell.matcher] > 1]
+            largest = max(together or c.kept, key=lambda cell: len(cell.ids))
+            if not without or not (together or len(largest.ids) > 1):
                 break
-            moved += yield from self._halved(largest, without[-1])
+            # Halving whenever there is one that could be moved would leave ever more cells.
+            move = self._moved if together else self._halved
+            moved += yield from move(largest, without[-1])
         return moved
 
     def _moved(self, cell: CellRecord, matcher: int) -> Steps:
@@ -454,7 +473,15 @@ class Rearranging:
         self._take_over(cell, copy, set(cell.ids))
         c.kept.remove(cell)
         c.close(cell)
+        if copy.extra:
+            self._extra.append(copy)
         return len(copy.ids)
+
+    def _kept_moved(self, leaving: Sequence[int], staying: Sequence[int]) -> Steps:
+        moved = 0
+        while going := [cell for cell in self._c.kept if cell.matcher in leaving]:
+            moved += yield from self._moved(going[0], min(staying, key=self._kept_at))
+        return moved
 
     def _halved(self, cell: CellRecord, matcher: int) -> Steps:
         """Half of a kept cell, by cost, goes to another matcher."""
@@ -498,7 +525,8 @@ class Rearranging:
             if not cell.saving:
                 self._c.save(cell)
             path = cell.saving
-            yield lambda: cell.snapshot == path
+            # By the time that this is looked at, it may have been saved again.
+            yield lambda: cell.saving != path
         if cell.number not in self._c.cells:
             raise GivenUp(f"cell {cell.number} is no more")
 
@@ -512,9 +540,10 @@ class Rearranging:
         self._made.append(copy)
         copy.ids, copy.extra = set(cell.ids), set(cell.extra)
         copy.next_change_at = cell.next_change_at
-        copy.held, copy.held_upto, copy.shown = cell.held, cell.held_upto, cell.shown
-        for command in cell.log:
-            c.tell(copy, msgspec.structs.replace(command, cell=copy.number))
+        copy.held, copy.recent, copy.shown = cell.held, set(cell.recent), cell.shown
+        copy.log = [msgspec.structs.replace(one, cell=copy.number) for one in cell.log]
+        copy.weight = cell.weight
+        c.matchers.send(matcher, copy.log)
         return copy
 
     def _caught_up(self, cells: Sequence[CellRecord]) -> Generator[Ready, None, None]:

@@ -9,6 +9,7 @@ matched again in some tens of milliseconds.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 
@@ -42,15 +43,17 @@ class CellRecord(msgspec.Struct, eq=False):
     """The last publication that it had been shown when saving began."""
     shown: int = 0
     """The last publication that it has been shown."""
+    recent: set[int] = msgspec.field(default_factory=set)
+    """Publications that it has been shown since then, by number; only of kept cells."""
     held: frozenset[int] = frozenset()
-    """Publications up to `held_upto` that its windows may still deliver."""
-    held_upto: int = 0
+    """Publications of before that its windows may still deliver."""
     next_change_at: float = float("inf")
     busy_s: float = 0.0
     """Time that it has taken since somebody last asked."""
     asked: int = 0
     """Questions that it has not answered."""
     failures: int = 0
+    """Since it was last saved."""
 
     def may_slide(self, now: float) -> bool:
         """Whether a window or a design may have something to do until then."""
@@ -66,17 +69,28 @@ class CellRecord(msgspec.Struct, eq=False):
         """Whether the log has grown long; a large plain cell may have a longer one."""
         return not self.saving and self.weight > max(LOG_MAX, len(self.ids) // 10)
 
+    def show(self, publications: Iterable[int]) -> None:
+        """It is shown publications, by number, the latest last."""
+        for publication in publications:
+            self.recent.add(publication)
+            self.shown = publication
+
+    def learn(self, held: frozenset[int], upto: int) -> None:
+        """Of what it was shown up to a publication, it still holds this."""
+        self.held = held
+        self.recent = {one for one in self.recent if one > upto}
+
     def begin_saving(self, path: str) -> None:
         """Everything so far will be in that file."""
         self.saving, self.saving_from, self.saving_upto = path, len(self.log), self.shown
 
     def may_deliver(self, publication: int) -> bool:
         """Whether a window in it may still hold a publication."""
-        return publication > self.held_upto or publication in self.held
+        return publication in self.recent or publication in self.held
 
     def saved(self, path: str) -> str:
         """The file is there; gives the one that is not needed any more."""
-        old, self.snapshot, self.saving = self.snapshot, path, ""
+        old, self.snapshot, self.saving, self.failures = self.snapshot, path, "", 0
         self.log = self.log[self.saving_from :]
         self.weight = sum(1 + (100 if isinstance(one, Match) else 0) for one in self.log)
         return old
