@@ -111,11 +111,9 @@ class SimulatedMatchers:
 
     # -- the test's side -----------------------------------------------------------------------
 
-    def cell(self, number: int) -> Cell:
-        """A cell, wherever it is."""
-        return next(
-            one.host.cells[number] for one in self._living.values() if number in one.host.cells
-        )
+    def cells_of(self, matcher: int) -> dict[int, Cell]:
+        """The cells that one has, by number."""
+        return self._living[matcher].host.cells
 
     def pass_time(self, seconds: float) -> None:
         """Let the clock go on."""
