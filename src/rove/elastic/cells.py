@@ -142,7 +142,7 @@ class Cell:
         """Take in a subscription; LanguageError if it cannot be."""
         if one.text.rank is not None:
             matcher = self._ranked.get(one.filter) or Matcher(compiled=self._compiled)
-            matcher.add(one.id, one.text, one.accepted_at, one.me)
+            matcher.add(one.id, one.text, one.accepted_at, one.me, one.evolve)
             self._ranked[one.filter] = matcher
             self._rank_filter[one.id] = one.filter
             return

@@ -12,7 +12,7 @@ read them. Matches come back as two arrays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -154,6 +154,17 @@ _replies = msgspec.msgpack.Decoder(Replies)
 _rows = msgspec.msgpack.Decoder(list[Row])
 
 
+_Read = TypeVar("_Read")
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_Read], message: bytes | memoryview) -> _Read:
+    """What a message says; MsgspecError if it makes no sense."""
+    try:
+        return decoder.decode(message)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
 def encoded_rows(rows: Sequence[Row]) -> msgspec.Raw:
     """Publications as `Match` carries them."""
     return msgspec.Raw(_encoder.encode(rows))
@@ -161,7 +172,7 @@ def encoded_rows(rows: Sequence[Row]) -> msgspec.Raw:
 
 def decoded_rows(rows: msgspec.Raw) -> list[Row]:
     """The publications that `Match` carries."""
-    return _rows.decode(rows)
+    return _decoded(_rows, memoryview(rows))
 
 
 def encoded_commands(commands: Sequence[AnyCommand]) -> bytes:
@@ -171,7 +182,7 @@ def encoded_commands(commands: Sequence[AnyCommand]) -> bytes:
 
 def decoded_commands(message: bytes | memoryview) -> list[AnyCommand]:
     """What a message to a matcher says."""
-    return _commands.decode(message)
+    return _decoded(_commands, message)
 
 
 def encoded_replies(replies: Replies) -> bytes:
@@ -181,4 +192,4 @@ def encoded_replies(replies: Replies) -> bytes:
 
 def decoded_replies(message: bytes | memoryview) -> Replies:
     """What a message from a matcher says."""
-    return _replies.decode(message)
+    return _decoded(_replies, message)
