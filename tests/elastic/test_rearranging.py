@@ -297,6 +297,18 @@ class TestKept:
             elastic.matchers.living
         )
 
+    def test_nor_when_the_broker_matches_in_between(self) -> None:
+        elastic = Elastic()
+        for _ in range(4):
+            elastic.subscribe(RANKED, RANKED)
+            elastic.split()
+            elastic.split()
+            elastic.merge()
+            elastic.merge()
+        elastic.split()
+        assert len(elastic.coordinator.kept) == 2
+        assert sum(len(cell.ids) for cell in elastic.coordinator.kept) == 8
+
     def test_what_others_have_is_removed_after_a_split(self) -> None:
         elastic = Elastic(1)
         elastic.subscribe(*[RANKED] * (2 * REMOVED_AT_ONCE + 10))

@@ -186,6 +186,9 @@ class Interests:
                 return
             # Its state may have changed since; what was saved of it is out of date.
             cell.remove(new.number)
+        if wanted.is_kept:
+            # Beside the others of its kind, which the last cell has: they move together.
+            cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest)
 
