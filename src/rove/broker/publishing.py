@@ -388,11 +388,16 @@ class Publishing:
         route = interests.route(publication.topic)
         by_session: dict[Session, list[Subscription]] = {}
         shared: dict[tuple[str, str], list[Subscription]] = {}
+        # Thousands may be met, nearly all by nothing but their text: one look at each.
         for one in matched:
             if one.group is not None:
                 shared.setdefault((one.group, one.topic_filter), []).append(one)
             elif not (one.no_local and publication.publisher == one.session.client_id):
-                by_session.setdefault(one.session, []).append(one)
+                session = one.session
+                if session in by_session:
+                    by_session[session].append(one)
+                else:
+                    by_session[session] = [one]
         for group in route.groups:
             plain = [one for one in group.members if one.interest is None]
             shared.setdefault(group.name, []).extend(plain)
@@ -418,13 +423,16 @@ class Publishing:
         target: Target | None = None,
     ) -> bool:
         """Notify one session of what several of its subscriptions met."""
-        ids = tuple(one.identifier for one in subscriptions if one.identifier)
-        qos = max(one.qos for one in subscriptions)
-        keeps_retain = any(one.retain_as_published for one in subscriptions)
+        ids = tuple([one.identifier for one in subscriptions if one.identifier])
+        # What the publication itself does not allow need not be asked of each.
+        qos = max([one.qos for one in subscriptions]) if publication.qos else 0
+        keeps_retain = publication.retain and any(one.retain_as_published for one in subscriptions)
         select = _selection(subscriptions)
         if target is not None:
             target = target.heard_from(publication.publisher)
-        numbers = tuple(one.number for one in subscriptions)
+        numbers: tuple[int, ...] = ()
+        if self._state.keeps_more:
+            numbers = tuple([one.number for one in subscriptions])
         if target is not None:
             ids += target.ids
             numbers += target.numbers

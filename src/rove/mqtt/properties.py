@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final, NamedTuple, Never
 
 from rove.mqtt.packets import NO_PROPERTIES, Properties, Reason
@@ -251,8 +253,14 @@ def _write_binary(identifier: bytes, value: bytes) -> bytes:
     return identifier + write_binary(value)
 
 
+# A notification may name thousands of subscriptions, and the next one the same again.
+@lru_cache(maxsize=1 << 16)
+def _write_number(identifier: bytes, value: int) -> bytes:
+    return identifier + write_varint(value)
+
+
 def _write_numbers(identifier: bytes, values: tuple[int, ...]) -> bytes:
-    return b"".join([identifier + write_varint(value) for value in values])
+    return b"".join(map(_write_number, repeat(identifier), values))
 
 
 def _write_pairs(identifier: bytes, pairs: tuple[tuple[str, str], ...]) -> bytes:
