@@ -87,7 +87,20 @@ def test_state_moves_ranks_and_designs_too() -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"[1]", b"7", b'{"x": ', b"\xff", b'{"x": NaN}', b'{"x": 1e999}', b'{"me": {"a":' * 5],
+    [
+        *(
+            b"",
+            b"[1]",
+            b"7",
+            b'{"x": ',
+            b"\xff",
+            b'{"x": NaN}',
+            b'{"x": 1e999}',
+            b'{"me": {"a":' * 5,
+        ),
+        b'{"x": 18446744073709551616}',
+        b'{"x": {"y": [-9223372036854775809]}}',
+    ],
 )
 def test_what_is_no_object_is_refused_and_changes_nothing(payload: bytes) -> None:
     world = World()

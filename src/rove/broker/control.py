@@ -68,13 +68,14 @@ class Control:
             changes = _CHANGES.decode(publication.payload)
             me = dict(session.me)
             change_state(me, changes)
-        except (ValueError, RecursionError, LanguageError) as error:
+            size_bytes = len(encoded(me))
+        except (ValueError, OverflowError, RecursionError, LanguageError) as error:
             what = f"{PREFIX}me takes a JSON object: {error}"
             return Answer(Reason.PAYLOAD_FORMAT_INVALID, what)
         limits = self._state.limits
         if len(me) > limits.state_variables_max:
             return self._full(f"more than {limits.state_variables_max} variables")
-        if len(encoded(me)) > limits.state_bytes_max:
+        if size_bytes > limits.state_bytes_max:
             return self._full(f"more than {limits.state_bytes_max} bytes of variables")
         session.me = me
         self._state.interests.set_state(session, changes)
