@@ -212,6 +212,23 @@ class TestSaving:
         assert not bench.matchers.files
         assert not cell.saving
 
+    def test_a_full_disk_costs_nobody_anything(self) -> None:
+        bench = Bench("partitioned")
+        bench.add(1, RANKED)
+        bench.publish(row(1, x=1), row(2, x=2))
+        [cell] = bench.coordinator.kept
+        bench.matchers.room = 0
+        for _ in range(2 * FAILURES_MAX):
+            bench.coordinator.save(cell)
+            bench.work_off()
+        assert (cell.saving, cell.snapshot, cell.failures) == ("", "", 0)
+        bench.matchers.kill(cell.matcher)
+        bench.work_off()
+        bench.coordinator.results()
+        bench.publish(row(3, x=3))
+        bench.work_off()
+        assert bench.ranked() == [(1, 2)]
+
     def test_what_was_asked_of_a_cell_is_forgotten_with_it(self) -> None:
         bench = Bench(matchers=1)
         cell = bench.coordinator.new_cell(1, is_kept=False)

@@ -24,6 +24,7 @@ from rove.elastic.commands import (
     Row,
     Save,
     Saved,
+    Unsaved,
     encoded_rows,
 )
 from rove.elastic.hosts import CellHost, arrays_of, matched_of
@@ -38,9 +39,12 @@ class Host:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.seconds = 0.0
+        self.is_full = False
         self.host = CellHost(lambda path: memoryview(self.files[path]), self.write, self.clock)
 
     def write(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        if self.is_full:
+            raise OSError(28, "no room")
         self.files[path] = b"".join(parts)
 
     def clock(self) -> float:
@@ -158,6 +162,14 @@ class TestFailures:
         assert reply.cell == 1
         assert reply.text.startswith(f"{type(command).__name__}: ")
         assert list(host.host.cells) == [2], "the other goes on"
+
+    def test_a_cell_that_cannot_be_written_is_as_it_was(self) -> None:
+        host = Host()
+        host.do(Open(1), Add(1, 1, "x > 5", 1, 0.0))
+        host.is_full = True
+        [reply] = host.do(Save(1, "a"))
+        assert reply == Unsaved(1, "a", "[Errno 28] no room")
+        assert met(host.asked(1, row(1, x=6))) == {0: [1]}
 
     def test_it_is_said_once(self) -> None:
         host = Host()

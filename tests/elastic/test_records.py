@@ -78,6 +78,17 @@ class TestSaving:
         cell.begin_saving("a")
         assert not cell.wants_saving
 
+    def test_a_file_that_could_not_be_written(self) -> None:
+        cell = record()
+        cell.keep(adding(1), 2 * LOG_MAX)
+        cell.begin_saving("a")
+        cell.not_saved()
+        assert (cell.saving, cell.snapshot) == ("", "")
+        assert cell.log == [adding(1)]
+        wants = [cell.wants_saving]
+        cell.keep(adding(2), 2 * LOG_MAX)
+        assert [*wants, cell.wants_saving] == [False, True], "not at every command"
+
     def test_a_good_file_makes_up_for_failures(self) -> None:
         cell = record()
         cell.failures = 2

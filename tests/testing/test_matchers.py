@@ -135,6 +135,9 @@ def test_files_and_time() -> None:
     assert first != second
     matchers.write(first, [b"a", memoryview(b"b")])
     assert bytes(matchers.read(first)) == b"ab"
+    matchers.room = 0
+    with pytest.raises(OSError, match="No space left"):
+        matchers.write(second, [b"c"])
     matchers.forget(first)
     matchers.forget(second)
     assert not matchers.files

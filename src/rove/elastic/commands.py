@@ -126,6 +126,14 @@ class Saved(msgspec.Struct, tag=True, array_like=True, gc=False):
     """Publications that windows in it may still deliver, by number."""
 
 
+class Unsaved(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """A cell could not be written to a file, and is as it was."""
+
+    cell: int
+    path: str
+    text: str
+
+
 class Failed(msgspec.Struct, tag=True, array_like=True, gc=False):
     """A command could not be carried out; the cell must not be asked any more."""
 
@@ -133,7 +141,7 @@ class Failed(msgspec.Struct, tag=True, array_like=True, gc=False):
     text: str
 
 
-AnyReply: TypeAlias = Found | Saved | Failed
+AnyReply: TypeAlias = Found | Saved | Unsaved | Failed
 
 
 class Replies(msgspec.Struct, array_like=True, gc=False):

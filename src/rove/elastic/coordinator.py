@@ -37,6 +37,7 @@ from rove.elastic.commands import (
     Row,
     Save,
     Saved,
+    Unsaved,
     encoded_rows,
 )
 from rove.elastic.elasticity import Elasticity, Judge
@@ -326,6 +327,10 @@ class Coordinator:
                     self._forget(old)
                 else:
                     self.matchers.forget(reply.path)
+            case Unsaved():
+                self.matchers.forget(reply.path)
+                if cell.saving == reply.path:
+                    cell.not_saved()
             case Failed():
                 self.on_death(cell.matcher, f"cell {cell.number} failed: {reply.text}")
                 if cell.number in self.cells:

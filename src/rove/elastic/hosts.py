@@ -27,6 +27,7 @@ from rove.elastic.commands import (
     Row,
     Save,
     Saved,
+    Unsaved,
     decoded_rows,
 )
 from rove.lang.attributes import attributes_of
@@ -116,11 +117,17 @@ class CellHost:
             case Change():
                 cell.set_state(command.id, command.changes)
             case Save():
-                self._write(command.path, cell.save())
-                return [Saved(command.cell, command.path, cast(list[int], cell.live_keys()))]
+                return [self._saved(cell, command)]
             case Close():
                 del self.cells[command.cell]
         return []
+
+    def _saved(self, cell: Cell, command: Save) -> Saved | Unsaved:
+        try:
+            self._write(command.path, cell.save())
+        except OSError as error:
+            return Unsaved(command.cell, command.path, str(error))
+        return Saved(command.cell, command.path, cast(list[int], cell.live_keys()))
 
     def _matched(self, cell: Cell, command: Match) -> Found:
         began = self._clock()

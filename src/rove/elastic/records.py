@@ -84,6 +84,10 @@ class CellRecord(msgspec.Struct, eq=False):
         """Everything so far will be in that file."""
         self.saving, self.saving_from, self.saving_upto = path, len(self.log), self.shown
 
+    def not_saved(self) -> None:
+        """There is no such file: it is tried again when the log has grown as much again."""
+        self.saving, self.weight = "", 0
+
     def may_deliver(self, publication: int) -> bool:
         """Whether a window in it may still hold a publication."""
         return publication in self.recent or publication in self.held

@@ -7,6 +7,9 @@ decides. So whatever order real processes could come in, comes here, and comes a
 
 from __future__ import annotations
 
+import errno
+import math
+import os
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -26,11 +29,8 @@ from rove.elastic.ports import Listener
 
 
 class _Simulated:
-    def __init__(self, files: dict[str, bytes]) -> None:
-        def write(path: str, parts: Sequence[bytes | memoryview]) -> None:
-            files[path] = b"".join(parts)
-
-        self.host = CellHost(lambda path: memoryview(files[path]), write, lambda: 0.0)
+    def __init__(self, matchers: SimulatedMatchers) -> None:
+        self.host = CellHost(matchers.read, matchers.write, lambda: 0.0)
         self.inbox: deque[bytes] = deque()
         self.has_begun = False
 
@@ -41,6 +41,8 @@ class SimulatedMatchers:
     def __init__(self, seed: int) -> None:
         self.listener: Listener
         self.files: dict[str, bytes] = {}
+        self.room = math.inf
+        """So many files can still be written."""
         self.fails_to_start = 0
         """So many of the next do not start."""
         self.kill_share = 0.0
@@ -73,7 +75,7 @@ class SimulatedMatchers:
             self.fails_to_start -= 1
             self._dead.append((self._next, "it did not start"))
         else:
-            self._living[self._next] = _Simulated(self.files)
+            self._living[self._next] = _Simulated(self)
         return self._next
 
     def send(self, matcher: int, commands: Sequence[AnyCommand]) -> None:
@@ -101,6 +103,9 @@ class SimulatedMatchers:
         return f"cell{self._paths}"
 
     def write(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= 1
         self.files[path] = b"".join(parts)
 
     def read(self, path: str) -> memoryview:
