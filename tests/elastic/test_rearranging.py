@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
+from typing import cast
 
 import pytest
 from tests.elastic.conftest import Elastic
@@ -404,3 +406,54 @@ class TestSeen:
         view = elastic.broker.matchers_view(elastic.world.now)
         assert view is not None
         assert view.is_reconfiguring
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nothing_is_left_behind_by_a_life(seed: int) -> None:
+    chance = Random(seed)
+    elastic = Elastic(1, seed=seed)
+    elastic.matchers.kill_share = 0.01
+    elastic.subscribe("x > 5", RANKED, RANKED)
+    elastic.subscribe("x > t", evolve="pes 500ms")
+    for _ in range(40):
+        now = elastic.world.now
+        if (what := chance.randrange(5)) == 0:
+            elastic.broker.force_split(now)
+        elif what == 1:
+            elastic.broker.force_merge(now)
+        elif what == 2:
+            elastic.broker.switch_layout(chance.choice(LAYOUTS), now)
+        elif what == 3:
+            elastic.subscribe(chance.choice(("x > 7", "x = -1", RANKED)))
+        elif elastic.subscribed > 10:
+            elastic.client.unsubscribe("air/a", identifier=chance.randint(5, elastic.subscribed))
+        for _ in range(chance.randint(1, 20)):
+            elastic.publish(chance.randint(0, 9))
+            elastic.step(chance.choice((0.001, 0.1)))
+    elastic.matchers.kill_share = 0.0
+    elastic.world.advance(60.0)
+    elastic.settle()
+    assert elastic.rearranging.done.total() > 5
+    assert elastic.matchers.kills
+    left_behind(elastic)
+
+
+def left_behind(elastic: Elastic) -> None:
+    coordinator, interests = elastic.coordinator, elastic.broker.state.interests
+    in_use = (*coordinator.current.cells, *coordinator.kept)
+    assert set(elastic.matchers.files) == elastic.files_in_use()
+    assert set(coordinator.cells) == {cell.number for cell in in_use}
+    there = {number for one in elastic.matchers.living for number in elastic.matchers.cells_of(one)}
+    assert there == set(coordinator.cells)
+    assert coordinator.probed <= coordinator.cells.keys()
+    assert coordinator.hits.keys() <= interests._with_text.keys()
+    assert not coordinator.deaths
+    assert not coordinator.awaited
+    assert len(coordinator.kept) <= coordinator.settings.matchers_max
+    assert not any(cell.extra for cell in coordinator.kept)
+    assert all(cell.asked == 0 for cell in in_use)
+    # But what windows may still deliver is there.
+    for cell in coordinator.kept:
+        held = elastic.matchers.cells_of(cell.matcher)[cell.number].live_keys()
+        assert all(cell.may_deliver(cast(int, key)) for key in held)
+        assert interests._shown.keys() >= set(held)
