@@ -360,6 +360,21 @@ class TestKept:
         assert len(copy.log) == len(cell.log)
 
 
+class TestTakenBack:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_whoever_dies_meanwhile(self, layout: Layout) -> None:
+        for seed in range(8):
+            elastic = Elastic(3, layout, seed=seed)
+            elastic.subscribe("x > 5", "x > 6", RANKED, RANKED, *["x = -1"] * 100)
+            elastic.settle()
+            elastic.matchers.kill_share = seed / 80
+            elastic.broker.take_back(elastic.world.now)
+            assert not elastic.coordinator.is_out
+            assert not elastic.matchers.files
+            elastic.matchers.kill_share = 0.0
+            working_ranked(elastic, 2)
+
+
 class TestSeen:
     def test_the_log_is_told(self) -> None:
         elastic = Elastic(1)

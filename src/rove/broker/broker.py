@@ -281,6 +281,10 @@ class Broker:
             self._publishing.flush()
             rearranging.step(state.now)
             self._tell_of_rearranging(rearranging)
+        if self.coordinator is not None and self.coordinator.troubles:
+            for trouble in self.coordinator.troubles:
+                state.note("warning", "trouble with a matcher", what=trouble)
+            self.coordinator.troubles.clear()
         changes = state.gate.end_turn()
         self.judge_pressure()
         authentications, state.authentications = state.authentications, []

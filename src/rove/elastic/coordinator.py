@@ -101,6 +101,8 @@ class Coordinator:
         self.hits: Counter[int] = Counter()
         self.deaths: list[tuple[int, str]] = []
         """Matchers that have died and whose place is still to be filled."""
+        self.troubles: list[str] = []
+        """What the log should tell, and has not been told."""
         self.probed: set[int] = set()
         """Cells that have carried out all that they were sent before being asked."""
         self.on_death: Callable[[int, str], None] = lambda _matcher, _why: None
@@ -150,6 +152,8 @@ class Coordinator:
             return
         cell.ids.discard(id)
         cell.filters[filter] -= 1
+        if not cell.filters[filter]:
+            del cell.filters[filter]
         self.tell(cell, Remove(cell.number, [id]))
         for other in self.kept:
             if id in other.extra:
@@ -331,7 +335,9 @@ class Coordinator:
                 self.matchers.forget(reply.path)
                 if cell.saving == reply.path:
                     cell.not_saved()
+                self.troubles.append(f"cell {cell.number} could not be saved: {reply.text}")
             case Failed():
+                self.troubles.append(f"cell {cell.number} failed: {reply.text}")
                 self.on_death(cell.matcher, f"cell {cell.number} failed: {reply.text}")
                 if cell.number in self.cells:
                     self._failed(cell)
@@ -424,7 +430,8 @@ class Coordinator:
             # Nothing of its past is left: it is what it was asked that cannot be answered.
             for ticket in self._tickets:
                 for command in ticket.owed(cell.number):
-                    del ticket.waiting[command.part]
+                    rows = len(ticket.waiting.pop(command.part).positions)
+                    self.troubles.append(f"cell {cell.number} cannot match {rows} publications")
             cell.asked = 0
         old, cell.snapshot = cell.snapshot, ""
         self._forget(old)

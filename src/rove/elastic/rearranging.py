@@ -370,12 +370,17 @@ class Rearranging:
             self._give_up("the broker takes everything back")
         if not c.is_out:
             return
-        steps = self._come_in()
-        for ready in steps:
-            while c.members and not ready():
+        # As a rearrangement like any other, so that a death ends it.
+        self._begin("in", "the broker takes everything back", self._come_in())
+        while self._steps is not None:
+            if self._ready():
+                self._go_on()
+            else:
                 c.wait()
-            if not c.members:  # all have died meanwhile, and it has everything by that
-                steps.close()
+        if c.is_out:  # somebody has died meanwhile: then from files, in as many cells as there are
+            c.come_in()
+            for matcher in list(c.members):
+                self._stop(matcher)
 
     # -- plain cells ---------------------------------------------------------------------------
 
