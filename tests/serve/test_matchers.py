@@ -300,7 +300,10 @@ def test_one_that_never_comes_is_told_once(tmp_path: Path, monkeypatch: pytest.M
     def start(bench: Bench, name: str) -> int:
         program = tmp_path / name
         if name in PROGRAMS:
-            program.write_text(f"#!{real}\nimport os, sys, time\n{PROGRAMS[name][0]}\n")
+            # By a shell, for the path of the interpreter may have a space in it.
+            script = tmp_path / f"{name}.py"
+            script.write_text(f"import os, sys, time\n{PROGRAMS[name][0]}\n")
+            program.write_text(f'#!/bin/sh\nexec "{real}" "{script}" "$@"\n')
             program.chmod(0o700)
         with monkeypatch.context() as context:
             context.setattr(sys, "executable", str(program))
