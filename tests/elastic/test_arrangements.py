@@ -8,7 +8,6 @@ import pytest
 from tests.elastic.conftest import row, source
 
 from rove.elastic.arrangements import (
-    SLICE_MIN,
     Arrangement,
     Hierarchical,
     Partitioned,
@@ -18,6 +17,8 @@ from rove.elastic.arrangements import (
 from rove.elastic.commands import decoded_rows
 from rove.elastic.records import CellRecord
 from rove.elastic.tickets import Ticket
+
+PART_ROWS_MIN = 16
 
 
 def cells(count: int) -> list[CellRecord]:
@@ -31,7 +32,7 @@ def filled(arrangement: Arrangement, *texts: str) -> None:
 
 def asked(arrangement: Arrangement, rows: int = 3) -> dict[int, list[int]]:
     """The numbers of the publications that each cell is asked about."""
-    ticket = Ticket(1, [row(number) for number in range(rows)], None)
+    ticket = Ticket(1, [row(number) for number in range(rows)], None, PART_ROWS_MIN)
     commands = arrangement.ask(ticket)
     assert len(ticket.waiting) == len(commands)
     for command in commands:
@@ -109,7 +110,7 @@ class TestReplicated:
     def test_small_batches_take_turns(self) -> None:
         arrangement = Replicated(cells(3))
         filled(arrangement, "x > 1")
-        turns = [next(iter(asked(arrangement, 2 * SLICE_MIN - 1))) for _ in range(6)]
+        turns = [next(iter(asked(arrangement, 2 * PART_ROWS_MIN - 1))) for _ in range(6)]
         assert Counter(turns) == {1: 2, 2: 2, 3: 2}
 
     @pytest.mark.parametrize("rows", [1, 31, 32, 33, 47, 48, 100, 1001])
@@ -119,7 +120,7 @@ class TestReplicated:
         filled(arrangement, "x > 1")
         shares = asked(arrangement, rows)
         assert sorted(number for share in shares.values() for number in share) == list(range(rows))
-        assert len(shares) == max(1, min(count, rows // SLICE_MIN))
+        assert len(shares) == max(1, min(count, rows // PART_ROWS_MIN))
         sizes = [len(share) for share in shares.values()]
         assert max(sizes) - min(sizes) <= 1
 

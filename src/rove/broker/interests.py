@@ -333,6 +333,12 @@ class Interests:
         outside = self._outside
         return outside is None or outside.waiting < 2 * max(1, len(outside.members))
 
+    @property
+    def batch_max(self) -> int:
+        """How many publications a batch should have at most, so that nobody waits for its end."""
+        assert self._outside is not None
+        return self._outside.ticket_rows
+
     def wait(self) -> None:
         """Wait until matchers have said something."""
         assert self._outside is not None

@@ -311,12 +311,17 @@ class Publishing:
             self.flush()
             return
         self._route_answered()
-        if self._batch and interests.has_room:
-            self._submit(self._state.now if interests.has_ranked else None)
-            self._route_answered()
+        while self._batch and interests.has_room:
+            count = interests.batch_max
+            # Windows slide behind all that was collected, not in the middle of it.
+            slides = interests.has_ranked and len(self._batch) <= count
+            self._submit(self._state.now if slides else None, count)
+        self._route_answered()
 
-    def _submit(self, advance_to: float | None) -> None:
-        batch, self._batch = self._batch, []
+    def _submit(self, advance_to: float | None, count: int | None = None) -> None:
+        """Hand in what was collected, or the first so many."""
+        batch = self._batch[:count]
+        del self._batch[:count]
         self._submitted.append(batch)
         self._state.interests.submit([waiting.publication for waiting in batch], advance_to)
 

@@ -25,9 +25,6 @@ from rove.elastic.tickets import Ticket
 from rove.elastic.view import Layout
 from rove.lang.tree import Subscription as Text
 
-SLICE_MIN = 16
-"""Publications below which cutting a batch costs more than it saves."""
-
 
 class Source(msgspec.Struct, gc=False):
     """A subscription, as the broker knows it."""
@@ -66,6 +63,11 @@ class Arrangement(Protocol):
 
     def __contains__(self, id: int) -> bool: ...
 
+    @property
+    def shares(self) -> int:
+        """In how many parts a batch may be cut."""
+        ...
+
     def add(self, one: Source) -> list[Placed]:
         """Find a place for a subscription."""
         ...
@@ -93,6 +95,7 @@ class Partitioned:
     """Each subscription is in one cell."""
 
     layout: Layout = "partitioned"
+    shares = 1
 
     def __init__(
         self, cells: Sequence[CellRecord], shares: Mapping[int, int] | None = None
@@ -150,6 +153,10 @@ class Replicated:
     def __contains__(self, id: int) -> bool:
         return id in self.cells[0].ids
 
+    @property
+    def shares(self) -> int:
+        return len(self.cells)
+
     def add(self, one: Source) -> list[Placed]:
         for cell in self.cells:
             cell.ids.add(one.id)
@@ -167,7 +174,7 @@ class Replicated:
         if not self.cells[0].ids:
             return []
         rows = len(ticket.rows)
-        shares = max(1, min(len(self.cells), rows // SLICE_MIN))
+        shares = max(1, min(len(self.cells), rows // ticket.part_rows_min))
         asked = []
         for share in range(shares):
             cell = self.next_cell()
@@ -190,6 +197,7 @@ class Hierarchical:
     """The first cell has the covering ones, the others what they cover."""
 
     layout: Layout = "hierarchical"
+    shares = 1
 
     def __init__(self, cells: Sequence[CellRecord]) -> None:
         self.cells = list(cells)

@@ -48,6 +48,14 @@ from rove.elastic.tickets import PARTS_MAX, Ticket
 
 HITS_EVERY = 16
 """Of so many tickets, one is looked at for how often subscriptions are met."""
+PART_S = 0.01
+"""What a matcher is given at once should take it so long: some parts on their way keep everybody
+busy, and nobody waits for the end of a long one."""
+PART_S_MIN = 0.001
+"""Less than this is not worth being cut."""
+PART_ROWS_MAX = 2_048
+ROW_COST_S = 1e-4
+"""Of a publication, until it is measured."""
 NO_ROWS = encoded_rows([])
 FAILURES_MAX = 2
 """After so many, a cell is not made again from its file, but from its texts."""
@@ -106,6 +114,7 @@ class Coordinator:
         self.probed: set[int] = set()
         """Cells that have carried out all that they were sent before being asked."""
         self.on_death: Callable[[int, str], None] = lambda _matcher, _why: None
+        self._row_cost_s = ROW_COST_S
         self._tickets: deque[Ticket] = deque()
         self._by_number: dict[int, Ticket] = {}
         self._next_ticket = 0
@@ -225,10 +234,17 @@ class Coordinator:
         """Tickets on their way."""
         return len(self._tickets)
 
+    @property
+    def ticket_rows(self) -> int:
+        """How many publications a ticket should have at most, by what they have cost of late."""
+        part_rows = min(PART_ROWS_MAX, max(1, int(PART_S / self._row_cost_s)))
+        return part_rows * max(1, self.current.shares)
+
     def submit(self, rows: list[Row], advance_to: float | None) -> None:
         """Have publications matched, and windows slide up to a moment."""
         self._next_ticket += 1
-        ticket = Ticket(self._next_ticket, rows, advance_to)
+        part_rows_min = max(1, int(PART_S_MIN / self._row_cost_s))
+        ticket = Ticket(self._next_ticket, rows, advance_to, part_rows_min)
         if rows:
             self._send_all(self.current.ask(ticket))
         for cell in self.kept:
@@ -362,6 +378,8 @@ class Coordinator:
             found = [(row, [id for id in ids if id in ids_here]) for row, ids in found]
             ranked = [one for one in ranked if one.subscription in ids_here]
         else:
+            cost_s = reply.took_s / len(part.positions)
+            self._row_cost_s += (max(cost_s, 1e-6) - self._row_cost_s) / 16
             self._send_all(self.current.follow(ticket, cell.number, found))
         for row, ids in found:
             if ids:

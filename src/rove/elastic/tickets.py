@@ -33,6 +33,8 @@ class Ticket(msgspec.Struct, eq=False):
     number: int
     rows: list[Row]
     advance_to: float | None
+    part_rows_min: int = 1
+    """Publications below which cutting it costs more than it saves."""
     waiting: dict[int, Part] = msgspec.field(default_factory=dict)
     """By number, the parts that have not been answered."""
     found: dict[int, list[int]] = msgspec.field(default_factory=dict)
