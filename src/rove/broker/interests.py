@@ -191,6 +191,9 @@ class Interests:
             cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest)
+        if outside is not None and outside.coming is not None and not wanted.is_kept:
+            self._with_text[new.number] = new
+            outside.place_coming(new.number)
 
     def _count_ranked(self, new: Subscription, interest: Interest) -> None:
         if interest.is_ranked:
@@ -231,6 +234,8 @@ class Interests:
             self._outside.remove(old.number, old.filter_number)
         else:
             self._cell_of(old.number).remove(old.number)
+            if self._outside is not None:
+                self._outside.remove_coming(old.number)
 
     def _cell_of(self, number: int) -> Cell:
         if len(self._cells) == 1:
@@ -281,6 +286,8 @@ class Interests:
                 self._outside.change(subscription.number, dict(changes))
             else:
                 self._cell_of(subscription.number).set_state(subscription.number, changes)
+                if self._outside is not None:
+                    self._outside.change_coming(subscription.number, dict(changes))
 
     # -- finding -------------------------------------------------------------------------------
 

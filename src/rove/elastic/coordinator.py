@@ -57,6 +57,8 @@ PART_ROWS_MAX = 2_048
 ROW_COST_S = 1e-4
 """Of a publication, until it is measured."""
 NO_ROWS = encoded_rows([])
+PROBE_ROWS = encoded_rows([Row(0, "", b"{}", (), 0.0, (0,))] * 2)
+"""Of a topic filter that there is not."""
 FAILURES_MAX = 2
 """After so many, a cell is not made again from its file, but from its texts."""
 
@@ -150,14 +152,24 @@ class Coordinator:
         assert self.coming is not None
         self._place(self.coming.add(self.find(id)))
 
+    def remove_coming(self, id: int) -> None:
+        """It is not to be in what is being built any more."""
+        if self.coming is not None and id in self.coming:
+            self._place(self.coming.remove(id))
+
+    def change_coming(self, id: int, changes: dict[str, object]) -> None:
+        """The same for a change of its subscriber's state."""
+        if self.coming is not None and id in self.coming:
+            for cell in self.coming.holders(id):
+                self.tell(cell, Change(cell.number, id, changes))
+
     def remove(self, id: int, filter: int) -> None:
         """It takes part no longer."""
         self.hits.pop(id, None)
         cell = self.kept_owner.pop(id, None)
         if cell is None:
             self._place(self.current.remove(id))
-            if self.coming is not None and id in self.coming:
-                self._place(self.coming.remove(id))
+            self.remove_coming(id)
             return
         cell.ids.discard(id)
         cell.filters[filter] -= 1
@@ -172,11 +184,10 @@ class Coordinator:
     def change(self, id: int, changes: dict[str, object]) -> None:
         """`me.` variables of its subscriber have changed."""
         owner = self.kept_owner.get(id)
-        cells = [owner] if owner is not None else list(self.current.holders(id))
-        if owner is None and self.coming is not None and id in self.coming:
-            cells += self.coming.holders(id)
-        for cell in cells:
+        for cell in [owner] if owner is not None else self.current.holders(id):
             self.tell(cell, Change(cell.number, id, changes))
+        if owner is None:
+            self.change_coming(id, changes)
 
     def _place(self, placed: Iterable[Placed]) -> None:
         for cell, id, is_there in placed:
@@ -216,7 +227,9 @@ class Coordinator:
     def probe(self, cell: CellRecord) -> None:
         """Have a cell say when it has carried out everything; it is in `probed` then."""
         self.probed.discard(cell.number)
-        self.matchers.send(cell.matcher, [Match(cell.number, -1, -1, NO_ROWS)])
+        # A plain cell is asked about something that nobody wants: its first answer takes longest.
+        rows = NO_ROWS if cell.is_kept else PROBE_ROWS
+        self.matchers.send(cell.matcher, [Match(cell.number, -1, -1, rows)])
 
     def close(self, cell: CellRecord) -> None:
         """End a cell, wherever it is."""

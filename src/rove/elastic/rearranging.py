@@ -268,7 +268,7 @@ class Rearranging:
             if c.is_out:
                 new.append(matcher)
             else:
-                moved += self._go_out(matcher)
+                moved += yield from self._go_out(matcher)
         if new and self.layout == "replicated":
             moved += yield from self._joined(new)
         elif new or len(c.current.cells) > len(c.members):
@@ -288,18 +288,27 @@ class Rearranging:
             raise GivenUp("a matcher did not start")
         return matcher
 
-    def _go_out(self, matcher: int) -> int:
-        """Let a matcher begin with what the broker has; done at once, for saving is quick."""
+    def _go_out(self, matcher: int) -> Steps:
+        """Let a matcher begin with what the broker has.
+
+        Plain cells come first, and are told of changes while the broker goes on matching; when the
+        matcher has them ready, kept ones follow and everything is the matcher's.
+        """
         c = self._c
         plain: list[CellRecord] = []
-        kept: list[CellRecord] = []
         for own in self._own_cells():
-            ids, kept_ids = own.plain_ids(), own.kept_ids()
+            ids = own.plain_ids()
             if ids or not plain:
                 plain.append(self._taken_over(matcher, own, ids, is_kept=False))
-            if kept_ids:
-                kept.append(self._taken_over(matcher, own, kept_ids, is_kept=True))
-        c.current = Replicated(plain) if self._is_one_replica(plain) else Partitioned(plain)
+        coming = Replicated(plain) if self._is_one_replica(plain) else Partitioned(plain)
+        c.coming = coming
+        yield from self._caught_up(plain)
+        kept = [
+            self._taken_over(matcher, own, kept_ids, is_kept=True)
+            for own in self._own_cells()
+            if (kept_ids := own.kept_ids())
+        ]
+        c.current, c.coming = coming, None
         c.kept = kept
         c.kept_owner = {id: cell for cell in kept for id in cell.ids}
         c.is_out = True

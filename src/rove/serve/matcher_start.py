@@ -20,8 +20,8 @@ from typing import Final
 
 NICE: Final = 5
 """Of what matches: a quarter of a core where the broker wants all of it."""
-LOADING_NICE: Final = 10
-"""Of what loads: a tenth."""
+LOADING_NICE: Final = 15
+"""Of what loads: a thirtieth."""
 
 
 def stand_back(nice: int) -> None:
@@ -32,12 +32,13 @@ def stand_back(nice: int) -> None:
 
 
 def load() -> None:
-    """Import everything, and have the kernels ready."""
+    """Import everything, have the kernels ready, and do everything once."""
     stand_back(LOADING_NICE if sys.platform == "linux" else NICE)
     from rove.match import engine
-    from rove.serve import matcher_process  # noqa: F401
+    from rove.serve import matcher_process
 
     engine.warm_up()
+    matcher_process.rehearse()
 
 
 def main(fd: int, parent: int) -> int:
