@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
+from tests.interop.recorded import EVOLVING, FOLLOWING, RANKED
 
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import LAYOUTS
@@ -39,14 +40,6 @@ BOOLEAN = (
     "kind LIKE 'c%' OR x IS NULL",
     "x + y > 10",
     "x = 9007199254740993",
-)
-EVOLVING = ("x BETWEEN t - 3 AND t + 3", "x > 8 - t / 2", "pow(t, 2) > x AND y < 7")
-FOLLOWING = ("x BETWEEN me.x - 2 AND me.x + 2", "kind = me.kind", "x < me.x + t")
-RANKED = (
-    "ORDER BY x LIMIT 2 WITHIN 2 SECONDS",
-    "x > 2 ORDER BY y DESC LIMIT 1 WITHIN 3 SECONDS",
-    "kind = 'car' ORDER BY abs(x - me.x) LIMIT 3 WITHIN 4 SECONDS",
-    "x >= 0 ORDER BY x + t LIMIT 2 WITHIN 5 PUBLICATIONS",
 )
 DESIGNS = (("x > t", "pes 500ms"), ("x < 9 - t", "lees"), ("x BETWEEN t AND t + 4", "clees 1s"))
 ELASTICITY = Elasticity(matchers_min=0, matchers_max=4, pause_s=1e9)
