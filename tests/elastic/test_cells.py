@@ -156,7 +156,6 @@ def test_a_life_gives_what_the_oracle_says(seed: int) -> None:
         judged.random.choices(actions, (10, 2, 2, 2, 2, 1))[0]()
         assert judged.cell.ids() == judged.subscriptions.keys()
         assert judged.cell.kept_ids() == judged.windows.keys()
-        assert judged.cell.has_ranked == bool(judged.windows)
 
 
 def full() -> Cell:
@@ -245,7 +244,7 @@ class TestChanging:
         for id in range(1, 10):
             cell.remove(id)
         assert len(cell) == 0
-        assert not cell.has_ranked
+        assert cell.kept_ids() == set()
         assert cell.ids() == set()
 
     def test_one_that_is_not_there(self) -> None:

@@ -131,11 +131,6 @@ class Cell:
         """Those that have one."""
         return self._designs.ids() | self._rank_filter.keys()
 
-    @property
-    def has_ranked(self) -> bool:
-        """Whether there are windows in it."""
-        return bool(self._rank_filter)
-
     # -- changing ------------------------------------------------------------------------------
 
     def add(self, one: Wanted) -> None:

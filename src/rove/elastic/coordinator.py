@@ -383,7 +383,6 @@ class Coordinator:
             return
         cell.asked -= 1
         cell.next_change_at = reply.next_change_at
-        cell.busy_s += reply.took_s
         found = [(part.positions[row], ids) for row, ids in matched_of(reply).by_row()]
         ranked = reply.ranked
         if cell.is_kept:

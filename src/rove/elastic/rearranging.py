@@ -29,7 +29,7 @@ from rove.elastic.arrangements import Arrangement, Hierarchical, Partitioned, Re
 from rove.elastic.cells import Cell
 from rove.elastic.commands import Remove
 from rove.elastic.coordinator import Coordinator
-from rove.elastic.division import divided
+from rove.elastic.division import divide, divided
 from rove.elastic.elasticity import Decision
 from rove.elastic.records import CellRecord
 from rove.elastic.view import Kind, Layout, MatchersView, MatcherView, Reconfiguration
@@ -501,7 +501,7 @@ class Rearranging:
         """Half of a kept cell, by cost, goes to another matcher."""
         yield from self._freshly_saved(cell)
         copy = self._copy(cell, matcher)
-        going = set(divided(sorted(cell.ids), self._c.hits, 1.0, 2)[1])
+        going = set(divide(sorted(cell.ids), self._c.hits, 1.0)[1])
         copy.extra |= cell.ids - going
         cell.extra |= going
         self._take_over(cell, copy, going)

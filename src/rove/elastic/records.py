@@ -48,8 +48,6 @@ class CellRecord(msgspec.Struct, eq=False):
     held: frozenset[int] = frozenset()
     """Publications of before that its windows may still deliver."""
     next_change_at: float = float("inf")
-    busy_s: float = 0.0
-    """Time that it has taken since somebody last asked."""
     asked: int = 0
     """Questions that it has not answered."""
     failures: int = 0
