@@ -233,6 +233,7 @@ class TestElastic:
             ("--full", elastic_bench.FULL),
             ("--quick", elastic_bench.QUICK),
             ("--part start delay", elastic_bench.Options(parts=["delay", "start"])),
+            ("--subscriptions 20 10 20", elastic_bench.Options(sizes=(10, 20))),
         ],
     )
     def test_options_are_passed_on(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -44,7 +44,7 @@ _SUITES = (
 _MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "part", "plots")
 _BROKER_OPTIONS = ("part", "seconds", "quick")
 _PIPELINE_OPTIONS = ("part", "workload", "subscriptions", "plots", "quick", "full")
-_ELASTIC_OPTIONS = ("part", "plots", "quick", "full")
+_ELASTIC_OPTIONS = ("part", "subscriptions", "plots", "quick", "full")
 _WORLD_OPTIONS = ("part", "seconds", "quick")
 _MONITOR_OPTIONS = ("part", "quick")
 _OPTIONS = {
@@ -97,7 +97,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_match(parser: argparse.ArgumentParser) -> None:
-    options = parser.add_argument_group("for match and all; those of pipeline are fewer")
+    options = parser.add_argument_group(
+        "for match and all; those of pipeline and elastic are fewer"
+    )
     options.add_argument("--workload", nargs="+", metavar="NAME", help="W1 to W4 (default all)")
     options.add_argument(
         "--subscriptions",
@@ -210,6 +212,7 @@ class _Kept:
             yield measure
 
 
+Extent = TypeVar("Extent")
 Start = Callable[[Callable[[str], None]], "Iterator[Measure]"]
 """Begins to measure, and says what it is doing."""
 
@@ -279,22 +282,21 @@ def _pipeline(arguments: argparse.Namespace) -> Start:
 def _pipeline_options(arguments: argparse.Namespace) -> pipeline_bench.Options:
     from rove.lab import pipeline_bench
 
-    _refuse_both(arguments)
+    plain, quick, full = pipeline_bench.Options(), pipeline_bench.QUICK, pipeline_bench.FULL
     given = {
         "workloads": _chosen("workload", arguments.workload, pipeline_bench.WORKLOADS),
         "sizes": arguments.subscriptions and sorted(set(arguments.subscriptions)),
         "parts": _chosen("part", arguments.part, tuple(pipeline_bench.PARTS)),
     }
-    base = pipeline_bench.Options()
-    if arguments.quick or arguments.full:
-        base = pipeline_bench.QUICK if arguments.quick else pipeline_bench.FULL
     chosen = {name: value for name, value in given.items() if value is not None}
-    return msgspec.structs.replace(base, **chosen)
+    return msgspec.structs.replace(_extent(arguments, plain, quick, full), **chosen)
 
 
-def _refuse_both(arguments: argparse.Namespace) -> None:
+def _extent(arguments: argparse.Namespace, plain: Extent, quick: Extent, full: Extent) -> Extent:
+    """How much of a benchmark was asked for."""
     if arguments.quick and arguments.full:
         raise UsageError("--quick and --full cannot both be; choose one")
+    return quick if arguments.quick else full if arguments.full else plain
 
 
 def _elastic(arguments: argparse.Namespace) -> Start:
@@ -309,12 +311,11 @@ def _elastic(arguments: argparse.Namespace) -> Start:
 def _elastic_options(arguments: argparse.Namespace) -> elastic_bench.Options:
     from rove.lab import elastic_bench
 
-    _refuse_both(arguments)
-    base = elastic_bench.Options()
-    if arguments.quick or arguments.full:
-        base = elastic_bench.QUICK if arguments.quick else elastic_bench.FULL
+    plain, quick, full = elastic_bench.Options(), elastic_bench.QUICK, elastic_bench.FULL
+    base = _extent(arguments, plain, quick, full)
     parts = _chosen("part", arguments.part, tuple(elastic_bench.PARTS)) or ()
-    return msgspec.structs.replace(base, parts=parts, plots=arguments.plots)
+    sizes = tuple(sorted(set(arguments.subscriptions or base.sizes)))
+    return msgspec.structs.replace(base, parts=parts, sizes=sizes, plots=arguments.plots)
 
 
 def _world(arguments: argparse.Namespace) -> Start:
