@@ -1,0 +1,411 @@
+"""What a call may still use, and the operators that could use too much of it.
+
+A compiled policy is a plain Python function; whatever in it cannot grow is plain Python too. What
+could grow out of proportion goes through here: a product of texts, a sum of lists, a comparison of
+two large values. Steps are counted down inside of the function, in portions that `more` grants, so
+that an iteration costs a subtraction and a comparison of integers. A portion counts as spent where
+the library has to pay, so near its limit a call may be stopped up to a sixteenth early; never late.
+
+A loop that nothing can end early pays before it begins, and costs nothing while it runs. Integers
+that are added grow by a bit at a time, so it is enough to look at them where the clock is looked
+at; products are looked at when they are made.
+
+Lists may hold the same list many times over, so a value can be far larger than the memory it takes.
+Making one is therefore cheap, and everything that goes *through* one pays for each element it meets
+(`weigh`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from rove.policy.jobs import Compression, Kind
+from rove.policy.messages import Message
+
+BITS_MAX: Final = 4_096
+"""Of an integer that a policy can have."""
+INT_MAX: Final = 1 << BITS_MAX
+LOWEST: Final = -(2**63)
+HIGHEST: Final = 2**64 - 1
+"""Of integers that are kept or sent."""
+NESTING_MAX: Final = 64
+"""Depth of a value that is compared, written or kept."""
+PORTION_STEPS_MAX: Final = 256
+"""Iterations between two looks at the clock, at most."""
+BYTES_PER_STEP: Final = 64
+LARGE_BYTES: Final = BYTES_PER_STEP * PORTION_STEPS_MAX
+FILE: Final = "<policy>"
+"""Where compiled code says that it is from."""
+ELEMENTS_PER_STEP: Final = 4
+_ELEMENT_BYTES: Final = 8
+
+_TEXTS: Final[frozenset[Any]] = frozenset({str, bytes})
+_HOLDERS: Final[frozenset[Any]] = frozenset({list, tuple, dict, Message})
+_NUMBERS: Final[frozenset[Any]] = frozenset({int, float, bool})
+_MEMBERED: Final[frozenset[Any]] = frozenset({dict, Message})
+_SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Halted(Exception):
+    """A limit is reached, or the policy is at fault; ends the call."""
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(text)
+        self.kind: Kind = kind
+        self.text = text
+
+
+class Awaited(Exception):
+    """The call needs this first; ends it for now."""
+
+    def __init__(self, request: Compression) -> None:
+        super().__init__()
+        self.request = request
+
+
+def fault(text: str) -> Halted:
+    """An error in the policy itself."""
+    return Halted("error", text)
+
+
+class Guards:
+    """What one call has left, and the operators that look at it."""
+
+    __slots__ = (
+        "_alarm", "_clock", "_ends_at", "_numbers", "bytes", "bytes_max", "left", "steps",
+        "steps_max",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        steps_max: int,
+        bytes_max: int,
+        clock: Callable[[], float] | None = None,
+        time_ms: int = 0,
+    ) -> None:
+        self.steps = 0
+        """Paid, or granted to a loop."""
+        self.steps_max = steps_max
+        self.left = 0
+        """Of what was granted, when the function returned."""
+        self.bytes = 0
+        self.bytes_max = bytes_max
+        self._clock = clock
+        self._numbers: Any = None
+        """A list that is known to have nothing but numbers."""
+        self._alarm = min(steps_max, PORTION_STEPS_MAX)
+        self._ends_at = 0.0 if clock is None else clock() + time_ms / 1000
+
+    # --- what is left ---
+
+    def charge(self, steps: int) -> None:
+        """Pay for work."""
+        self.steps += steps
+        if self.steps > self._alarm:
+            self._look()
+
+    def pay(self, steps: int) -> None:
+        """Pay for work on one large thing: no numbers have grown by it, so none are looked at."""
+        self.steps += steps
+        if self.steps > self.steps_max:
+            raise self._too_many_steps()
+        if self._clock is not None and self._clock() > self._ends_at:
+            raise Halted("time", "it takes too long")
+        self._alarm = min(self.steps_max, self._alarm + steps)
+
+    def _look(self) -> None:
+        if self.steps > self.steps_max:
+            raise self._too_many_steps()
+        if self._clock is not None and self._clock() > self._ends_at:
+            raise Halted("time", "it takes too long")
+        self._alarm = min(self.steps_max, self.steps + PORTION_STEPS_MAX)
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename != FILE:
+            frame = frame.f_back
+        if frame.f_code.co_filename == FILE:
+            for value in frame.f_locals.values():
+                self.bounded(value)
+
+    def _too_many_steps(self) -> Halted:
+        return Halted("steps", f"it takes more than {self.steps_max:,} steps")
+
+    def more(self, left: int) -> int:
+        """A loop has used up its portion, `left` is below 0: another one, or the end."""
+        room = self.steps_max - self.steps
+        if room < -left:
+            raise self._too_many_steps()
+        portion = max(-left, min(PORTION_STEPS_MAX, room >> 4))
+        self.charge(portion)
+        return left + portion
+
+    def spend(self, size_bytes: int) -> None:
+        """Pay for making something."""
+        self.bytes += size_bytes
+        if self.bytes > self.bytes_max:
+            raise Halted("memory", f"it makes more than {self.bytes_max:,} bytes")
+        if size_bytes >= LARGE_BYTES:
+            self.pay(size_bytes // BYTES_PER_STEP)
+        elif size_bytes >= BYTES_PER_STEP:
+            self.charge(size_bytes // BYTES_PER_STEP)
+
+    def pass_over(self, *texts: str | bytes) -> None:
+        """Pay for reading texts from end to end."""
+        for text in texts:
+            if len(text) >= LARGE_BYTES:
+                self.pay(len(text) // BYTES_PER_STEP)
+            elif len(text) >= BYTES_PER_STEP:
+                self.charge(len(text) // BYTES_PER_STEP)
+
+    def made(self, value: Any) -> Any:
+        """Pay for what an operator or a function has made."""
+        kind = value.__class__
+        if kind is str:
+            size_bytes = len(value) if value.isascii() else 4 * len(value)
+            if size_bytes < BYTES_PER_STEP:
+                # Too short for a step; the round that makes it is paid for.
+                self.bytes += size_bytes
+            else:
+                self.spend(size_bytes)
+        elif kind is int:
+            if not -INT_MAX < value < INT_MAX:
+                raise fault(f"a number has more than {BITS_MAX:,} bits")
+        elif kind is bytes:
+            self.spend(len(value))
+        elif kind is list or kind is tuple:
+            self.spend(_ELEMENT_BYTES * len(value))
+        return value
+
+    def bounded(self, value: Any) -> Any:
+        """A value that is no integer out of bounds."""
+        if value.__class__ is int and not -INT_MAX < value < INT_MAX:
+            raise fault(f"a number has more than {BITS_MAX:,} bits")
+        return value
+
+    def weigh(self, value: Any, *, leaves: bool = False) -> int:
+        """Pay for going through a value to its last leaf; its size in bytes, about.
+
+        What `leaves` is kept or sent, so it has to be something that JSON and others can read.
+        """
+        size_bytes = 0
+        level = [value]
+        if not leaves and value and self._has_numbers(value):
+            self.charge(1 + len(value) // ELEMENTS_PER_STEP)
+            return _ELEMENT_BYTES * len(value)
+        for _ in range(NESTING_MAX):
+            below: list[Any] = []
+            for each in level:
+                kind = each.__class__
+                if kind in _HOLDERS:
+                    if kind is Message and leaves:
+                        raise fault("a message cannot be kept inside of something else")
+                    self.charge(1 + len(each) // ELEMENTS_PER_STEP)
+                    size_bytes += _ELEMENT_BYTES * len(each)
+                    if kind is dict or kind is Message:
+                        below.extend(each)
+                        below.extend(each.values())
+                    else:
+                        below.extend(each)
+                elif kind in _TEXTS:
+                    size_bytes += len(each)
+                    self.pass_over(each)
+                elif leaves:
+                    self._readable(each)
+            if not below:
+                return size_bytes
+            level = below
+        raise fault(f"a value is nested more than {NESTING_MAX} deep")
+
+    def _has_numbers(self, value: Any) -> bool:
+        """Whether it is a list of numbers, which most are; none can change: one look is enough."""
+        if value is self._numbers:
+            return True
+        if value.__class__ is not list and value.__class__ is not tuple:
+            return False
+        if not _NUMBERS.issuperset(map(type, value)):
+            return False
+        self._numbers = value
+        return True
+
+    def _readable(self, value: Any) -> None:
+        kind = value.__class__
+        if kind is int:
+            if not LOWEST <= value <= HIGHEST:
+                raise fault("a number does not fit into 64 bits")
+        elif kind is float and not math.isfinite(value):
+            raise fault(f"{value} is no number that can be kept or sent")
+
+    # --- operators ---
+
+    def times(self, left: Any, right: Any) -> Any:
+        """`left * right` of anything."""
+        if right.__class__ not in _NUMBERS:
+            left, right = right, left
+        if left.__class__ in _NUMBERS:
+            return self.made(left * right)
+        if right.__class__ is not int and right.__class__ is not bool:
+            return left * right
+        if left.__class__ is list or left.__class__ is tuple:
+            self.spend(_ELEMENT_BYTES * len(left) * max(0, right))
+        elif left.__class__ in _TEXTS:
+            wide = 1 if left.__class__ is bytes or left.isascii() else 4
+            self.spend(wide * len(left) * max(0, right))
+        return left * right
+
+    def modulo(self, left: Any, right: Any) -> Any:
+        """`left % right`, of numbers: nothing is formatted."""
+        if left.__class__ in _TEXTS:
+            raise fault('% is for numbers; texts are put together as in f"{a} and {b}"')
+        return left % right
+
+    def power(self, base: Any, exponent: Any) -> Any:
+        """`base ** exponent`, if it is no more than a number can be."""
+        if base.__class__ not in _NUMBERS or exponent.__class__ not in _NUMBERS:
+            raise fault("** is for numbers")
+        if base.__class__ is not float and exponent.__class__ is not float:
+            if abs(base) > 1 and exponent * math.log2(abs(base)) > BITS_MAX:
+                raise fault(f"{_short(base)} ** {_short(exponent)} has more than {BITS_MAX:,} bits")
+            return self.bounded(base**exponent)
+        if base < 0 and not float(exponent).is_integer():
+            raise fault("a negative number has no such power")
+        return base**exponent
+
+    def compare(self, sign: str, left: Any, right: Any) -> bool:
+        """Any of the six comparisons, paid for."""
+        kind, other = left.__class__, right.__class__
+        if kind in _TEXTS and other in _TEXTS:
+            self.charge(min(len(left), len(right)) // BYTES_PER_STEP)
+        elif kind in _HOLDERS and other in _HOLDERS:
+            self.weigh(left)
+            self.weigh(right)
+        return _SIGNS[sign](left, right)
+
+    def inside(self, value: Any, whole: Any) -> bool:
+        """`value in whole`, paid for."""
+        kind = whole.__class__
+        if kind in _MEMBERED:
+            return value.__class__ is str and value in whole
+        if kind is str or kind is bytes:
+            if value.__class__ is not kind:
+                raise fault(f"only a text can be in a text, not {named(value)}")
+            self.search(whole, value)
+            return value in whole
+        if kind is not list and kind is not tuple:
+            raise fault(f"nothing can be in {named(whole)}")
+        if value.__class__ in _HOLDERS:
+            self.weigh(whole)
+            self.weigh(value)
+        elif value.__class__ in _TEXTS and len(value) >= BYTES_PER_STEP:
+            self.charge(len(whole) * (1 + len(value) // BYTES_PER_STEP))
+        else:
+            self.charge(len(whole) // ELEMENTS_PER_STEP)
+        return value in whole
+
+    def search(self, text: Any, part: Any) -> None:
+        """Pay for looking for a part of a text."""
+        self.charge(len(text) // BYTES_PER_STEP + len(text) * len(part) // 4096)
+
+    def item(self, whole: Any, index: Any) -> Any:
+        """`whole[index]` where the index may be anything."""
+        if index.__class__ in _HOLDERS:
+            raise fault(f"{named(index)} is no index")
+        return whole[index]
+
+    def cut(self, whole: Any, start: Any, stop: Any, step: Any) -> Any:
+        """`whole[start:stop:step]`, paid for."""
+        if whole.__class__ not in _TEXTS and whole.__class__ not in (list, tuple):
+            raise fault(f"nothing can be cut out of {named(whole)}")
+        return self.made(whole[start:stop:step])
+
+    def walk(self, whole: Any) -> Any:
+        """What `for` goes through, if every round pays for itself."""
+        kind = whole.__class__
+        if kind is list or kind is tuple or kind is str:
+            return whole
+        if kind in _MEMBERED:
+            self.spend(_ELEMENT_BYTES * len(whole))
+            return list(whole)
+        raise fault(f"`for` cannot go through {named(whole)}")
+
+    def each(self, whole: Any, cost: int) -> Any:
+        """What `for` goes through, paid for at `cost` a round."""
+        if whole.__class__ is not range:
+            whole = self.walk(whole)
+        try:
+            steps = len(whole) * cost
+        except OverflowError:
+            raise self._too_many_steps() from None
+        if steps <= PORTION_STEPS_MAX:
+            self.charge(steps)
+            return whole
+        if steps > self.steps_max - self.steps:
+            raise self._too_many_steps()
+        return self._in_portions(whole, cost)
+
+    def _in_portions(self, whole: Any, cost: int) -> Iterator[Any]:
+        size = max(1, PORTION_STEPS_MAX // cost)
+        for start in range(0, len(whole), size):
+            part = whole[start : start + size]
+            self.charge(len(part) * cost)
+            yield from part
+
+    def member(self, whole: Any, name: str, default: Any = None) -> Any:
+        """`whole.name`: None, or the default, of what has no such member."""
+        if whole.__class__ in _MEMBERED and name.__class__ is str:
+            found = whole.get(name)
+            return default if found is None else found
+        return default
+
+    def text(self, *parts: Any) -> str:
+        """The parts one after the other, as f"…" has them."""
+        texts = [
+            part
+            if part.__class__ is str
+            else str(part)
+            if part.__class__ is int or part.__class__ is float
+            else self.spelled(part)
+            for part in parts
+        ]
+        self.spend(4 * sum(map(len, texts)))
+        return "".join(texts)
+
+    def spelled(self, value: Any) -> str:
+        """A value as text."""
+        if value.__class__ in _HOLDERS or value.__class__ is bytes:
+            self.charge(ELEMENTS_PER_STEP)
+            self.spend(4 * self.weigh(value))
+        return self.made(str(value))  # type: ignore[no-any-return]
+
+
+_NAMES: Final = {
+    type(None): "None",
+    bool: "a truth value",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    bytes: "bytes",
+    list: "a list",
+    tuple: "a tuple",
+    dict: "a mapping",
+    Message: "a message",
+}
+
+
+def named(value: object) -> str:
+    """What a value is, in a sentence."""
+    return _NAMES.get(value.__class__, "that")
+
+
+def _short(number: object) -> str:
+    text = str(number)
+    return text if len(text) <= 20 else f"{text[:17]}…"

@@ -1,0 +1,154 @@
+"""What is done for policies beside the broker, in words that fit through a pipe.
+
+A call that would delay others, and a heavy function such as the compression of a picture, become a
+*job*: everything that it needs goes with it, and its answer is all that there is. A worker knows
+nothing between two jobs but what it may forget, so one that dies or is killed costs one answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from rove.policy.limits import PolicyLimits
+from rove.policy.messages import User
+
+Kind = Literal["steps", "time", "memory", "output", "state", "error", "share", "crowded"]
+"""Which limit a call was stopped by; `error` is an error in the policy itself."""
+
+LostKind = Literal["time", "memory", "error", "crowded"]
+"""Of these, what a job can be lost by."""
+
+Picture = Any
+"""Bytes or a text; msgspec has no union of these."""
+
+
+class Compression(msgspec.Struct, frozen=True, array_like=True):
+    """A picture that is wanted smaller; the same wish has the same answer."""
+
+    image: Picture
+    """A text is base64, just as it stands in the message: then the same wish of many subscribers is
+    known again without reading the picture."""
+    quality: int | None = None
+    """1 to 95."""
+    bytes_max: int | None = None
+    pixels_max: int | None = None
+    """Of the longer side."""
+
+
+class Sent(msgspec.Struct, array_like=True):
+    """One output of a call."""
+
+    payload: bytes
+    user: User
+
+
+class Outcome(msgspec.Struct, array_like=True, tag=True):
+    """How a call went that was not stopped."""
+
+    outputs: tuple[Sent, ...]
+    changes: dict[str, Any]
+    """`me.` variables that it set; None removes one."""
+    memory: dict[str, Any] | None
+    """What `every`, `changed` and `summary` remember from now on; None for what they did before."""
+    steps: int
+    passes: bool = False
+    """The only output is the message as it came."""
+
+
+class Stopped(msgspec.Struct, array_like=True, tag=True):
+    """A call that came to nothing, and left no trace in the state."""
+
+    kind: Kind
+    text: str
+    """For people."""
+    line: int = 0
+    steps: int = 0
+
+
+class Wanted(msgspec.Struct, array_like=True, tag=True):
+    """A call that cannot go on until these are there; then it is begun again."""
+
+    requests: tuple[Compression, ...]
+
+
+class Compress(msgspec.Struct, array_like=True, tag=True):
+    """A job: make a picture smaller."""
+
+    number: int
+    request: Compression
+
+
+class Run(msgspec.Struct, array_like=True, tag=True):
+    """A job: one call of a policy, heavy functions included."""
+
+    number: int
+    text: str
+    topic: str
+    payload: bytes
+    user: User
+    me: dict[str, Any]
+    automatic: tuple[str, ...]
+    memory: dict[str, Any]
+    now: float
+    limits: PolicyLimits
+
+
+class Compressed(msgspec.Struct, array_like=True, tag=True):
+    """The answer to `Compress`."""
+
+    number: int
+    image: Picture
+    """Of the same kind as it came; empty if it cannot be."""
+    text: str = ""
+    """Why it cannot be."""
+    took_s: float = 0.0
+    kind: LostKind = "error"
+    """What a call is stopped by whose picture this was, if it cannot be."""
+    is_lost: bool = False
+    """No worker has said this: it was too late, or died."""
+
+
+class Ran(msgspec.Struct, array_like=True, tag=True):
+    """The answer to `Run`."""
+
+    number: int
+    result: Outcome | Stopped
+    took_s: float = 0.0
+    """Processor time."""
+    is_lost: bool = False
+
+
+Job = Compress | Run
+Answer = Compressed | Ran
+
+
+class Listener(Protocol):
+    """Hears of jobs."""
+
+    def answered(self, answer: Answer) -> None:
+        """A job is done."""
+
+    def lost(self, number: int, kind: LostKind, why: str) -> None:
+        """A job took too long and was killed (`time`), its worker died, or nobody could be asked
+        (`crowded`)."""
+
+
+class Workers(Protocol):
+    """Processes that do jobs; the shell has real ones, tests have simulated ones."""
+
+    @property
+    def count(self) -> int:
+        """How many jobs can be done at a time."""
+        ...
+
+    def submit(self, job: Job, time_ms: int) -> None:
+        """Have a job done; never waits. At most `2 * count` are under way at any time.
+
+        `answered` or `lost` of the listener follows for each, later, never from within this call.
+        """
+
+    def clock(self) -> float:
+        """Seconds that only ever go on, to measure by."""
+        ...

@@ -1,0 +1,688 @@
+"""Turns what the whitelist lets through into the function that runs.
+
+The result is Python's own syntax tree, so it runs at Python's own speed; it differs from the text
+in this: members are looked up by name, never as attributes of Python objects; what could grow goes
+through guards (`rove.policy.guards`); loops count; functions of the library are ours. The only
+names in it are the policy's own, and those that begin with `_`, which no policy can write. The only
+attributes in it are those that this module writes, and `rove.policy.verifying` looks at the
+compiled code to see that it is so.
+
+Considered and not taken: an interpreter of our own (a hundred times slower), and Python's trace
+functions to count lines (three times slower, and one long line is still one line).
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Final
+
+from rove.policy.facts import ends, given, learnt
+from rove.policy.kinds import CERTAIN, Sorts, is_small
+from rove.policy.whitelist import FUNCTION, ME, M, Parsed
+
+CALL: Final = "_call"
+LEFT: Final = "_left"
+VALUE: Final = "_value"
+SHORT_MAX: Final = 64
+"""A list with fewer elements is looked through in no time."""
+FINE_MAX: Final = 1 << 30
+"""Integers below are compared fastest; larger ones are looked at by a guard."""
+INT: Final = "_int"
+STR: Final = "_str"
+FLOAT: Final = "_float"
+
+NODES_PER_STEP: Final = 40
+"""Pieces of syntax in the body of a loop that one step pays for."""
+NODES_PER_CALL: Final = 150
+"""Pieces of syntax that a function of the library is as dear as, however short its texts are."""
+
+DIRECT: Final = frozenset({"len", "abs", "floor", "ceil", "sqrt", "bool", "range"})
+"""Functions that take what they take and cost next to nothing, whatever they are given."""
+PLAIN: Final = frozenset({"clamp", "distance"})
+"""Functions of ours that need to know nothing of the call."""
+WITH_PLACE: Final = frozenset({"every", "changed", "summary"})
+"""Functions that remember, by the place where they are called."""
+RENAMED: Final = {
+    "float": "real",
+    "int": "whole",
+    "max": "greatest",
+    "min": "least",
+    "round": "rounded",
+    "set": "put",
+    "sorted": "ordered",
+    "str": "spelled",
+    "sum": "total",
+}
+"""Functions whose names mean something else to Python, and the methods that do them."""
+METHODS: Final = frozenset(
+    {
+        "changed", "compare", "compress", "contains", "cut", "data", "drop", "each", "ends_with",
+        "every", "find", "forget", "get", "greatest", "hour", "inside", "item", "join", "keep",
+        "least", "lower", "made", "member", "message", "minute", "modulo", "more", "now", "ordered",
+        "power", "put", "real", "remove", "replace", "rounded", "set_data", "spelled", "split",
+        "starts_with", "store", "strip", "summary", "text", "times", "total", "upper", "walk",
+        "weekday", "whole",
+    }
+)  # fmt: skip
+"""Of the call, that the code may use."""
+TEXT_ENDS: Final = {"starts_with": "startswith", "ends_with": "endswith"}
+"""Functions, and the methods of a Python text that do them."""
+ATTRIBUTES: Final = METHODS | set(TEXT_ENDS.values()) | {"left", "__class__"}
+
+_SIGNS: Final[dict[type[ast.cmpop], str]] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+class Rewriter:
+    """Rewrites one policy."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        self._parsed = parsed
+        self._sorts = Sorts(parsed.body, parsed.constants)
+        self._temporary = 0
+        self._counts = any(
+            isinstance(node, ast.While) or (isinstance(node, ast.For) and _may_end_early(node))
+            for each in parsed.body
+            for node in ast.walk(each)
+        )
+        self.writes = False
+        """It may change a message."""
+        self.changes_state = False
+        self.needs_call = False
+
+    def module(self) -> ast.Module:
+        """The whole program: one function of the message, the state and the call."""
+        body = self._block(self._parsed.body)
+        if self._counts:
+            body = [_at(_assign(LEFT, ast.Constant(0)), self._parsed.body[0]), *body]
+            body.append(_at(self._note_left(), self._parsed.body[-1]))
+        elif not body:
+            body = [ast.Pass()]
+        function = ast.FunctionDef(
+            name=FUNCTION,
+            args=ast.arguments(
+                posonlyargs=[],
+                args=[ast.arg(name) for name in (M, ME, CALL)],
+                kwonlyargs=[],
+                kw_defaults=[],
+                defaults=[],
+            ),
+            body=body,
+            decorator_list=[],
+        )
+        function.lineno = function.end_lineno = self._parsed.line
+        function.col_offset = function.end_col_offset = 0
+        return ast.fix_missing_locations(ast.Module([function], type_ignores=[]))
+
+    # --- statements ---
+
+    def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [_at(made, node) for node in body for made in self._statement(node)]
+
+    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+        match node:
+            case ast.Assign():
+                return self._assignment(node.targets[0], node.value)
+            case ast.AugAssign():
+                return self._augmented(node)
+            case ast.Delete():
+                return [self._delete(each) for each in node.targets]
+            case ast.If():
+                return [self._if(node)]
+            case ast.While():
+                numbers = self._sorts.numbers - given(node.body)
+                self._sorts.numbers = set(numbers)
+                test = self._learning(node.test)
+                loop = ast.While(test, self._loop(node), [])
+                self._sorts.numbers = numbers
+                return [loop]
+            case ast.For():
+                return self._for(node)
+            case ast.Return():
+                value = self._learning(node.value) if node.value else ast.Constant(None)
+                note = [self._note_left()] if self._counts else []
+                return [*note, ast.Return(value)]
+            case ast.Expr():
+                return [ast.Expr(self._learning(node.value))]
+        return [node]  # pass, break, continue
+
+    def _assignment(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+        made = self._learning(value)
+        if isinstance(target, ast.Attribute | ast.Subscript):
+            return [self._store(target, made)]
+        sort = self._sorts.of(value)
+        self._sorts.numbers -= given([target])
+        if isinstance(target, ast.Name) and sort in CERTAIN:
+            self._sorts.numbers.add(target.id)
+        return [ast.Assign([target], made)]
+
+    def _if(self, node: ast.If) -> ast.If:
+        test = self._learning(node.test)
+        before = set(self._sorts.numbers)
+        self._sorts.numbers.update(learnt(node.test, self._sorts, is_true=True))
+        body = self._block(node.body)
+        after_body = self._sorts.numbers
+        self._sorts.numbers = before
+        orelse = self._block(node.orelse)
+        if ends(node.orelse):
+            self._sorts.numbers = after_body
+        elif not ends(node.body):
+            self._sorts.numbers &= after_body
+        return ast.If(test, body, orelse)
+
+    def _learning(self, node: ast.expr) -> ast.expr:
+        """An expression that is worked out here, after which more is known."""
+        made = self._expression(node)
+        self._sorts.numbers.update(learnt(node, self._sorts))
+        return made
+
+    def _augmented(self, node: ast.AugAssign) -> list[ast.stmt]:
+        """`x += y` is `x = x + y`: the operator of its own would change lists that others have."""
+        read: ast.expr
+        match node.target:
+            case ast.Name():
+                read = _at(_name(node.target.id), node.target)
+            case ast.Attribute():
+                read = ast.Attribute(node.target.value, node.target.attr, ast.Load())
+            case ast.Subscript():
+                read = ast.Subscript(node.target.value, node.target.slice, ast.Load())
+            case _:
+                raise AssertionError(node.target)
+        value = _at(ast.BinOp(_at(read, node.target), node.op, node.value), node)
+        return self._assignment(node.target, value)
+
+    def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> ast.stmt:
+        owner, name = self._place(target)
+        if owner.id == ME:
+            self.changes_state = True
+            return ast.Expr(self._method("put", name, value))
+        self.writes = True
+        return ast.Expr(self._method("store", owner, name, value))
+
+    def _delete(self, target: ast.expr) -> ast.stmt:
+        owner, name = self._place(target)
+        if owner.id == ME:
+            self.changes_state = True
+            return ast.Expr(self._method("remove", name))
+        self.writes = True
+        return ast.Expr(self._method("forget", owner, name))
+
+    def _place(self, target: ast.expr) -> tuple[ast.Name, ast.expr]:
+        assert isinstance(target, ast.Attribute | ast.Subscript)
+        assert isinstance(target.value, ast.Name)
+        owner = target.value
+        if isinstance(target, ast.Attribute):
+            return owner, ast.Constant(target.attr)
+        return _at(_name(owner.id), owner), self._expression(target.slice)
+
+    def _for(self, node: ast.For) -> list[ast.stmt]:
+        through = self._learning(node.iter)
+        numbers = self._sorts.numbers = self._sorts.numbers - given([node.target, *node.body])
+        self._sorts.numbers = set(numbers)
+        if not _may_end_early(node):
+            through = self._method("each", through, ast.Constant(_cost(node)))
+            body = self._block(node.body)
+        else:
+            if not (isinstance(node.iter, ast.Call) and _is_call_of(node.iter, "range")):
+                through = self._method("walk", through)
+            body = self._loop(node)
+        self._sorts.numbers = numbers
+        return [ast.For(node.target, through, body, [])]
+
+    def _loop(self, node: ast.For | ast.While) -> list[ast.stmt]:
+        """The body, after what counts its rounds."""
+        cost = _cost(node)
+        count = ast.Assign(
+            [ast.Name(LEFT, ast.Store())],
+            ast.BinOp(_name(LEFT), ast.Sub(), ast.Constant(cost)),
+        )
+        is_over = ast.Compare(_name(LEFT), [ast.Lt()], [ast.Constant(0)])
+        renew = _assign(LEFT, self._method("more", _name(LEFT)))
+        counted: list[ast.stmt] = [count, ast.If(is_over, [renew], [])]
+        return [_at(each, node) for each in counted] + self._block(node.body)
+
+    def _note_left(self) -> ast.stmt:
+        target = ast.Attribute(_name(CALL), "left", ast.Store())
+        return ast.Assign([target], _name(LEFT))
+
+    # --- expressions ---
+
+    def _expression(self, node: ast.expr) -> ast.expr:
+        made: ast.expr = _at(self._rewritten(node), node)
+        return made
+
+    def _rewritten(self, node: ast.expr) -> ast.expr:  # noqa: C901  (one branch per kind of syntax)
+        match node:
+            case ast.Name():
+                return self._named(node)
+            case ast.Attribute():
+                return self._member(node.value, ast.Constant(node.attr))
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.BinOp():
+                return self._operation(node)
+            case ast.UnaryOp():
+                return ast.UnaryOp(node.op, self._expression(node.operand))
+            case ast.BoolOp():
+                return ast.BoolOp(node.op, [self._expression(each) for each in node.values])
+            case ast.IfExp():
+                return ast.IfExp(*map(self._expression, (node.test, node.body, node.orelse)))
+            case ast.Compare():
+                return self._comparison(node)
+            case ast.List() | ast.Tuple():
+                return type(node)([self._expression(each) for each in node.elts], ast.Load())
+            case ast.Dict():
+                values = [self._expression(each) for each in node.values]
+                return ast.Dict(node.keys, values)
+            case ast.JoinedStr():
+                return self._method("text", *(self._part(each) for each in node.values))
+            case ast.Call():
+                return self._called(node)
+        return node  # constants
+
+    def _named(self, node: ast.Name) -> ast.expr:
+        if node.id in self._parsed.constants:
+            value = self._parsed.constants[node.id]
+            if not isinstance(value, list | tuple):
+                return _constant(value)
+        return node
+
+    def _part(self, node: ast.expr) -> ast.expr:
+        return self._expression(node.value if isinstance(node, ast.FormattedValue) else node)
+
+    def _member(self, owner: ast.expr, name: ast.expr) -> ast.expr:
+        if isinstance(owner, ast.Name) and owner.id == ME:
+            return _call(ast.Attribute(_name(ME), "get", ast.Load()), name)
+        if self._sorts.of(owner) == "message":
+            return ast.Subscript(self._expression(owner), name, ast.Load())
+        return self._method("member", self._expression(owner), name)
+
+    def _subscript(self, node: ast.Subscript) -> ast.expr:
+        index = node.slice
+        if isinstance(node.value, ast.Name) and node.value.id == ME:
+            if isinstance(index, ast.Constant) and isinstance(index.value, str):
+                return self._member(node.value, index)
+            return self._method("get", self._expression(index))
+        if isinstance(index, ast.Slice):
+            ends = [
+                self._expression(each) if each else ast.Constant(None)
+                for each in (index.lower, index.upper, index.step)
+            ]
+            return self._method("cut", self._expression(node.value), *ends)
+        folded = self._folded(node)
+        if folded is not None:
+            return folded
+        whole, at = self._expression(node.value), self._expression(index)
+        if isinstance(index, ast.Constant) or self._sorts.of(index) in CERTAIN:
+            return ast.Subscript(whole, at, ast.Load())
+        return self._method("item", whole, at)
+
+    def _folded(self, node: ast.Subscript) -> ast.expr | None:
+        """`CALM[0]` of a constant, if that is a plain value."""
+        if isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant):
+            whole, index = self._parsed.constants.get(node.value.id), node.slice.value
+            if isinstance(whole, tuple | list) and type(index) is int and index < len(whole):
+                value = whole[index]
+                return None if isinstance(value, tuple | list) else _constant(value)
+        return None
+
+    # --- operators ---
+
+    def _operation(self, node: ast.BinOp) -> ast.expr:
+        left, right = self._expression(node.left), self._expression(node.right)
+        plain = ast.BinOp(left, node.op, right)
+        sorts = self._sorts.of(node.left), self._sorts.of(node.right)
+        match node.op:
+            case ast.Sub() | ast.Div() | ast.FloorDiv():
+                return plain
+            case ast.Add():
+                if "float" in sorts or "number" in sorts:
+                    return plain
+                return self._checked(plain)
+            case ast.Mult():
+                return self._product(node, plain, sorts)
+            case ast.Mod():
+                return self._remainder(plain, sorts)
+        return self._power(left, right)
+
+    def _power(self, left: ast.expr, right: ast.expr) -> ast.expr:
+        """A power: at once if that is a small one of a float, which is a float or too large."""
+        if not (isinstance(right, ast.Constant) and right.value in (2, 3)):
+            return self._method("power", left, right)
+        binding, left, right = self._bound(left, right)
+        guarded = self._method("power", left, right)
+        plain = ast.BinOp(left, ast.Pow(), right)
+        return _choice(binding, [_is_class(left, FLOAT)], plain, guarded)
+
+    def _checked(self, node: ast.expr) -> ast.expr:
+        """What `node` gives, if it is a number, else after a guard has seen it."""
+        kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
+        is_number = _any_true([_is_class(kept, FLOAT), _is_class(_name(VALUE), INT)])
+        return ast.IfExp(is_number, _name(VALUE), self._method("made", _name(VALUE)))
+
+    def _product(self, node: ast.BinOp, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
+        smalls = is_small(node.left), is_small(node.right)
+        if "float" in sorts:
+            return plain
+        if sorts == ("number", "number"):
+            return plain if any(smalls) else self._kept_in_bounds(plain)
+        binding, left, right = self._bound(plain.left, plain.right)
+        again = ast.BinOp(left, ast.Mult(), right)
+        guarded = self._method("times", left, right)
+        if any(smalls):
+            unknown = right if smalls[0] else left
+            return _choice(binding, _is_number(unknown), again, guarded)
+        unknowns = [
+            each for each, sort in zip((left, right), sorts, strict=True) if sort not in CERTAIN
+        ]
+        if len(unknowns) == 2 and ast.dump(left) == ast.dump(right):
+            unknowns.pop()
+        are_floats = [_is_class(each, FLOAT) for each in unknowns]
+        are_integers = _all_true([_is_class(each, INT) for each in unknowns])
+        product = self._kept_in_bounds(again)
+        return _choice(binding, are_floats, again, ast.IfExp(are_integers, product, guarded))
+
+    def _kept_in_bounds(self, node: ast.expr) -> ast.expr:
+        """A product of numbers, after a guard has seen it if it is a large integer."""
+        kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
+        ends = ast.Constant(-FINE_MAX), ast.Constant(FINE_MAX)
+        is_low = ast.Compare(ends[0], [ast.Lt(), ast.Lt()], [_name(VALUE), ends[1]])
+        is_fine = _any_true([_is_class(kept, FLOAT), is_low])
+        return ast.IfExp(is_fine, _name(VALUE), self._method("made", _name(VALUE)))
+
+    def _remainder(self, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
+        if sorts[0] in CERTAIN:
+            return plain
+        binding, left, right = self._bound(plain.left, plain.right)
+        guarded = self._method("modulo", left, right)
+        again = ast.BinOp(left, ast.Mod(), right)
+        return _choice(binding, _is_number(left), again, guarded)
+
+    def _bound(self, left: ast.expr, right: ast.expr) -> tuple[list[ast.expr], ast.expr, ast.expr]:
+        """Names for two operands, and a test that gives them their values (`_with`)."""
+        self._temporary += 1
+        taken: list[ast.expr] = []
+        names: list[ast.expr] = []
+        for side, each in (("left", left), ("right", right)):
+            if _is_simple(each):
+                names.append(each)
+            else:
+                name = f"_{side}{self._temporary}"
+                taken.append(ast.NamedExpr(ast.Name(name, ast.Store()), each))
+                names.append(_name(name))
+        if len(taken) == 2:
+            # Both sides of `is` are worked out, in their order, and its answer is never None.
+            taken = [ast.Compare(taken[0], [ast.Is()], [taken[1]])]
+        binding: list[ast.expr] = [
+            ast.Compare(each, [ast.Is()], [ast.Constant(None)]) for each in taken
+        ]
+        return binding, names[0], names[1]
+
+    def _comparison(self, node: ast.Compare) -> ast.expr:
+        sides = [node.left, *node.comparators]
+        pairs = list(zip(sides[:-1], node.ops, sides[1:], strict=True))
+        if all(self._is_cheap(*pair) for pair in pairs):
+            made = [self._expression(each) for each in sides]
+            return ast.Compare(made[0], node.ops, made[1:])
+        left = self._expression(node.left)
+        tests: list[ast.expr] = []
+        for index, (before, sign, after) in enumerate(pairs):
+            right = self._expression(after)
+            again = right
+            if index + 1 < len(pairs) and not _is_simple(right):
+                # It is compared twice and worked out once.
+                self._temporary += 1
+                name = f"_between{self._temporary}"
+                right, again = ast.NamedExpr(ast.Name(name, ast.Store()), right), _name(name)
+            tests.append(self._compared(before, sign, after, left, right))
+            left = again
+        return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+
+    def _compared(
+        self, before: ast.expr, sign: ast.cmpop, after: ast.expr, left: ast.expr, right: ast.expr
+    ) -> ast.expr:
+        plain = ast.Compare(left, [sign], [right])
+        if self._is_cheap(before, sign, after):
+            return plain
+        if isinstance(sign, ast.In):
+            return self._inside(left, right)
+        if isinstance(sign, ast.NotIn):
+            return ast.UnaryOp(ast.Not(), self._inside(left, right))
+        binding, left, right = self._bound(left, right)
+        guarded = self._method("compare", ast.Constant(_SIGNS[type(sign)]), left, right)
+        again = ast.Compare(left, [sign], [right])
+        side = right if _is_simple(before) else left
+        return _choice(binding, _is_number(side), again, guarded)
+
+    def _inside(self, left: ast.expr, right: ast.expr) -> ast.expr:
+        """`left in right`: at once if that is a number or a short text in a short list."""
+        binding, left, right = self._bound(left, right)
+        if isinstance(left, ast.Constant) or isinstance(right, ast.Constant):
+            return _with(binding, self._method("inside", left, right))
+        is_text = _all_true([_is_class(left, STR), _is_short(left)])
+        is_plain = _any_true([_is_class(left, INT), is_text])
+        tests = [_is_class(right, "_list"), _is_short(right), is_plain]
+        fine = _all_true(tests)
+        plain = ast.Compare(left, [ast.In()], [right])
+        return _with(binding, ast.IfExp(fine, plain, self._method("inside", left, right)))
+
+    def _is_cheap(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> bool:
+        """Comparing them costs next to nothing, whatever they are."""
+        if isinstance(sign, ast.Is | ast.IsNot):
+            return True
+        if isinstance(sign, ast.In | ast.NotIn):
+            if isinstance(right, ast.List | ast.Tuple):
+                return all(isinstance(each, ast.Constant) for each in right.elts)
+            # The keys of a message are texts, and a text knows its hash.
+            return isinstance(left, ast.Constant) and self._sorts.of(right) == "message"
+        either = (left, right)
+        return any(self._is_scalar(each) for each in either)
+
+    def _is_scalar(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Name) and node.id in self._parsed.constants:
+            return not isinstance(self._parsed.constants[node.id], list | tuple)
+        if isinstance(node, ast.Subscript) and self._folded(node) is not None:
+            return True
+        return self._sorts.of(node) in CERTAIN
+
+    # --- calls ---
+
+    def _called(self, node: ast.Call) -> ast.expr:
+        arguments = [self._expression(each) for each in node.args]
+        keywords = [ast.keyword(each.arg, self._expression(each.value)) for each in node.keywords]
+        if isinstance(node.func, ast.Attribute):
+            assert isinstance(node.func.value, ast.Name)
+            owner, name = node.func.value.id, node.func.attr
+            if owner != ME:
+                return self._method("member", self._expression(node.func.value), *arguments,
+                                    keywords=keywords)  # fmt: skip
+        else:
+            assert isinstance(node.func, ast.Name)
+            name = node.func.id
+        if name == "get" and not keywords and _is_text(node.args[0]):
+            return _call(ast.Attribute(_name(ME), "get", ast.Load()), *arguments)
+        if name in DIRECT or name in PLAIN:
+            return _call(_name(f"_{name}"), *arguments)
+        if name in ("min", "max") and len(arguments) > 1:
+            return self._extreme(name, node, arguments)
+        if name == "round" and len(arguments) == 1 and self._sorts.of(node.args[0]) == "float":
+            return _call(_name("_round"), *arguments)
+        if name in TEXT_ENDS and len(arguments) == 2 and _is_text(node.args[1]):
+            return self._text_end(name, *arguments)
+        self._note(name)
+        if name in WITH_PLACE:
+            arguments.insert(0, ast.Constant(f"{node.lineno}:{node.col_offset + 1}"))
+        return self._method(RENAMED.get(name, name), *arguments, keywords=keywords)
+
+    def _text_end(self, name: str, text: ast.expr, end: ast.expr) -> ast.expr:
+        """Whether a text begins or ends with one that is written here, and so is not long."""
+        binding, text, end = self._bound(text, end)
+        plain = _call(ast.Attribute(text, TEXT_ENDS[name], ast.Load()), end)
+        guarded = self._method(name, text, end)
+        return _choice(binding, [_is_class(text, STR)], plain, guarded)
+
+    def _extreme(self, name: str, node: ast.Call, arguments: list[ast.expr]) -> ast.expr:
+        """What is compared with a number is a number itself, or an error."""
+        direct = _call(_name(f"_{name}"), *arguments)
+        if any(self._sorts.of(each) in CERTAIN for each in node.args):
+            return direct
+        if len(arguments) != 2:
+            return self._method(RENAMED[name], *arguments)
+        binding, left, right = self._bound(*arguments)
+        guarded = self._method(RENAMED[name], left, right)
+        direct = _call(_name(f"_{name}"), left, right)
+        return _choice(binding, _is_number(left), direct, guarded)
+
+    def _note(self, name: str) -> None:
+        if name in ("set", "remove"):
+            self.changes_state = True
+        elif name == "set_data":
+            self.writes = True
+
+    def _method(
+        self, method: str, *arguments: ast.expr, keywords: list[ast.keyword] | None = None
+    ) -> ast.expr:
+        self.needs_call = True
+        return ast.Call(
+            ast.Attribute(_name(CALL), method, ast.Load()), list(arguments), keywords or []
+        )
+
+
+def _at(made: Any, node: ast.AST) -> Any:
+    """Give what was made the place in the text of what it was made from."""
+    if "lineno" in made._attributes and not hasattr(made, "lineno"):
+        # Of one line: of a call over several, Python would name the last.
+        made.lineno = made.end_lineno = node.lineno  # type: ignore[attr-defined]
+        made.col_offset = made.end_col_offset = node.col_offset  # type: ignore[attr-defined]
+        for child in ast.iter_child_nodes(made):
+            _at(child, node)
+    return made
+
+
+def _name(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _constant(value: Any) -> ast.expr:
+    return ast.Constant(value)
+
+
+def _assign(name: str, value: ast.expr) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
+
+
+def _call(function: ast.expr, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(function, list(arguments), [])
+
+
+def _is_short(node: ast.expr) -> ast.expr:
+    length = _call(_name("_len"), node)
+    return ast.Compare(length, [ast.Lt()], [ast.Constant(SHORT_MAX)])
+
+
+def _is_class(node: ast.expr, name: str) -> ast.expr:
+    return ast.Compare(ast.Attribute(node, "__class__", ast.Load()), [ast.Is()], [_name(name)])
+
+
+def _is_number(node: ast.expr) -> list[ast.expr]:
+    return [_is_class(node, INT), _is_class(node, FLOAT)]
+
+
+def _with(binding: list[ast.expr], value: ast.expr) -> ast.expr:
+    """A value after a binding that tells nothing."""
+    if not binding:
+        return value
+    unused = ast.BoolOp(ast.And(), [binding[0], ast.Constant(False)])
+    return ast.BoolOp(ast.Or(), [unused, value])
+
+
+def _choice(
+    binding: list[ast.expr], tests: list[ast.expr], plain: ast.expr, guarded: ast.expr
+) -> ast.expr:
+    """`plain` if one of the tests holds, else `guarded`; after a binding, or with it in a test."""
+    if binding:
+        match binding[0], tests[0]:
+            case (
+                ast.Compare(left=ast.NamedExpr(target=ast.Name(id=name)) as taken),
+                ast.Compare(left=ast.Attribute(value=ast.Name(id=tested)), comparators=[kind]),
+            ) if name == tested and isinstance(kind, ast.Name):
+                binding, tests = [], [_is_class(taken, kind.id), *tests[1:]]
+    return _with(binding, ast.IfExp(_any_true(tests), plain, guarded))
+
+
+def _any_true(tests: list[ast.expr]) -> ast.expr:
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests)
+
+
+def _all_true(tests: list[ast.expr]) -> ast.expr:
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
+
+
+def _is_simple(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Constant)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_call_of(node: ast.Call, *names: str) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _may_end_early(node: ast.For) -> bool:
+    """Something in the loop can end it before its last round."""
+    waiting: list[ast.AST] = list(node.body)
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, ast.Return | ast.Break):
+            return True
+        if isinstance(each, ast.For | ast.While):
+            # A break in there ends only that one.
+            waiting.extend(child for child in ast.walk(each) if isinstance(child, ast.Return))
+        else:
+            waiting.extend(ast.iter_child_nodes(each))
+    return False
+
+
+def _cost(node: ast.For | ast.While) -> int:
+    """Steps of one round."""
+    return 1 + _size(node) // NODES_PER_STEP
+
+
+def _is_dear(node: ast.AST) -> bool:
+    """It becomes a call of something of ours."""
+    match node:
+        case ast.Call():
+            return not _is_call_of(node, *DIRECT)
+        case ast.Attribute() | ast.Subscript():
+            return isinstance(node.ctx, ast.Store | ast.Del)
+    return isinstance(node, ast.JoinedStr | ast.Slice | ast.For)
+
+
+def _size(node: ast.For | ast.While) -> int:
+    """Pieces of syntax in the body of a loop; loops in it count for themselves."""
+    count = 0
+    waiting: list[ast.AST] = list(node.body)
+    if isinstance(node, ast.While):
+        waiting.append(node.test)
+    while waiting:
+        each = waiting.pop()
+        count += NODES_PER_CALL if _is_dear(each) else 1
+        if isinstance(each, ast.For):
+            waiting.append(each.iter)
+        elif not isinstance(each, ast.While):
+            waiting.extend(
+                child
+                for child in ast.iter_child_nodes(each)
+                if not isinstance(child, ast.expr_context | ast.operator | ast.cmpop)
+            )
+    return count

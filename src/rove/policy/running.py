@@ -1,0 +1,234 @@
+"""One call of a policy: a message and a state in, messages and changes out.
+
+Everything that a policy can do wrong comes back as `Stopped`; an exception out of here is a fault
+of ours. Nothing that was given is changed: the message and the state are copied where the policy
+could write to them, and only there. So a call that is stopped, or has to wait for a picture, has
+not happened, and can be begun again anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from rove.lang.errors import PublicationError
+from rove.policy.compiling import Policy
+from rove.policy.guards import Awaited, Halted, named
+from rove.policy.jobs import Compressed, Compression, Kind, Outcome, Sent, Stopped, Wanted
+from rove.policy.library import Call, within
+from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Arrived, Message
+from rove.policy.rewriting import LEFT
+
+_FAULTS: Final = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    NameError,
+    RecursionError,
+)
+"""What Python raises where a policy is at fault."""
+_TYPES: Final = {
+    "NoneType": "None",
+    "int": "a number",
+    "float": "a number",
+    "bool": "a truth value",
+    "str": "a text",
+    "bytes": "bytes",
+    "list": "a list",
+    "tuple": "a tuple",
+    "dict": "a mapping",
+    "Message": "a message",
+}
+_SENTENCES: Final = (
+    (
+        re.compile(r"unsupported operand type\(s\) for (\S+): '(\w+)' and '(\w+)'"),
+        "{1} {0} {2} cannot be worked out",
+    ),
+    (re.compile(r"bad operand type for unary (\S): '(\w+)'"), "{0} of {1} cannot be worked out"),
+    (
+        re.compile(r"'(\S+)' not supported between instances of '(\w+)' and '(\w+)'"),
+        "{1} and {2} cannot be compared by {0}",
+    ),
+    (re.compile(r"'(\w+)' object is not subscriptable"), "{0} has no members and no elements"),
+    (
+        re.compile(r"can only concatenate .* \(not \"(\w+)\"\) to (\w+)"),
+        "{1} + {0} cannot be worked out",
+    ),
+    (
+        re.compile(r"can't multiply sequence by non-int of type '(\w+)'"),
+        "nothing can be repeated by {0}",
+    ),
+    (re.compile(r"slice indices must be.*"), "the ends of a slice are whole numbers"),
+    (
+        re.compile(r"'(\w+)' object cannot be interpreted as an integer"),
+        "a whole number belongs here, not {0}",
+    ),
+    (re.compile(r"cannot unpack non-iterable (\w+) object"), "{0} cannot be taken apart"),
+    (re.compile(r"object of type '(\w+)' has no len\(\)"), "{0} has no length"),
+)
+_MISSING: Final = '; what is missing is None, so give a default, as in get("x", 0)'
+_NOTHING: Final[dict[str, Any]] = {}
+"""What nearly all calls change; nobody writes into it."""
+"""What nearly all calls change; nobody writes into it."""
+
+
+def run(
+    policy: Policy,
+    arrived: Arrived,
+    me: Mapping[str, object],
+    memory: Mapping[str, object],
+    now: float,
+    limits: PolicyLimits,
+    *,
+    automatic: Collection[str] = (),
+    results: Mapping[Compression, Compressed] | None = None,
+    steps_max: int | None = None,
+    clock: Callable[[], float] | None = None,
+) -> Outcome | Stopped | Wanted:
+    """Show a message to a policy.
+
+    `automatic` names variables that it cannot set. `results` are pictures that were made smaller,
+    or why they cannot be; without, they are made here. `clock` is looked at against
+    `limits.time_ms`.
+    """
+    m = Message(arrived.attributes) if policy.writes else arrived.attributes
+    state: Any = me if me.__class__ is dict and not policy.changes_state else dict(me)
+    call: Call | None = None
+    if policy.needs_call:
+        call = Call(
+            arrived,
+            m,
+            state,
+            memory,
+            now,
+            automatic,
+            results,
+            limits,
+            limits.steps_max if steps_max is None else steps_max,
+            clock,
+        )
+    try:
+        returned = policy.function(m, state, call)
+        if call is None:
+            if returned is None:
+                return Outcome((), _NOTHING, None, 0)
+            if returned is m:
+                return Outcome(arrived.sent or _sent(arrived), _NOTHING, None, 0, True)
+            outputs, passes = _written(returned, m, arrived, limits)
+            return Outcome(outputs, _NOTHING, None, 0, passes)
+        return _outcome(returned, call, m, state, arrived, limits, automatic)
+    except Awaited as wish:
+        return Wanted((wish.request,))
+    except Halted as halted:
+        return _stopped(policy, call, halted, halted.kind, halted.text)
+    except _FAULTS as error:
+        return _stopped(policy, call, error, "error", explained(error))
+    except MemoryError as error:
+        return _stopped(policy, call, error, "memory", "there is not that much memory")
+
+
+def _outcome(
+    returned: Any,
+    call: Call,
+    m: Message,
+    state: Mapping[str, Any],
+    arrived: Arrived,
+    limits: PolicyLimits,
+    automatic: Collection[str],
+) -> Outcome:
+    steps = call.steps - call.left
+    if call.changes:
+        kept = {name: value for name, value in state.items() if name not in automatic}
+        within(kept, limits.variables_bytes_max, "its variables")
+    if call.memory is not None:
+        call.tidy_memory(limits.variables_bytes_max)
+    if returned is None:
+        return Outcome((), call.changes, call.memory, steps)
+    if returned is m and not call.is_written:
+        sent = arrived.sent or _sent(arrived)
+        return Outcome(sent, call.changes, call.memory, steps, True)
+    outputs, passes = _written(returned, None if call.is_written else m, arrived, limits)
+    return Outcome(outputs, call.changes, call.memory, steps, passes)
+
+
+def _sent(arrived: Arrived) -> tuple[Sent, ...]:
+    """The message as it came; made once for all policies that let it pass."""
+    if arrived.sent is None:
+        arrived.sent = (Sent(arrived.payload, arrived.user),)
+    sent: tuple[Sent, ...] = arrived.sent
+    return sent
+
+
+def _written(
+    returned: Any, untouched: Message | None, arrived: Arrived, limits: PolicyLimits
+) -> tuple[tuple[Sent, ...], bool]:
+    """What was returned as it is sent, and whether that is just the message as it came."""
+    outputs = returned if returned.__class__ in (list, tuple) else (returned,)
+    if len(outputs) > limits.outputs_max:
+        raise Halted("output", f"{len(outputs):,} messages; allowed are {limits.outputs_max:,}")
+    sent: list[Sent] = []
+    size_bytes = 0
+    for each in outputs:
+        if each is untouched and each is not None:
+            if len(outputs) == 1:
+                return _sent(arrived), True
+            written = arrived.as_it_came
+        elif each.__class__ is Message:
+            try:
+                written = arrived.written(each)
+            except (ValueError, OverflowError, PublicationError) as error:
+                raise Halted("error", f"the message cannot be sent: {error}") from None
+        else:
+            where = " in a list" if outputs is returned else ""
+            raise Halted("error", f"arrived returns {named(each)}{where}; return a message or None")
+        size_bytes += written.size_bytes
+        sent.append(Sent(written.payload, written.user))
+    if size_bytes > limits.output_bytes_max:
+        raise Halted("output", f"{size_bytes:,} bytes; allowed are {limits.output_bytes_max:,}")
+    return tuple(sent), False
+
+
+def _stopped(
+    policy: Policy, call: Call | None, error: BaseException, kind: Kind, text: str
+) -> Stopped:
+    line = left = 0
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is policy.function.__code__:
+            line = trace.tb_lineno
+            left = trace.tb_frame.f_locals.get(LEFT, 0)
+            break
+        trace = trace.tb_next
+    steps = 0 if call is None else min(call.steps - max(0, left), call.steps_max)
+    return Stopped(kind, text, line, steps)
+
+
+def explained(error: Exception) -> str:
+    """Python's words in ours."""
+    text = str(error)
+    match error:
+        case KeyError():
+            return f"there is no member {text}; x.name is None where it is missing"
+        case IndexError():
+            return "the list or text is not that long"
+        case ZeroDivisionError():
+            return "a division by zero"
+        case OverflowError():
+            return "a number is too large"
+        case UnboundLocalError():
+            return re.sub(r".*variable '(\w+)'.*", r"\1 has no value yet", text)
+        case RecursionError():
+            return "a value is nested too deep"
+    for pattern, words in _SENTENCES:
+        if found := pattern.fullmatch(text):
+            said = words.format(*(_TYPES.get(each, each) for each in found.groups()))
+            return said + _MISSING if "NoneType" in text else said
+    return re.sub(r"'(\w+)'( objects?)?", _in_words, text)
+
+
+def _in_words(found: re.Match[str]) -> str:
+    return _TYPES.get(found[1], found[0])

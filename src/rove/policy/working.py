@@ -1,0 +1,71 @@
+"""What a worker does with a job, wherever the worker is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rove.policy.compiling import compiled
+from rove.policy.errors import PolicyError
+from rove.policy.images import ImageError, compress
+from rove.policy.jobs import (
+    Answer,
+    Compress,
+    Compressed,
+    Compression,
+    Job,
+    Outcome,
+    Ran,
+    Run,
+    Stopped,
+    Wanted,
+)
+from rove.policy.messages import Arrived
+from rove.policy.running import run
+
+
+def answer_of(
+    job: Job,
+    clock: Callable[[], float],
+    results: Mapping[Compression, Compressed] | None = None,
+) -> Answer:
+    """Do a job; how long it took is for whoever knows to say. `results`, if given, has every
+    picture that could be asked for: it makes those that it does not remember."""
+    if isinstance(job, Compress):
+        made = picture(job.request) if results is None else results[job.request]
+        return Compressed(job.number, made.image, made.text, kind=made.kind)
+    return Ran(job.number, _ran(job, clock, results))
+
+
+def picture(request: Compression) -> Compressed:
+    """A picture made smaller, or why it cannot be; an answer without a number."""
+    try:
+        return Compressed(0, compress(request))
+    except ImageError as error:
+        return Compressed(0, b"", str(error))
+    except MemoryError:
+        return Compressed(0, b"", "the picture needs too much memory", kind="memory")
+
+
+def _ran(
+    job: Run, clock: Callable[[], float], results: Mapping[Compression, Compressed] | None
+) -> Outcome | Stopped:
+    limits = job.limits
+    try:
+        # Whoever sends a job has compiled it already, under a limit that may have changed since.
+        policy = compiled(job.text, bytes_max=max(limits.text_bytes_max, len(job.text) * 4))
+    except PolicyError as error:
+        return Stopped("error", error.what, error.line)
+    arrived = Arrived(job.topic, job.payload, job.user)
+    result = run(
+        policy,
+        arrived,
+        job.me,
+        job.memory,
+        job.now,
+        limits,
+        automatic=job.automatic,
+        results=results,
+        clock=clock,
+    )
+    assert not isinstance(result, Wanted), "nothing is put off here"
+    return result

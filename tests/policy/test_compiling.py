@@ -1,0 +1,125 @@
+"""Texts become functions once, and keep their own lines and columns."""
+
+import gc
+import sys
+
+import pytest
+
+from rove.policy import compiling
+from rove.policy.compiling import Policy, compiled
+from rove.policy.errors import PolicyError
+from rove.policy.jobs import Outcome
+from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Arrived
+from rove.policy.running import run
+
+AUTOMATIC = "line 2: battery is an automatic variable; it can be read; choose another name"
+METHOD = (
+    "line 2: only functions of the library can be called; methods are get, set and remove of me"
+    " and get of messages; else write f(x)"
+)
+PASS = "def arrived(m, me):\n    return m\n"
+
+
+def test_the_same_text_is_compiled_once() -> None:
+    assert compiled(PASS) is compiled(PASS)
+    assert compiled(PASS) is not compiled(PASS + "\n")
+    assert compiled(PASS).text == PASS
+
+
+def test_not_more_are_kept_than_that() -> None:
+    for number in range(compiling.KEPT_MAX + 50):
+        compiled(f"# {number}\n{PASS}")
+    gc.collect()
+    assert compiling._compiled.cache_info().currsize == compiling.KEPT_MAX
+
+
+def test_what_a_policy_uses_is_known() -> None:
+    light = compiled('def arrived(m, me):\n    if len(m.s) > get("n", 1):\n        return m')
+    assert light.uses == {"len", "get"}
+    assert not light.is_heavy
+    assert not light.changes_state
+    assert not light.writes
+    heavy = compiled("def arrived(m, me):\n    m.x = compress(m.x, quality=5)\n    return m")
+    assert heavy.is_heavy
+    assert heavy.writes
+    for body in ('set("a", 1)', 'remove("a")', "me.a = 1", "me.a += 1", "del me.a", 'me["a"] = 1'):
+        assert compiled(f"def arrived(m, me):\n    {body}").changes_state
+    for body in ("m.a = 1", "del m.a", "set_data(m, m)", "x = m\n    x.a = 1"):
+        assert compiled(f"def arrived(m, me):\n    {body}").writes
+    assert compiled('def arrived(m, me):\n    me.set("a", 1)').uses == {"set"}
+    assert "arrived" in repr(light)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PASS,
+        '"""Why."""\n\nLOW, HIGH = -0.5, 3\nNAMES = ("a", ["b"], None)\n\n' + PASS,
+        "def arrived(m, me):\n    '''Only a docstring.'''",
+        "def arrived(m, me):\n    pass",
+        "def arrived(m, me): return m",
+        "def arrived(m, me):\r\n    return m\r\n",
+        "def arrived(m, me):\n\treturn m",
+        "\ufeff" + PASS,
+        "# -*- coding: latin-1 -*-\n" + PASS,
+        "def arrived(m, me):\n    x = (1 +\n        2)\n    return m if \\\n        x else None",
+        "def arrived(m, me):\n    größe = m.größe\n    return message(größe=größe)",
+        "def arrived(m, me):\n    x = '\\d'\n    return m",
+        "def arrived(m, me):\n    return m if 5 is None else None",
+        "def arrived(m, me):\n    x = 1; y = 2; return m",
+        "def arrived(m, me,):\n    return [m,]",
+        "def arrived(m, me):\n" + "".join(f"    x{n} = {n}\n" for n in range(400)) + "    return m",
+        "def arrived(m, me):\n    if m.a == 0:\n        return m\n"
+        + "".join(f"    elif m.a == {n}:\n        return m\n" for n in range(60)),
+    ],
+    ids=lambda text: repr(text[-30:]),
+)
+def test_all_of_this_is_a_policy(text: str) -> None:
+    result = run(compiled(text), Arrived("t", b'{"a": 5}'), {}, {}, 0.0, PolicyLimits())
+    assert isinstance(result, Outcome)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "x = 1\n    import os",
+            "line 3: there is nothing to import; all functions are there already|import os|^",
+        ),
+        (
+            "return lenght(m.xs)",
+            "line 2: there is no function lenght; did you mean len?|return lenght(m.xs)|       ^",
+        ),
+        (
+            "'é' == 'é'",
+            "line 2: this does nothing; call a function, or give it a name|'é' == 'é'|^",
+        ),
+        (
+            "person = 1\n    x = 'é' == persno",
+            "line 3: nothing is called persno; did you mean person?|x = 'é' == persno|           ^",
+        ),
+        ("x = (1", "line 2: this is no Python: '(' was never closed|x = (1|    ^"),
+        ("me.battery = 1", f"{AUTOMATIC}|me.battery = 1|^"),
+        ("x = m.s.upper()", f"{METHOD}|x = m.s.upper()|    ^"),
+    ],
+)
+def test_refusals_say_where_and_what_would_be_right(body: str, message: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        compiled(f"def arrived(m, me):\n    {body}")
+    assert str(caught.value) == message.replace("|", "\n      ")
+
+
+def test_a_text_may_be_just_as_long_as_allowed() -> None:
+    assert isinstance(compiled(PASS, bytes_max=len(PASS)), Policy)
+    with pytest.raises(PolicyError, match="at most"):
+        compiled(PASS, bytes_max=len(PASS) - 1)
+    with pytest.raises(PolicyError, match="at most"):
+        compiled(PASS + "#é", bytes_max=len(PASS) + 2)
+
+
+def test_the_code_knows_no_builtins() -> None:
+    for text in (PASS, "def arrived(m, me):\n    return message(x=len(m.s) * 2)"):
+        place = compiled(text).function.__globals__
+        assert place["__builtins__"] == {}
+        assert sys.modules not in place.values()

@@ -1,0 +1,84 @@
+"""A publication as policies see it, and their outputs as they are sent."""
+
+import pytest
+
+from rove.lang.errors import PublicationError
+from rove.policy.messages import WRITTEN_MAX, Arrived, Message, Written
+
+
+def test_what_is_missing_is_none() -> None:
+    m = Message(pulse=80)
+    assert m["pulse"] == 80
+    assert m["other"] is None
+    assert "other" not in m
+
+
+def test_members_win_over_user_properties_and_the_topic_over_both() -> None:
+    arrived = Arrived("t", b'{"a": 1, "topic": 2}', (("a", "x"), ("u", "y"), ("topic", "z")))
+    assert arrived.attributes == {"u": "y", "a": 1, "topic": "t"}
+
+
+@pytest.mark.parametrize("payload", [b"\x00\x01", b"[1]", b"text", b"{"])
+def test_what_is_no_object_is_the_payload(payload: bytes) -> None:
+    arrived = Arrived("t", payload, (("u", "y"),))
+    assert arrived.attributes == {"u": "y", "topic": "t", "payload": payload}
+    assert arrived.written(arrived.message()) == Written(payload, (("u", "y"),))
+
+
+def test_an_empty_payload_is_nothing() -> None:
+    assert Arrived("t", b"").attributes == {"topic": "t"}
+    assert Arrived("t", b"{}").attributes == {"topic": "t"}
+
+
+def test_the_message_is_a_copy() -> None:
+    arrived = Arrived("t", b'{"a": 1}')
+    m = arrived.message()
+    m["a"] = 2
+    assert arrived.attributes["a"] == 1
+
+
+def test_user_properties_that_were_left_alone_stay_what_they_are() -> None:
+    arrived = Arrived("t", b'{"a": 1}', (("u", "y"), ("v", "z")))
+    m = arrived.message()
+    m["u"] = "other"
+    assert arrived.written(m) == Written(b'{"u":"other","a":1}', (("v", "z"),))
+    assert arrived.is_user_property("v", m["v"])
+    assert not arrived.is_user_property("u", m["u"])
+    assert not arrived.is_user_property("a", m["a"])
+
+
+def test_the_topic_is_not_sent_twice() -> None:
+    arrived = Arrived("t", b'{"a": 1}')
+    assert arrived.written(Message(topic="other", a=2)).payload == b'{"a":2}'
+
+
+def test_what_several_make_alike_is_written_once() -> None:
+    arrived = Arrived("t", b'{"a": 1, "xs": [1, 2]}')
+    outputs = [Message(xs=arrived.attributes["xs"]) for _ in range(2)]
+    first, second = map(arrived.written, outputs)
+    assert first is second
+    assert arrived.written(Message(xs=[1, 2])) == first
+
+
+def test_no_more_is_remembered_than_that() -> None:
+    arrived = Arrived("t", b"{}")
+    for number in range(2 * WRITTEN_MAX):
+        assert arrived.written(Message(a=float(number))).payload == b'{"a":%d.0}' % number
+
+
+def test_bytes_are_a_payload_alone() -> None:
+    arrived = Arrived("t", b'{"a": 1}')
+    assert arrived.written(Message(payload=b"xy")).payload == b"xy"
+    with pytest.raises(ValueError, match="cannot also have 'a'"):
+        arrived.written(Message(payload=b"xy", a=1))
+
+
+def test_what_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(PublicationError, match="attribute a is inf"):
+        Arrived("t", b"{}").written(Message(a=float("inf")))
+
+
+def test_sizes_count_what_goes_out() -> None:
+    assert Written(b"1234", (("ab", "c"),)).size_bytes == 7
+    arrived = Arrived("t", b"1234", (("ab", "c"),))
+    assert arrived.as_it_came == Written(b"1234", (("ab", "c"),))

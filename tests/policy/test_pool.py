@@ -1,0 +1,136 @@
+"""Jobs are done in turn, once for all who want the same, and never too many at a time."""
+
+from __future__ import annotations
+
+from rove.policy.jobs import (
+    Compress,
+    Compressed,
+    Compression,
+    Job,
+    Outcome,
+    Ran,
+    Run,
+    Stopped,
+)
+from rove.policy.limits import PolicyLimits
+from rove.policy.pool import AHEAD, CACHE_BYTES_MAX, Pool
+
+
+class Workers:
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+        self.given: list[Job] = []
+
+    def submit(self, job: Job, time_ms: int) -> None:
+        assert time_ms == 500
+        self.given.append(job)
+
+    def clock(self) -> float:
+        return 0.0
+
+
+def wish(image: bytes = b"picture", quality: int = 50) -> Compression:
+    return Compression(image, quality)
+
+
+def call(text: str = "") -> Run:
+    return Run(0, text, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
+
+
+def test_workers_get_no_more_than_keeps_them_busy() -> None:
+    workers = Workers(2)
+    pool: Pool[str] = Pool(workers)
+    for number in range(10):
+        pool.run("ann", call(), f"a{number}", 500)
+    assert len(workers.given) == pool.under_way == 2 * AHEAD
+    assert pool.waiting == 10 - 2 * AHEAD
+    pool.answered(Ran(workers.given[0].number, Outcome((), {}, None, 0)))
+    assert len(workers.given) == 2 * AHEAD + 1
+
+
+def test_owners_have_their_turns() -> None:
+    workers = Workers(1)
+    pool: Pool[str] = Pool(workers)
+    for number in range(6):
+        pool.run("greedy", call(f"g{number}"), "", 500)
+    pool.run("modest", call("m0"), "", 500)
+    pool.run("other", call("o0"), "", 500)
+    while pool.under_way:
+        done = {one.number for one in workers.given}
+        oldest = min(number for number in done if number in pool._under_way)
+        pool.answered(Ran(oldest, Outcome((), {}, None, 0)))
+    texts = [one.text for one in workers.given if isinstance(one, Run)]
+    assert texts == ["g0", "g1", "g2", "m0", "o0", "g3", "g4", "g5"]
+
+
+def test_the_same_wish_is_done_once_and_told_to_all() -> None:
+    workers = Workers()
+    pool: Pool[str] = Pool(workers)
+    for asker in ("a", "b", "c"):
+        pool.compress(asker, wish(), asker, 500)
+    pool.compress("a", wish(quality=60), "d", 500)
+    assert [type(job) for job in workers.given] == [Compress, Compress]
+    answer = Compressed(workers.given[0].number, b"small", took_s=0.1)
+    pool.answered(answer)
+    assert [(one.asker, one.answer, one.is_first) for one in pool.take()] == [
+        ("a", answer, True),
+        ("b", answer, False),
+        ("c", answer, False),
+    ]
+    assert pool.compressed[wish()] is answer
+    assert not pool.has_ready
+
+
+def test_who_wants_the_same_does_not_wait_for_all_that_another_wants() -> None:
+    workers = Workers()
+    pool: Pool[str] = Pool(workers)
+    for number in range(50):
+        pool.compress("greedy", wish(quality=number), f"g{number}", 500)
+    pool.compress("modest", wish(quality=49), "m", 500)
+    pool.compress("modest", wish(quality=90), "n", 500)
+    assert pool.waiting == 51 - AHEAD
+    heard: list[str] = []
+    while workers.given:
+        pool.answered(Compressed(workers.given.pop(0).number, b"small"))
+        heard += [one.asker for one in pool.take()]
+    assert heard.index("m") < 5
+    assert heard.index("n") < 8
+    assert sorted(heard) == sorted([f"g{number}" for number in range(50)] + ["m", "n"])
+    assert (pool.done, pool.waiting, pool.under_way, len(pool._queues)) == (51, 0, 0, 0)
+
+
+def test_what_is_lost_is_told_and_not_remembered() -> None:
+    workers = Workers()
+    pool: Pool[str] = Pool(workers)
+    pool.compress("a", wish(), "a", 500)
+    pool.run("b", call(), "b", 500)
+    pool.lost(workers.given[0].number, "time", "too late")
+    pool.lost(workers.given[1].number, "memory", "too large")
+    first, second = pool.take()
+    assert isinstance(first.answer, Compressed)
+    assert (first.answer.kind, first.answer.is_lost, first.answer.image) == ("time", True, b"")
+    assert isinstance(second.answer, Ran)
+    assert second.answer.is_lost
+    assert second.answer.result == Stopped("memory", "too large")
+    assert wish() not in pool.compressed
+    assert pool.lost_count == 2
+    pool.compress("a", wish(), "a", 500)
+    assert len(workers.given) == 3
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+    pool: Pool[str] = Pool(Workers())
+    pool.answered(Compressed(7, b"x"))
+    pool.lost(8, "error", "dead")
+    assert not pool.has_ready
+
+
+def test_the_oldest_answers_are_forgotten() -> None:
+    workers = Workers()
+    pool: Pool[str] = Pool(workers)
+    size = CACHE_BYTES_MAX // 4
+    for number in range(6):
+        pool.compress("a", wish(bytes([number]) * size), "a", 500)
+        pool.answered(Compressed(workers.given[-1].number, b"s"))
+    assert len(pool.compressed) == 3
+    assert wish(bytes([5]) * size) in pool.compressed
