@@ -160,7 +160,8 @@ def test_an_unknown_command_is_refused_and_those_that_exist_are_named() -> None:
     answer = say(World().connect(), b"", "$rove/mee")
     assert answer.reason == Reason.TOPIC_NAME_INVALID
     assert answer.properties.reason_string == (
-        "there is no $rove/mee; there is $rove/me, $rove/unpublish, $rove/deliver"
+        "there is no $rove/mee; there is $rove/me, $rove/report, $rove/policy, "
+        "$rove/unpublish, $rove/deliver"
     )
 
 
@@ -190,5 +191,5 @@ def test_states_are_logged_where_a_channel_keeps_them() -> None:
         "states",
         "states",
         "client",
-        b'{"x": 1}',
+        b'{"x":1}',
     )

@@ -3,8 +3,13 @@
 import json
 from typing import Any
 
+import msgspec
+
+from rove.broker.access import Rules
+from rove.broker.limits import Limits
 from rove.broker.records import LogRow
 from rove.broker.state import Channel, Settings
+from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import World
 
 KEPT = Settings(
@@ -77,6 +82,17 @@ def test_nothing_is_written_unless_asked() -> None:
     assert events_of(world) == []
 
 
+def test_limits_that_are_changed_are_told() -> None:
+    world = World(settings=KEPT)
+    limits = PolicyLimits(steps_max=7)
+    world.broker.reconfigure(Limits(), Rules.without_file(), False, PolicyLimits())
+    world.broker.reconfigure(Limits(), Rules.without_file(), False, limits)
+    world.turn()
+    (changed,) = events_of(world)
+    policies = msgspec.to_builtins(limits)
+    assert changed == {"client": "", "event": "policy", "policies": policies}
+
+
 def test_a_new_log_is_told_of_what_is_there() -> None:
     world = World(settings=KEPT)
     world.connect("alice", expiry_s=100).subscribe("a", filter="x > 1")
@@ -85,7 +101,8 @@ def test_a_new_log_is_told_of_what_is_there() -> None:
     world.broker.begin_log(50, is_new=True, now=world.now)
     world.turn()
     started, made = events_of(world)
-    assert started == {"client": "", "event": "started"}
+    limits = msgspec.to_builtins(PolicyLimits())
+    assert started == {"client": "", "event": "started", "policies": limits}
     assert (made["client"], made["text"], made["durable"]) == ("alice", "x > 1", True)
     assert sorted(world.disk.tables["log"]) == [51, 52]
 

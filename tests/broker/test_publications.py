@@ -114,8 +114,15 @@ class TestParts:
 
     def test_a_selection_is_sent_as_json(self) -> None:
         one = publication(b'{"x": 1, "y": {"z": 2, "w": 3}}')
-        _, tail = one.parts(V311, 0, False, (), 100.0, (Attribute(("y", "z")),))
+        _, tail = one.parts(V311, 1, False, (), 100.0, (Attribute(("y", "z")),))
         assert tail == b'{"y":{"z":2}}'
+
+    def test_without_a_packet_identifier_it_is_in_one_piece(self) -> None:
+        one = publication(b'{"x": 1}')
+        head, tail = one.parts(V311, 0, False, (), 100.0)
+        assert head.endswith(b'{"x": 1}')
+        assert tail == b""
+        assert one.parts(V311, 0, False, (), 100.0)[0] is head
 
 
 class TestRow:
@@ -164,3 +171,19 @@ def test_numbers_beyond_all_bounds_mean_what_the_language_says(number: float, te
     attributes = attributes_of("a", payload, ())
     expected = [payload] if matches(parse(text), attributes) else []
     assert client.payloads() == expected
+
+
+def test_what_a_policy_makes_has_the_content_type_of_its_origin_while_that_holds() -> None:
+    picture = Publication(
+        1,
+        Publish("t", b"\xff\xd8", properties=Properties(content_type="image/jpeg")),
+        "a",
+        "i",
+        0.0,
+    )
+    assert picture.derived(2, b"\xff\xd8\xff", ()).properties.content_type == "image/jpeg"
+    assert picture.derived(3, b'{"pulse":90}', ()).properties.content_type is None
+    values = Publication(
+        4, Publish("t", b' {"a":1}', properties=Properties(content_type="x/y")), "a", "i", 0.0
+    )
+    assert values.derived(5, b'{"a":2}', ()).properties.content_type == "x/y"

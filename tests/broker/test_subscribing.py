@@ -299,7 +299,7 @@ class TestTexts:
             ({"filter": "x >"}, "expected"),
             ({"filter": "x > 1", "evolve": "sometimes"}, "no design sometimes"),
             ({"evolve": "lees"}, "evolve without a filter"),
-            ({"filter": "x > 1", "policy": "quiet"}, "runs no policies yet"),
+            ({"filter": "x > 1", "policy": "quiet"}, "arrived"),
             (
                 {"filter": "ORDER BY x LIMIT 1 WITHIN 1 HOUR", "evolve": "lees"},
                 "a ranked subscription cannot evolve",

@@ -52,8 +52,6 @@ def test_it_is_known_whether_the_state_matters_and_whether_it_is_ranked() -> Non
         {"filter": "x >"},
         {"filter": "x > 1", "evolve": "pes"},
         {"evolve": "exact"},
-        {"policy": "p"},
-        {"filter": "x > 1", "policy": "p"},
         {"filter": "ORDER BY x LIMIT 1 WITHIN 1 HOUR", "evolve": "lees"},
         {"filter": "x > t", "evolve": "pes 1s", "engine": "spark"},
         {"filter": "x > 1", "engine": "flink"},

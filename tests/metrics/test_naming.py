@@ -26,6 +26,7 @@ def test_names_of_the_world_tell_totals_from_what_is_there() -> None:
     assert metric_name("subscribes") == "rove_world_subscribes_total"
     assert kind_of(metric_name("subscribes")) == "counter"
     assert kind_of(metric_name("subscribers")) == "gauge"
+    assert kind_of(metric_name("battery")) == "gauge"
 
 
 def test_series_as_prometheus_writes_them() -> None:

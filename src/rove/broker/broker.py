@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from rove.broker.access import Identity, Rules
+from rove.broker.agents import Isolation
 from rove.broker.connecting import KEEP_ALIVE_GRACE, Connecting
 from rove.broker.counters import Counters
 from rove.broker.journal import Changes, Key
@@ -54,6 +55,9 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.writing import PINGRESP
+from rove.policy.jobs import Listener, Workers
+from rove.policy.limits import PolicyLimits
+from rove.policy.view import PoliciesView
 
 DEADLINES_SPARE = 1_000
 """Deadlines of connections that have gone that are left alone before they are cleared away."""
@@ -98,8 +102,15 @@ class Broker:
         position: int = 0,
         matchers: Matchers | None = None,
         elasticity: Elasticity | None = None,
+        policies: PolicyLimits | None = None,
+        workers: Workers | None = None,
+        isolation: Isolation = "none",
     ) -> None:
-        """With `matchers`, others match when the broker has too much to do, as they are told."""
+        """With `matchers`, others match when the broker has too much to do, as they are told.
+
+        With `policies`, subscribers may leave policies; with `workers`, others do for these what
+        would take the broker too long, or with an isolation of `process` all that they do.
+        """
         self.state = State(
             limits or Limits(),
             rules or Rules.without_file(),
@@ -107,6 +118,9 @@ class Broker:
             new_name=new_name,
             compiled=compiled,
             position=position,
+            policies=policies,
+            workers=workers,
+            isolation=isolation,
         )
         self.state.now = now
         self.coordinator: Coordinator | None = None
@@ -126,7 +140,10 @@ class Broker:
         self._stuck: dict[Link, None] = {}
         self._given_up: dict[Link, None] = {}
         self._throttled: dict[Link, None] = {}
-        self._handlers: Mapping[type, Callable[[Link, Any], None]] = {
+        self._handlers = self._all_handlers()
+
+    def _all_handlers(self) -> Mapping[type, Callable[[Link, Any], None]]:
+        return {
             Publish: self._publish,
             Puback: self._puback,
             Pubrec: self._pubrec,
@@ -168,7 +185,8 @@ class Broker:
         state.next_subscription = state.position + 1
         sessions = state.sessions.values() if is_new else ()
         untold = [one for session in sessions for one in session.subscriptions.values()]
-        state.diary.started(state.now, untold)
+        seats = state.agents.seats if is_new else ()
+        state.diary.started(state.now, untold, seats, state.agents.limits)
 
     # -- what happens --------------------------------------------------------------------------
 
@@ -268,6 +286,8 @@ class Broker:
             or gate.changes.tables
             or self._publishing.has_waiting
             or self._subscribing.is_giving
+            or state.variables.has_restored
+            or state.agents.has_work
             or state.authentications
             or state.notes
         )
@@ -276,6 +296,11 @@ class Broker:
         """Everything was handed over: decide, and say what is to be done."""
         state = self._at(now)
         self._publishing.pass_on()
+        if state.variables.has_restored:
+            state.variables.take_up()
+        state.agents.work()
+        # What policies have set may have had to wait for matchers, who have answered by it.
+        self._publishing.route_answered()
         rearranging = state.interests.rearranging
         if rearranging is not None and rearranging.wants_step(state.now):
             self._publishing.flush()
@@ -555,9 +580,19 @@ class Broker:
             return None
         return self.state.interests.saved(self.state.next_subscription)
 
-    def reconfigure(self, limits: Limits, rules: Rules, is_guarded: bool) -> None:
+    def reconfigure(
+        self,
+        limits: Limits,
+        rules: Rules,
+        is_guarded: bool,
+        policies: PolicyLimits | None = None,
+    ) -> None:
         """Go on under other limits and rules; what is there already stays."""
         state = self.state
+        if policies not in (None, state.agents.limits) and state.agents.limits is not None:
+            assert policies is not None
+            state.agents.limits = policies
+            state.diary.limits_changed(policies, state.now)
         state.limits = state.delivery.limits = state.keeper.limits = limits
         state.rules, state.is_guarded = rules, is_guarded
 
@@ -569,6 +604,28 @@ class Broker:
         """Take over finished work."""
         self._publishing.flush()
         work.install()
+
+    # -- policies ------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> Listener | None:
+        """Who hears of what workers do; None if there are none."""
+        return self.state.agents.pool
+
+    def policies_view(self, limit: int | None = None, client_id: str | None = None) -> PoliciesView:
+        """What there is to see of policies; of all, or of one client's."""
+        return self.state.agents.view(limit, client_id)
+
+    def variables_view(self, client_id: str) -> dict[str, dict[str, object]] | None:
+        """A subscriber's variables: what it set, and what the system keeps; None if unknown."""
+        session = self.state.sessions.get(client_id)
+        if session is None:
+            return None
+        manual: dict[str, object] = {}
+        automatic: dict[str, object] = {}
+        for name, value in session.me.items():
+            (automatic if name in session.automatic else manual)[name] = value
+        return {"manual": manual, "automatic": automatic}
 
     # -- matchers ------------------------------------------------------------------------------
 

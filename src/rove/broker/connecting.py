@@ -124,6 +124,8 @@ class Connecting:
         state.note("info", "connected", client=client_id, link=link.name, resumed=present)
         if present:
             state.delivery.resume(session, link, state.now)
+        # Behind what waits: whatever this sends must not begin the queue before it is resumed.
+        state.variables.connection_changed(session)
 
     def _fault(self, packet: Connect, identity: Identity) -> tuple[int, str] | None:
         state = self._state
@@ -234,6 +236,7 @@ class Connecting:
             self.end(session)
         else:
             self._keep(session)
+            state.variables.connection_changed(session)
             self._say_will_if_due(session)
             self._watch(session)
 
@@ -245,6 +248,7 @@ class Connecting:
             self._say_will_if_due(session)
         self._publishing.flush()
         self._subscribing.end_all(session)
+        state.agents.session_ended(session)
         state.delivery.discard(session)
         del state.sessions[session.client_id]
         if session.is_durable:

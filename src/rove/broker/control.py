@@ -1,6 +1,9 @@
 """`$rove/…`: what clients tell the broker itself, by publishing.
 
     $rove/me           a JSON object: variables of the subscriber's own state; null removes one
+    $rove/report       a JSON object: what the subscriber's device has found out about itself
+    $rove/policy       the text of a policy for the session, or for the subscription that the user
+                       property `subscription` names; without a text there is none any more
     $rove/unpublish    the id of one of the client's own publications, which it takes back
     $rove/deliver      notifications that the pipeline has found (`rove.broker.feeds`); for `admin`
 
@@ -9,19 +12,22 @@ The answer is the reason code of the acknowledgement, so these want QoS 1 or 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rove.broker.feeds import FeedError, Feeds, FeedsFull, Notify
-from rove.broker.publications import Publication
-from rove.broker.records import LogRow, encoded
+from rove.broker.publications import Publication, user_property
+from rove.broker.records import encoded
 from rove.broker.sessions import Session
 from rove.broker.state import State
+from rove.broker.subscriptions import Subscription
 from rove.lang.errors import LanguageError
 from rove.lang.values import change_state
 from rove.mqtt.packets import Reason
+from rove.policy.automatic import ReportError, refused_change
+from rove.policy.errors import PolicyError
 
 PREFIX = "$rove/"
 
@@ -49,6 +55,8 @@ class Control:
         self._feeds = Feeds(state, notify)
         self._commands: dict[str, Callable[[Session, Publication], Answer]] = {
             "me": self._set_state,
+            "report": self._report,
+            "policy": self._set_policy,
             "unpublish": self._unpublish,
             "deliver": self._deliver,
         }
@@ -66,33 +74,66 @@ class Control:
     def _set_state(self, session: Session, publication: Publication) -> Answer:
         try:
             changes = _CHANGES.decode(publication.payload)
-            me = dict(session.me)
-            change_state(me, changes)
-            size_bytes = len(encoded(me))
+            refusal = self._unfit(session, changes)
         except (ValueError, OverflowError, RecursionError, LanguageError) as error:
             what = f"{PREFIX}me takes a JSON object: {error}"
             return Answer(Reason.PAYLOAD_FORMAT_INVALID, what)
+        if fixed := refused_change(changes.keys(), session.automatic):
+            return Answer(Reason.PAYLOAD_FORMAT_INVALID, fixed)
+        if refusal is None:
+            self._state.variables.change(session, changes)
+        return refusal or DONE
+
+    def _report(self, session: Session, publication: Publication) -> Answer:
+        variables = self._state.variables
+        try:
+            changes = variables.report(session, _CHANGES.decode(publication.payload))
+            refusal = self._unfit(session, changes)
+        except (ValueError, OverflowError, RecursionError, LanguageError, ReportError) as error:
+            what = f"{PREFIX}report takes a JSON object: {error}"
+            return Answer(Reason.PAYLOAD_FORMAT_INVALID, what)
+        if refusal is None:
+            variables.reported(session, changes)
+        every = f"{self._state.settings.report_s:g}"
+        return refusal or Answer(Reason.SUCCESS, user=(("every", every),))
+
+    def _unfit(self, session: Session, changes: Mapping[str, Any]) -> Answer | None:
+        """Why there is no room for these variables; None if there is.
+
+        Policies go by limits of their own, and limits are lowered: what takes no more room than
+        there was is always taken.
+        """
+        me = dict(session.me)
+        change_state(me, changes)
         limits = self._state.limits
-        if len(me) > limits.state_variables_max:
+        if len(me) > max(limits.state_variables_max, len(session.me)):
             return self._full(f"more than {limits.state_variables_max} variables")
-        if size_bytes > limits.state_bytes_max:
+        size_bytes = len(encoded(me))
+        if size_bytes > limits.state_bytes_max and size_bytes > len(encoded(session.me)):
             return self._full(f"more than {limits.state_bytes_max} bytes of variables")
-        session.me = me
-        self._state.interests.set_state(session, changes)
-        self._state.diary.state_changed(session, changes, self._state.now)
-        if session.is_durable:
-            self._state.gate.changes.put("sessions", session.client_id, encoded(session.row()))
-        for channel in self._state.channels_of(publication.topic, "states"):
-            self._state.log(
-                LogRow(
-                    "states",
-                    channel,
-                    publication.at,
-                    publication.topic,
-                    client_id=session.client_id,
-                    payload=publication.payload,
-                )
-            )
+        return None
+
+    def _set_policy(self, session: Session, publication: Publication) -> Answer:
+        agents = self._state.agents
+        identifier = user_property(publication.properties, "subscription")
+        places: list[Subscription | None] = [None]
+        if identifier is not None:
+            # Several topic filters of one packet have the same; 0 is none.
+            known = (one for one in session.subscriptions.values() if one.identifier)
+            places = [one for one in known if str(one.identifier) == identifier]
+            if not places:
+                what = f"{session.client_id} has no subscription with the identifier {identifier}"
+                return Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
+        if not publication.payload:
+            for place in places:
+                agents.remove_policy(session, place)
+            return DONE
+        try:
+            policy = agents.compiled(publication.payload.decode(), session)
+        except (PolicyError, UnicodeDecodeError) as error:
+            return Answer(Reason.PAYLOAD_FORMAT_INVALID, str(error))
+        for place in places:
+            agents.set_policy(session, policy, place)
         return DONE
 
     def _full(self, what: str) -> Answer:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from rove.broker.records import LogRow
+from rove.broker.records import LogRow, encoded
+from rove.broker.seats import Seat
 from rove.broker.sessions import Session
 from rove.broker.subscriptions import Subscription
+from rove.policy.limits import PolicyLimits
 
 KIND = "subscriptions"
 
@@ -26,15 +28,25 @@ class Diary:
         self._log = log
         self._is_kept = is_kept
 
-    def started(self, now: float, restored: Iterable[Subscription]) -> None:
+    def started(
+        self,
+        now: float,
+        restored: Iterable[Subscription],
+        seats: Iterable[Seat] = (),
+        policies: PolicyLimits | None = None,
+    ) -> None:
         """The broker begins, perhaps again: what only its memory held is gone.
 
-        `restored` are those that no earlier event tells of.
+        `restored` and `seats` are those that no earlier event tells of; `policies` is what policies
+        may use from now on.
         """
         if self._is_kept:
-            self._write("", now, event="started")
+            limits = None if policies is None else msgspec.to_builtins(policies)
+            self._write("", now, event="started", policies=limits)
             for one in restored:
                 self.made(one, now)
+            for seat in seats:
+                self.policy_set(seat, now, tells=True)
 
     def made(self, new: Subscription, now: float) -> None:
         """A subscription takes part from now on."""
@@ -58,15 +70,71 @@ class Diary:
             engine="broker" if interest is None else interest.engine,
         )
 
+    def limits_changed(self, policies: PolicyLimits, now: float) -> None:
+        """Policies may use something else from now on."""
+        if self._is_kept:
+            self._write("", now, event="policy", policies=msgspec.to_builtins(policies))
+
+    def policy_set(
+        self,
+        seat: Seat,
+        now: float,
+        *,
+        is_over: bool = False,
+        replaces: int = 0,
+        tells: bool = False,
+    ) -> None:
+        """A session or a subscription has this policy from now on, or none.
+
+        With `replaces`, it is the agent of that subscription, which goes on with what it knows;
+        with `tells`, what it knows is not in the log yet.
+        """
+        if not self._is_kept:
+            return
+        session, agent = seat.session, seat.agent
+        facts: dict[str, object] = {"replaces": replaces} if replaces else {}
+        if tells:
+            facts["kept"] = encoded(agent.kept())
+        self._write(
+            session.client_id,
+            now,
+            event="policy",
+            number=seat.number,
+            policy="" if is_over else agent.policy.text,
+            me=session.me,
+            automatic=sorted(session.automatic),
+            durable=session.is_durable,
+            **facts,
+        )
+
+    def unrun_dropped(
+        self, session: Session, subscription: Subscription | None, now: float
+    ) -> None:
+        """A policy that was kept and could not be run since the last start is no more."""
+        if self._is_kept:
+            self._write(
+                session.client_id,
+                now,
+                event="policy",
+                number=0 if subscription is None else subscription.number,
+                policy="",
+                me=session.me,
+                automatic=sorted(session.automatic),
+                durable=session.is_durable,
+            )
+
     def ended(self, old: Subscription, now: float) -> None:
         """It takes part no longer."""
         if self._is_kept:
             self._write(old.session.client_id, now, event="ended", number=old.number)
 
-    def state_changed(self, session: Session, changes: Mapping[str, object], now: float) -> None:
-        """A subscriber's variables have changed."""
+    def state_changed(
+        self, session: Session, changes: Mapping[str, object], now: float, by: str = ""
+    ) -> None:
+        """A subscriber's variables have changed; `by` says if its `policy` or a `report` did it."""
         if self._is_kept:
-            self._write(session.client_id, now, event="state", changes=changes)
+            facts = {"by": by} if by else {}
+            self._write(session.client_id, now, event="state", changes=changes, **facts)
 
     def _write(self, client_id: str, now: float, **facts: object) -> None:
         payload = msgspec.json.encode(facts)

@@ -57,6 +57,8 @@ class Found(msgspec.Struct, frozen=True):
     score: float | None = None
     promoted: bool | None = None
     """Of ranked subscriptions: the rank it had, and whether it moved up later than it came."""
+    position: Sequence = 0
+    """Where it is in the log; 0 if that is not known."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -153,6 +155,7 @@ class Feeds:
         publish = Publish(found.topic, found.payload, found.qos, properties=properties)
         state.next_publication += 1
         made = Publication(state.next_publication, publish, found.client_id, found.id, found.at)
+        made.position = found.position
         if living is None and ("id", found.id) in found.user:
             # So that whoever published it can take it back while it waits.
             state.keeper.name(made)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,9 @@ from rove.match.matcher import Work
 from rove.match.ranks import RankedDelivery
 from rove.mqtt.topics import has_wildcards
 from rove.mqtt.trees import FilterTree
+
+if TYPE_CHECKING:
+    from rove.broker.seats import Seat
 
 HEAD_BYTES = 4096
 """A page, so that what lies behind it can be mapped."""
@@ -69,6 +72,9 @@ class Route(msgspec.Struct):
     """What is known of a topic."""
 
     targets: list[Target]
+    """Those who are notified by nothing but delivering."""
+    with_desks: list[Target]
+    """Those for whom more is done, such as asking a policy."""
     groups: list[Group]
     filters: list[int]
     """Numbers of the topic filters with texts that fit it."""
@@ -271,13 +277,30 @@ class Interests:
         else:
             self._routes.pop(topic_filter, None)
 
+    def forget_routes(self, changed: Iterable[Subscription]) -> None:
+        """These are to be treated in another way from now on."""
+        for one in changed:
+            # The others are not in routes, or are looked at anew each time.
+            if one.interest is None and one.group is None:
+                self._forget_routes(one.topic_filter)
+
     @property
     def has_ranked(self) -> bool:
         """Whether there are windows at all."""
         return bool(self._ranked)
 
+    def follows(self, session: Session) -> bool:
+        """Whether a change of the subscriber's variables would move anything."""
+        return any(
+            one.interest is not None and one.interest.uses_me and one.interest.is_live
+            for one in session.subscriptions.values()
+        )
+
     def set_state(self, session: Session, changes: Mapping[str, object]) -> None:
-        """The subscriber's `me.` variables have changed: its subscriptions move."""
+        """The subscriber's `me.` variables have changed: its subscriptions move.
+
+        Nothing must be on its way if there are any.
+        """
         for subscription in session.subscriptions.values():
             interest = subscription.interest
             if interest is None or not (interest.uses_me and interest.is_live):
@@ -301,15 +324,19 @@ class Interests:
         return route
 
     def _new_route(self, topic: str) -> Route:
-        by_session: dict[Session, list[Subscription]] = {}
+        by_place: dict[Session | Seat, list[Subscription]] = {}
         groups: list[Group] = []
         for found in self._tree.find(topic):
             if isinstance(found, Group):
                 groups.append(found)
             else:
-                by_session.setdefault(found.session, []).append(found)
-        targets = [Target(subscriptions) for subscriptions in by_session.values()]
-        return Route(targets, groups, self._filter_tree.find(topic))
+                by_place.setdefault(found.seat or found.session, []).append(found)
+        targets: list[Target] = []
+        with_desks: list[Target] = []
+        for subscriptions in by_place.values():
+            has_desk = subscriptions[0].session.desk is not None
+            (with_desks if has_desk else targets).append(Target(subscriptions))
+        return Route(targets, with_desks, groups, self._filter_tree.find(topic))
 
     def submit(self, publications: Sequence[Publication], advance_to: float | None) -> None:
         """Find out whom publications meet; then let windows slide up to a moment."""

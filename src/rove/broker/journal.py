@@ -16,8 +16,8 @@ from typing import Final
 
 Key = int | str
 
-INTEGER_TABLES: Final = ("publications", "queue", "subscriptions", "received", "log")
-TEXT_TABLES: Final = ("sessions", "retained", "valid", "feeds")
+INTEGER_TABLES: Final = ("publications", "queue", "subscriptions", "received", "log", "cases")
+TEXT_TABLES: Final = ("sessions", "retained", "valid", "feeds", "agents")
 TABLES: Final = INTEGER_TABLES + TEXT_TABLES
 
 KEY_BYTES: Final = 128

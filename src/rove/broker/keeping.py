@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from rove.broker.counters import Counters
 from rove.broker.delivery import Delivery
@@ -25,6 +25,8 @@ from rove.mqtt.trees import NameTree
 
 ENDS_SPARE = 100
 """Moments of what has gone that are left alone before they are cleared away."""
+DERIVED_SPARE = 1_000
+"""The same for what policies made."""
 Name = tuple[str, str]
 """A publisher's client id, and the id that it gave."""
 
@@ -45,6 +47,9 @@ class Keeper:
         """A heap of the moments at which something kept is over; may name what has gone."""
         self._named: WeakValueDictionary[Name, Publication] = WeakValueDictionary()
         """Everything with an id that anybody still holds, queues included."""
+        self._derived: dict[Name, WeakSet[Publication]] = {}
+        """What policies made of it."""
+        self._derived_max = DERIVED_SPARE
         self.retained_bytes = 0
         self.valid_bytes = 0
 
@@ -148,25 +153,41 @@ class Keeper:
         """Remember what has an id for as long as anybody holds it."""
         self._named[publication.publisher, publication.id] = publication
 
+    def name_derived(self, publication: Publication) -> None:
+        """Remember what a policy made, to be taken back together with what it was made of."""
+        name = (publication.publisher, publication.id)
+        if len(self._derived) >= self._derived_max:
+            self._derived = {one: found for one, found in self._derived.items() if found}
+            self._derived_max = max(DERIVED_SPARE, 2 * len(self._derived))
+        self._derived.setdefault(name, WeakSet()).add(publication)
+
     def named(self, publisher: str, id: str) -> Publication | None:
         """The publication of that name, if anybody still holds it."""
         return self._named.get((publisher, id))
 
     def withdraw(self, publisher: str, id: str) -> bool:
         """Take a publication back: no copy of it that still waits is delivered."""
-        publication = self._named.get((publisher, id))
-        if publication is None or publication.withdrawn:
+        name = (publisher, id)
+        derived = list(self._derived.pop(name, ()))
+        publication = self._named.get(name)
+        if publication is not None and not publication.withdrawn:
+            self._take_back(publication)
+            self._end_valid(name)
+            if self._retained.get(publication.topic) is publication:
+                self._end_retained(publication.topic)
+        elif not derived:
             return False
+        for one in derived:
+            self._take_back(one)
+        self._counters.publications_withdrawn += 1
+        return True
+
+    def _take_back(self, publication: Publication) -> None:
         publication.withdrawn = True
         # What is in flight has to be sent again after a crash, so the row stays as long as that.
         publication.expires_at = publication.at
         if publication.kept:
             self._delivery.keep_again(publication)
-        self._end_valid((publisher, id))
-        if self._retained.get(publication.topic) is publication:
-            self._end_retained(publication.topic)
-        self._counters.publications_withdrawn += 1
-        return True
 
     # -- time and restarts ---------------------------------------------------------------------
 

@@ -37,9 +37,11 @@ class Publication:
         "at",
         "expires_at",
         "id",
+        "is_derived",
         "kept",
         "number",
         "payload",
+        "position",
         "properties",
         "publisher",
         "qos",
@@ -72,6 +74,10 @@ class Publication:
         self.valid_until = valid_until
         """None when it is not kept for later subscriptions."""
         self.withdrawn = False
+        self.position = 0
+        """Of its first row of the log; 0 if the log has none."""
+        self.is_derived = False
+        """A policy made it of another with the same id."""
         self.kept = 0
         """How many rows of the journal speak of it; its own row is there while any does."""
         self._attributes: Mapping[str, object] | None = None
@@ -127,7 +133,7 @@ class Publication:
         key = (version, qos, retain, subscription_ids, left_s, select, written)
         parts = self._parts.get(key)
         if parts is None:
-            payload = self.payload if select is None else self._selected(select)
+            payload = self.payload if select is None else self.selected(select)
             topic, alias = written or (self.topic, None)
             properties = NO_PROPERTIES
             if version == V5:
@@ -135,7 +141,11 @@ class Publication:
             packet = Publish(topic, payload, qos, retain, False, 0, properties)
             if len(self._parts) >= PARTS_MAX:
                 self._parts.clear()
-            parts = self._parts[key] = publish_parts(packet, version)
+            parts = publish_parts(packet, version)
+            if not qos:
+                # Nothing comes in between: put together once, for all receivers.
+                parts = (parts[0] + parts[1], b"")
+            self._parts[key] = parts
         return parts
 
     def _properties(
@@ -155,7 +165,8 @@ class Publication:
             topic_alias=alias,
         )
 
-    def _selected(self, select: tuple[Attribute, ...]) -> bytes:
+    def selected(self, select: tuple[Attribute, ...]) -> bytes:
+        """Its payload with nothing but these attributes."""
         return msgspec.json.encode(selected(Subscription(Literal(True), select), self.attributes()))
 
     # -- how it is kept ------------------------------------------------------------------------
@@ -172,7 +183,30 @@ class Publication:
             None if self.expires_at == math.inf else self.expires_at,
             self.valid_until,
             self.properties,
+            self.is_derived,
+            self.position,
         )
+
+    def derived(
+        self, number: int, payload: bytes, user: tuple[tuple[str, str], ...]
+    ) -> Publication:
+        """The same with another content, as a policy made it; to be withdrawn with this one."""
+        came = self.properties
+        is_object = payload.startswith(b"{")
+        was_object = self.payload.lstrip(b" \t\r\n").startswith(b"{")
+        properties = Properties(
+            user=user,
+            payload_format=came.payload_format if is_object else None,
+            # A picture of which a policy tells in words is not sent as a picture.
+            content_type=came.content_type if is_object == was_object else None,
+            response_topic=came.response_topic,
+            correlation_data=came.correlation_data,
+        )
+        publish = Publish(self.topic, payload, self.qos, self.retain, False, 0, properties)
+        made = Publication(number, publish, self.publisher, self.id, self.at)
+        made.expires_at = self.expires_at
+        made.is_derived = True
+        return made
 
     @classmethod
     def restored(cls, number: int, row: PublicationRow) -> Publication:
@@ -180,6 +214,7 @@ class Publication:
         publish = Publish(row.topic, row.payload, row.qos, False, False, 0, row.properties)
         found = cls(number, publish, row.publisher, row.id, row.at, row.valid_until)
         found.expires_at = math.inf if row.expires_at is None else row.expires_at
+        found.is_derived, found.position = row.is_derived, row.position
         return found
 
 

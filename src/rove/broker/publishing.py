@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final, Literal
 
 import msgspec
@@ -20,8 +21,10 @@ import msgspec
 from rove.broker.control import DONE, PREFIX, Answer, Control
 from rove.broker.interests import Given, Met
 from rove.broker.links import Link
+from rove.broker.logbook import log_notification, log_publication
 from rove.broker.publications import Publication, user_property
-from rove.broker.records import LogRow, received_key
+from rove.broker.records import received_key
+from rove.broker.seats import Notification, Seat
 from rove.broker.sessions import Select, Session
 from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
@@ -57,6 +60,7 @@ class Publishing:
     def __init__(self, state: State) -> None:
         self._state = state
         self._control = Control(state, self.notify_behind)
+        state.variables.match_first = self._match_collected
         self._batch: list[_Waiting] = []
         self._submitted: deque[list[_Waiting]] = deque()
         """Batches on their way through the matchers."""
@@ -116,7 +120,7 @@ class Publishing:
         """The broker itself publishes: a will."""
         if publication.retain:
             self._state.keeper.retain(publication)
-        self._log_publication(publication)
+        log_publication(self._state, publication)
         self._batch.append(_Waiting(publication, None, 0, False))
 
     def _resolve(self, link: Link, packet: Publish) -> bool:
@@ -209,15 +213,8 @@ class Publishing:
             return False
         if named or is_valid:
             state.keeper.name(publication)
-        self._log_publication(publication)
+        log_publication(self._state, publication)
         return True
-
-    def _log_publication(self, publication: Publication) -> None:
-        channels = self._state.channels_of(publication.topic, "publications")
-        for number, channel in enumerate(channels):
-            row = _log_row(publication, channel)
-            row.earlier = tuple(channels[:number])
-            self._state.log(row)
 
     def _command(
         self, session: Session, link: Link, packet: Publish, publication: Publication
@@ -300,7 +297,7 @@ class Publishing:
             self._submit(None)
         while interests.waiting:
             interests.wait()
-        self._route_answered()
+        self.route_answered()
         if interests.has_ranked:
             self.promote(interests.advance(self._state.now))
 
@@ -310,13 +307,13 @@ class Publishing:
         if not interests.is_out:
             self.flush()
             return
-        self._route_answered()
+        self.route_answered()
         while self._batch and interests.has_room:
             count = interests.batch_max
             # Windows slide behind all that was collected, not in the middle of it.
             slides = interests.has_ranked and len(self._batch) <= count
             self._submit(self._state.now if slides else None, count)
-        self._route_answered()
+        self.route_answered()
 
     def _submit(self, advance_to: float | None, count: int | None = None) -> None:
         """Hand in what was collected, or the first so many."""
@@ -325,9 +322,19 @@ class Publishing:
         self._submitted.append(batch)
         self._state.interests.submit([waiting.publication for waiting in batch], advance_to)
 
-    def _route_answered(self) -> None:
-        for met in self._state.interests.results():
-            self._route(self._submitted.popleft(), met)
+    def _match_collected(self) -> None:
+        """Have everything matched that was collected; it is routed when its turn comes."""
+        interests = self._state.interests
+        if self._batch:
+            self._submit(None)
+        while interests.waiting:
+            interests.wait()
+
+    def route_answered(self) -> None:
+        """Route what was matched, and what had to be matched meanwhile for a policy's sake."""
+        while answered := self._state.interests.results():
+            for met in answered:
+                self._route(self._submitted.popleft(), met)
 
     def _route(self, batch: list[_Waiting], met: Met) -> None:
         state = self._state
@@ -366,9 +373,11 @@ class Publishing:
         if matched or route.groups:
             return self._notify_merged(publication, matched)
         state = self._state
-        if not (publication.retain or state.is_guarded or state.keeps_more):
-            return state.delivery.broadcast(publication, route.targets, state.now)
         count = 0
+        for target in route.with_desks:
+            count += self._notify_target(publication, target)
+        if not (publication.retain or state.is_guarded or state.keeps_more):
+            return count + state.delivery.broadcast(publication, route.targets, state.now)
         for target in route.targets:
             count += self._notify_target(publication, target)
         return count
@@ -385,37 +394,38 @@ class Publishing:
             target.keeps_retain,
             None,
             target.numbers,
+            target.seat,
         )
 
     def _notify_merged(self, publication: Publication, matched: list[Subscription]) -> int:
         """The same where texts or groups are met: first find out who is notified, and for what."""
         interests = self._state.interests
         route = interests.route(publication.topic)
-        by_session: dict[Session, list[Subscription]] = {}
+        by_place: dict[Session | Seat, list[Subscription]] = {}
         shared: dict[tuple[str, str], list[Subscription]] = {}
         # Thousands may be met, nearly all by nothing but their text: one look at each.
         for one in matched:
             if one.group is not None:
                 shared.setdefault((one.group, one.topic_filter), []).append(one)
             elif not (one.no_local and publication.publisher == one.session.client_id):
-                session = one.session
-                if session in by_session:
-                    by_session[session].append(one)
+                place = one.seat or one.session
+                if place in by_place:
+                    by_place[place].append(one)
                 else:
-                    by_session[session] = [one]
+                    by_place[place] = [one]
         for group in route.groups:
             plain = [one for one in group.members if one.interest is None]
             shared.setdefault(group.name, []).extend(plain)
         # Of each group, one member is notified.
         chosen = [interests.pick(candidates) for candidates in shared.values()]
         count = 0
-        for target in route.targets:
-            own = by_session.pop(target.session, None)
+        for target in chain(route.with_desks, route.targets):
+            own = by_place.pop(target.seat or target.session, None)
             if own is None:
                 count += self._notify_target(publication, target)
             else:
                 count += self._notify_all(publication, own, target)
-        for subscriptions in by_session.values():
+        for subscriptions in by_place.values():
             count += self._notify_all(publication, subscriptions)
         for member in chosen:
             count += self._notify_all(publication, [member])
@@ -444,8 +454,10 @@ class Publishing:
             qos = max(qos, target.qos)
             keeps_retain = keeps_retain or target.keeps_retain
             select = None
-        session = subscriptions[0].session
-        return self._deliver(publication, session, qos, ids, keeps_retain, select, numbers)
+        first = subscriptions[0]
+        return self._deliver(
+            publication, first.session, qos, ids, keeps_retain, select, numbers, first.seat
+        )
 
     def notify_later(
         self,
@@ -468,17 +480,26 @@ class Publishing:
     ) -> bool:
         """Notify one session, behind what waits for this turn's commit; `why` is for the log."""
         state = self._state
-        session = subscriptions[0].session
+        session, seat = subscriptions[0].session, subscriptions[0].seat
         if state.is_guarded and not state.rules.may_receive(session.identity, publication.topic):
             return False
+        others = [one for one in subscriptions if one.seat is not seat]
+        if others:
+            # Whoever has a policy of its own is told by itself.
+            subscriptions = [one for one in subscriptions if one.seat is seat]
+            self.notify_behind(publication, others, why, retain=retain)
         ids = tuple(one.identifier for one in subscriptions if one.identifier)
         qos = max(one.qos for one in subscriptions)
         select = _selection(subscriptions)
+        numbers = tuple(one.number for one in subscriptions)
+        one = Notification(session, publication, qos, retain, ids, select, numbers, why, waits=True)
+        if session.desk is not None:
+            state.agents.notify(one, seat)
+            return True
         state.delivery.deliver(
             session, publication, qos, retain, ids, state.now, select, waits=True
         )
-        numbers = tuple(one.number for one in subscriptions)
-        self._log_notification(publication, session, numbers, why)
+        log_notification(state, one, why, state.now)
         return True
 
     def _deliver(
@@ -490,30 +511,21 @@ class Publishing:
         keeps_retain: bool,
         select: Select = None,
         numbers: tuple[int, ...] = (),
+        seat: Seat | None = None,
     ) -> bool:
         state = self._state
         if state.is_guarded and not state.rules.may_receive(session.identity, publication.topic):
             return False
         retain = publication.retain and keeps_retain
+        if session.desk is not None:
+            one = Notification(session, publication, qos, retain, ids, select, numbers)
+            state.agents.notify(one, seat)
+            return True
         state.delivery.deliver(session, publication, qos, retain, ids, state.now, select)
         if state.keeps_more:
-            self._log_notification(publication, session, numbers)
+            one = Notification(session, publication, qos, retain, ids, select, numbers)
+            log_notification(state, one, b"", state.now)
         return True
-
-    def _log_notification(
-        self,
-        publication: Publication,
-        session: Session,
-        numbers: tuple[int, ...],
-        why: bytes = b"",
-    ) -> None:
-        channels = self._state.channels_of(publication.topic, "notifications")
-        for number, channel in enumerate(channels):
-            row = _log_row(publication, channel)
-            row.earlier = tuple(channels[:number])
-            row.kind, row.client_id = "notifications", session.client_id
-            row.at, row.subscriptions, row.payload = self._state.now, numbers, why
-            self._state.log(row)
 
 
 def _arrivals(given: list[Given]) -> dict[Publication, list[Subscription]]:
@@ -546,21 +558,6 @@ def _remember(session: Session, id: str) -> None:
     known[id] = None
     if len(known) > RECENT_MAX:
         del known[next(iter(known))]
-
-
-def _log_row(publication: Publication, channel: str) -> LogRow:
-    return LogRow(
-        "publications",
-        channel,
-        publication.at,
-        publication.topic,
-        publication.id,
-        publication.publisher,
-        publication.payload,
-        publication.properties.user,
-        (),
-        publication.qos,
-    )
 
 
 def moment_of(valid_for: str, now: float) -> float | None:

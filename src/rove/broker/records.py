@@ -12,6 +12,8 @@ a default. Encoding or decoding one costs less than a microsecond.
     valid           publication's id      number of a publication
     log             position              LogRow           (on its way to the lake)
     feeds           name                  sequence of the last notification that came by it
+    agents          see `Seat.key`        Kept of `rove.policy.agents`
+    cases           see `queue_key`       CaseRow          (what waits for a policy's decision)
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class SessionRow(msgspec.Struct, array_like=True):
     """None while connected: a crash is then the moment of leaving."""
     me: dict[str, Any] = {}
     """The subscriber's `me.` variables."""
+    automatic: tuple[str, ...] = ()
+    """Those of them that the system keeps."""
 
 
 class SubscriptionRow(msgspec.Struct, array_like=True):
@@ -71,6 +75,10 @@ class PublicationRow(msgspec.Struct, array_like=True):
     valid_until: float | None = None
     """Infinity for ever; None when it is not kept for later subscriptions."""
     properties: Properties = NO_PROPERTIES
+    is_derived: bool = False
+    """A policy made it of another with the same id."""
+    position: int = 0
+    """Of its first row of the log; 0 if the log has none."""
 
 
 class QueueRow(msgspec.Struct, array_like=True):
@@ -86,6 +94,22 @@ class QueueRow(msgspec.Struct, array_like=True):
     """What of the publication is sent; None for all of it."""
     queued_at: float | None = None
     """When it began to wait, where that is not the moment of the publication."""
+
+
+class CaseRow(msgspec.Struct, array_like=True):
+    """A notification that waits for a policy's decision."""
+
+    publication: int
+    subscription: int
+    """Whose policy it is; 0 for the session's."""
+    qos: int
+    retain: bool
+    ids: tuple[int, ...] = ()
+    select: tuple[Attribute, ...] | None = None
+    numbers: tuple[int, ...] = ()
+    why: bytes = b""
+    waits: bool = False
+    queued_at: float = 0.0
 
 
 class LogRow(msgspec.Struct, array_like=True):

@@ -15,6 +15,7 @@ from rove.broker.journal import Key
 from rove.broker.publications import Publication
 from rove.broker.records import (
     QUEUE_ENTRY_BITS,
+    CaseRow,
     PublicationRow,
     QueueRow,
     SessionRow,
@@ -28,6 +29,7 @@ from rove.broker.state import State
 from rove.broker.subscriptions import Interest, Subscription, engine_of
 from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter
+from rove.policy.agents import Kept
 
 Rows = Iterable[tuple[Key, bytes]]
 ENTRY_MASK = (1 << QUEUE_ENTRY_BITS) - 1
@@ -40,6 +42,7 @@ def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
     state.interests.end_restoring()
     publications = _publications(state, tables.get("publications", ()))
     _queues(state, sessions, publications, tables.get("queue", ()))
+    _policies(state, sessions, publications, tables)
     for key, _ in tables.get("received", ()):
         assert isinstance(key, int)
         if (owner := sessions.get(key >> 16)) is not None:
@@ -75,7 +78,7 @@ def _sessions(state: State, rows: Rows) -> dict[int, Session]:
         session.identity = Identity(
             kept.user, client_id, "anonymous" if kept.user is None else "password"
         )
-        session.me = kept.me
+        session.me, session.automatic = kept.me, frozenset(kept.automatic)
         session.will = kept.will
         session.away_since = state.now if kept.away_since is None else kept.away_since
         if session.will is not None:
@@ -128,7 +131,10 @@ def _publications(state: State, rows: Rows) -> dict[int, Publication]:
         assert isinstance(number, int)
         publication = Publication.restored(number, decoded(PublicationRow, row))
         publications[number] = publication
-        state.keeper.name(publication)
+        if publication.is_derived:
+            state.keeper.name_derived(publication)
+        else:
+            state.keeper.name(publication)
         state.next_publication = max(state.next_publication, number)
     return publications
 
@@ -170,3 +176,27 @@ def _queues(
         else:
             session.queue.append(entry)
             session.queue_bytes += publication.size_bytes
+
+
+def _policies(
+    state: State,
+    sessions: Mapping[int, Session],
+    publications: Mapping[int, Publication],
+    tables: Mapping[str, Rows],
+) -> None:
+    for session in sessions.values():
+        if session.automatic:
+            state.variables.restore_desk(session)
+    for key, row in tables.get("agents", ()):
+        assert isinstance(key, str)
+        state.agents.restore_agent(key, decoded(Kept, row))
+    for number, row in tables.get("cases", ()):
+        assert isinstance(number, int)
+        waiting = decoded(CaseRow, row)
+        owner = sessions.get(number >> QUEUE_ENTRY_BITS)
+        publication = publications.get(waiting.publication)
+        if owner is None or publication is None:
+            state.gate.changes.delete("cases", number)
+            continue
+        owner.next_entry = max(owner.next_entry, (number & ENTRY_MASK) + 1)
+        state.agents.restore_case(number, waiting, owner, publication)

@@ -24,6 +24,7 @@ from rove.mqtt.packets import Will
 
 if TYPE_CHECKING:
     from rove.broker.links import Link
+    from rove.broker.seats import Desk
     from rove.broker.subscriptions import Subscription, SubscriptionKey
 
 PACKET_ID_MAX = 65_535
@@ -67,8 +68,10 @@ class Session:
 
     __slots__ = (
         "allowance",
+        "automatic",
         "away_since",
         "client_id",
+        "desk",
         "expiry_s",
         "identity",
         "inflight",
@@ -110,6 +113,11 @@ class Session:
         """When the session is next thought of while its client is away."""
         self.away_since: float | None = None
         self.me: dict[str, object] = {}
+        """Never changed, only replaced: who computes with it sees whether it still holds."""
+        self.automatic: frozenset[str] = frozenset()
+        """Variables that the system keeps."""
+        self.desk: Desk | None = None
+        """Where policies and reports are dealt with; None for nearly all."""
         self.subscriptions: dict[SubscriptionKey, Subscription] = {}
         self.queue: deque[Entry] = deque()
         """What was not sent yet, in order."""
@@ -153,4 +161,5 @@ class Session:
             self.will,
             self.away_since,
             self.me,
+            tuple(sorted(self.automatic)),
         )

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from rove.broker.access import Rules
+from rove.broker.agents import Agents, Isolation
 from rove.broker.counters import Counters
 from rove.broker.delivery import Delivery
 from rove.broker.diary import Diary
@@ -23,8 +24,11 @@ from rove.broker.links import Link
 from rove.broker.recent import Recent
 from rove.broker.records import LogRow, encoded
 from rove.broker.sessions import Session
+from rove.broker.variables import Variables
 from rove.mqtt.packets import Connect, Disconnect, Will
 from rove.mqtt.trees import FilterTree
+from rove.policy.jobs import Workers
+from rove.policy.limits import PolicyLimits
 
 Level = Literal["debug", "info", "warning"]
 
@@ -50,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True):
     """What CONNACK says of the broker, so that a client can tell that texts are understood."""
     topic_text: bool = False
     """Whether `topic?text` of 3.1.1 clients is a topic and a text."""
+    report_s: float = 30.0
+    """How often devices are asked to report."""
 
 
 class Note(msgspec.Struct):
@@ -72,6 +78,9 @@ class State:
         new_name: Callable[[], str],
         compiled: bool = True,
         position: int = 0,
+        policies: PolicyLimits | None = None,
+        workers: Workers | None = None,
+        isolation: Isolation = "none",
     ) -> None:
         self.now = -math.inf
         self.new_name = new_name
@@ -85,6 +94,8 @@ class State:
         self.delivery = Delivery(self.gate, limits, self.counters)
         self.keeper = Keeper(self.gate, self.delivery, limits, self.counters)
         self.interests = Interests(compiled=compiled)
+        self.variables = Variables(self)
+        self.agents = Agents(self, self.variables, policies, workers, isolation)
         self.sessions: dict[str, Session] = {}
         self.feeds: dict[str, int] = {}
         """By name, the sequence of the last notification that came by it (`rove.broker.feeds`)."""

@@ -33,6 +33,7 @@ from rove.broker.subscriptions import (
     key_of,
     split_text,
 )
+from rove.broker.variables import ME
 from rove.lang.errors import LanguageError
 from rove.lang.oracle import matches
 from rove.mqtt.packets import (
@@ -46,6 +47,8 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.topics import filter_fault, split_shared
+from rove.policy.compiling import Policy
+from rove.policy.errors import PolicyError
 
 IDENTIFIER_PROPERTY = "subscription"
 """Of an UNSUBSCRIBE: only the subscription with this identifier."""
@@ -114,6 +117,8 @@ class Subscribing:
         kept = _Kept(link, data or b"", self._first_matches(made_here, state.next_publication))
         if not self._give(kept, is_first=True):
             self._giving.append(kept)
+        for made, _, _ in made_here:
+            self._greet(made)
 
     def _give(self, kept: _Kept, *, is_first: bool = False) -> bool:
         """Notify a new subscription of the next part of what is kept; True if that was all."""
@@ -127,6 +132,11 @@ class Subscribing:
         if is_all and not is_first:
             self._state.gate.send_after_commit(kept.link, kept.acknowledgement)
         return is_all
+
+    def _greet(self, made: Subscription) -> None:
+        """Who subscribes to its own variables is shown them."""
+        if made.topic_filter == ME:
+            self._state.variables.tell_variables(made.session)
 
     @property
     def is_giving(self) -> bool:
@@ -146,6 +156,7 @@ class Subscribing:
         """The subscription that a filter asks for, in force; and whether there was none before."""
         state = self._state
         interest = self._interest(link, asked, properties)
+        policy = self._policy(session, properties)
         topic_filter = asked.topic_filter
         if interest is not None and link.is_v311:
             topic_filter = split_text(topic_filter)[0]
@@ -167,8 +178,11 @@ class Subscribing:
         state.next_subscription += 1
         state.diary.made(made, state.now)
         if old is not None:
+            state.agents.take_over(old, made, policy)
             self._end(old)
         session.subscriptions[made.key] = made
+        if policy is not None and made.seat is None:
+            state.agents.set_policy(session, policy, made)
         if session.is_durable:
             state.gate.changes.put("subscriptions", number, encoded(made.row()))
         state.counters.subscriptions_made += 1
@@ -184,6 +198,13 @@ class Subscribing:
         except LanguageError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
         return None
+
+    def _policy(self, session: Session, properties: Properties) -> Policy | None:
+        text = user_property(properties, "policy")
+        try:
+            return None if text is None else self._state.agents.compiled(text, session)
+        except PolicyError as error:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
 
     def _check(self, session: Session, topic_filter: str) -> None:
         state = self._state
@@ -287,6 +308,7 @@ class Subscribing:
         session.subscriptions.clear()
 
     def _end(self, old: Subscription) -> None:
+        self._state.agents.ended(old)
         self._state.interests.remove(old)
         self._state.diary.ended(old, self._state.now)
         if old.session.is_durable:

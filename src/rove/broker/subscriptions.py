@@ -13,7 +13,7 @@ client can want several things of one topic.
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from rove.broker.publications import user_property
 from rove.broker.records import SubscriptionRow
@@ -26,6 +26,9 @@ from rove.match.designs import parse_evolve
 from rove.match.matcher import EXACT
 from rove.mqtt.packets import Filter, Properties
 from rove.mqtt.topics import split_shared
+
+if TYPE_CHECKING:
+    from rove.broker.seats import Seat
 
 SubscriptionKey = tuple[str, int]
 """The topic filter as it was sent, and the identifier of those with a text (-1 without)."""
@@ -84,6 +87,7 @@ class Subscription:
         "number",
         "qos",
         "retain_as_published",
+        "seat",
         "session",
         "topic_filter",
     )
@@ -117,6 +121,8 @@ class Subscription:
         """0 is none."""
         self.interest = interest
         self.accepted_at = accepted_at
+        self.seat: Seat | None = None
+        """Its own policy, instead of its session's."""
         self.filter_number = 0
         """The number of the topic filter among those of subscriptions with a text."""
 
@@ -148,8 +154,6 @@ def interest_of(properties: Properties) -> Interest | None:
     text = user_property(properties, "filter", "$where")
     evolve = user_property(properties, "evolve")
     engine = engine_of(user_property(properties, "engine"))
-    if user_property(properties, "policy") is not None:
-        raise LanguageError("this broker runs no policies yet", "leave out the property policy")
     if text is None:
         if evolve is not None:
             raise LanguageError("evolve without a filter", "say what evolves in filter")

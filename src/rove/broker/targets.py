@@ -17,10 +17,21 @@ if TYPE_CHECKING:
 class Target:
     """One session that wants everything on a topic, by one subscription or several."""
 
-    __slots__ = ("_of_its_own", "hears_itself", "ids", "keeps_retain", "numbers", "qos", "session")
+    __slots__ = (
+        "_of_its_own",
+        "hears_itself",
+        "ids",
+        "keeps_retain",
+        "numbers",
+        "qos",
+        "seat",
+        "session",
+    )
 
     def __init__(self, subscriptions: Sequence[Subscription]) -> None:
         self.session = subscriptions[0].session
+        self.seat = subscriptions[0].seat
+        """The policy that all these have of their own."""
         self.qos = max(one.qos for one in subscriptions)
         self.ids = tuple(one.identifier for one in subscriptions if one.identifier)
         self.numbers = tuple(one.number for one in subscriptions)

@@ -21,15 +21,19 @@ def attributes_of(
 ) -> dict[str, object]:
     """The attributes of a publication; a payload that is no JSON object says nothing."""
     attributes: dict[str, object] = dict(user)
-    if payload.startswith(_OBJECT_STARTS):
-        attributes.update(_members(payload))
+    members = members_of(payload)
+    if members:
+        attributes.update(members)
     attributes["topic"] = topic
     return attributes
 
 
-def _members(payload: bytes) -> dict[str, object]:
+def members_of(payload: bytes) -> dict[str, object] | None:
+    """The members of a payload that is a JSON object; None if it is none."""
+    if not payload.startswith(_OBJECT_STARTS):
+        return None
     try:
         # What `admit` would refuse (NaN, infinity, half a surrogate pair) is no JSON to msgspec.
         return _MEMBERS.decode(payload)
     except (ValueError, RecursionError):
-        return {}
+        return None

@@ -15,8 +15,8 @@ from typing import Final, Literal
 
 COUNTER: Final = "_total"
 WORLD: Final = "rove_world_"
-WORLD_GAUGES: Final = frozenset(("subscriptions", "subscribers"))
-"""Figures of a world that say how many there are; all others are totals that grow."""
+WORLD_GAUGES: Final = frozenset(("subscriptions", "subscribers", "battery", "network"))
+"""Figures of a world that say how it is now; all others are totals that grow."""
 _LABEL: Final = re.compile(r'([^=,"]+)="((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 _PLAIN: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from rove.broker.access import Identity, Rules
+from rove.broker.agents import Isolation
 from rove.broker.broker import Broker
 from rove.broker.journal import TABLES, Changes, Key
 from rove.broker.limits import Limits
@@ -54,7 +55,9 @@ from rove.mqtt.packets import (
 )
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
+from rove.policy.limits import PolicyLimits
 from rove.testing.matchers import SimulatedMatchers
+from rove.testing.policies import SimulatedWorkers
 
 START = 1_000_000.0
 """When a world begins, in seconds since 1970."""
@@ -105,8 +108,13 @@ class World:
         holds_commits: bool = False,
         matchers: SimulatedMatchers | None = None,
         elasticity: Elasticity | None = None,
+        policies: PolicyLimits | None = None,
+        workers: SimulatedWorkers | None = None,
+        isolation: Isolation = "none",
     ) -> None:
         self.now = START
+        self._policies = policies or PolicyLimits()
+        self.workers, self._isolation = workers, isolation
         self._matchers, self._elasticity = matchers, elasticity
         self.disk = SimulatedDisk()
         self.holds_commits = holds_commits
@@ -128,10 +136,16 @@ class World:
             settings=self._settings,
             matchers=self._matchers,
             elasticity=self._elasticity,
+            policies=self._policies,
+            workers=self.workers,
+            isolation=self._isolation,
         )
         if self._matchers is not None:
             assert broker.coordinator is not None
             self._matchers.listener = broker.coordinator
+        if self.workers is not None:
+            assert broker.jobs is not None
+            self.workers.listener = broker.jobs
         return broker
 
     def _new_name(self) -> str:
@@ -183,6 +197,13 @@ class World:
             self.commit()
         elif output.authentications or any(has_closed):
             self.turn()
+        if self.workers is not None and not self.workers.holds_jobs:
+            self.work()
+
+    def work(self, jobs: int | None = None) -> None:
+        """Let workers do what they were asked for, or the first so many jobs."""
+        if self.workers is not None and self.workers.work(jobs):
+            self.turn()
 
     def _send(self, link: Link) -> bool:
         """Send what waits for it; whether the connection was closed then."""
@@ -229,10 +250,11 @@ class World:
         self.broker.tick(self.now)
         self.turn()
 
-    def crash(self, index: bytes | None = None) -> None:
+    def crash(self, index: bytes | None = None, *, down_s: float = 0.0) -> None:
         """Everything but the disk is gone; another broker takes up what is there.
 
         With an index that was saved (`Broker.saved_index`, however long ago), it starts from that.
+        With `down_s`, it comes so much later, and what is due then is due before its first turn.
         """
         for client in self.clients.values():
             client.was_closed()
@@ -240,8 +262,13 @@ class World:
         self.uncommitted.clear()
         if self._matchers is not None:
             self._matchers.end_all()
+        if self.workers is not None:
+            self.workers.end_all()
+        self.now += down_s
         self.broker = self._new_broker()
         self.broker.restore(self.disk.rows(), index)
+        if down_s:
+            self.broker.tick(self.now)
         self.turn()
 
 

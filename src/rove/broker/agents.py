@@ -1,0 +1,699 @@
+"""Policies in the way of notifications: who has one, what it is shown, and what becomes of that.
+
+A notification for a session or a subscription with a policy becomes a case (`rove.broker.seats`).
+Nearly all are decided at once, within the turn. One that needs a picture made smaller waits until a
+worker has done so and is then begun again; one that takes more steps than a turn can spare is done
+by a worker as a whole; with `isolation = "process"`, all are. Meanwhile whatever else is for that
+policy waits behind it, and nobody else does.
+
+A call happens at the moment in which its result is taken: then its outputs, the variables that it
+set, what its agent remembers and the end of the case are one change, committed as one. A case that
+waits is on disk if what it is about has to survive, so a crash repeats calls, and never half of
+one. If the subscriber's variables, its policy or the limits have changed while a worker was busy,
+the worker's answer is not taken, and asked for again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from rove.broker.cases import Cases
+from rove.broker.logbook import log_notification, why_decided
+from rove.broker.overview import overview
+from rove.broker.publications import Publication
+from rove.broker.records import CaseRow, encoded
+from rove.broker.seats import Case, Desk, Notification, Seat, Shown, seat_key
+from rove.broker.sessions import Select, Session
+from rove.broker.subscriptions import Subscription
+from rove.broker.variables import Variables
+from rove.policy.agents import Agent, Decision, Kept, Notice
+from rove.policy.compiling import Policy, compiled
+from rove.policy.errors import PolicyError
+from rove.policy.jobs import Compressed, Compression, Outcome, Ran, Run, Stopped, Wanted, Workers
+from rove.policy.limits import PolicyLimits
+from rove.policy.messages import WRITTEN_MAX, Arrived
+from rove.policy.pool import Pool, Ready
+from rove.policy.view import PoliciesView, Tally
+
+if TYPE_CHECKING:
+    from rove.broker.state import State
+
+POLICY: Final = "$rove/policy"
+Isolation = Literal["none", "process"]
+ATTEMPTS_MAX: Final = 20
+"""How often a worker is asked again because the variables have changed meanwhile."""
+SHOWN_MAX: Final = 64
+"""Publications that are remembered within a turn as policies see them."""
+
+Asker = tuple[Seat, Case, Compression | None]
+
+
+class Agents:
+    """All policies of a broker."""
+
+    def __init__(
+        self,
+        state: State,
+        variables: Variables,
+        limits: PolicyLimits | None,
+        workers: Workers | None,
+        isolation: Isolation,
+    ) -> None:
+        """Without limits there are no policies."""
+        self._state = state
+        self._variables = variables
+        self.limits = limits
+        self._isolation = isolation
+        self._clock = None if workers is None else workers.clock
+        self.pool: Pool[Asker] | None = None if workers is None else Pool(workers)
+        self._cases = Cases(state)
+        self._seats: dict[Seat, None] = {}
+        self._shown: OrderedDict[tuple[int, object], Shown] = OrderedDict()
+        self._restored: dict[Seat, None] = {}
+        """Policies for which something waited before a restart, until it is taken up."""
+        self._orphans: list[Case] = []
+        """What waited for policies that are not there after a restart."""
+        self._unrun: set[str] = set()
+        """Keys of rows of policies that are on disk and cannot be run here."""
+        self._gone = Tally()
+        """What agents did that are no more."""
+
+    @property
+    def seats(self) -> Iterable[Seat]:
+        """All policies, where they sit."""
+        return self._seats
+
+    # -- setting policies ----------------------------------------------------------------------
+
+    def compiled(self, text: str, session: Session | None = None) -> Policy:
+        """A text as a policy; PolicyError if not. What compiling takes counts towards the share."""
+        if self.limits is None:
+            raise PolicyError("this broker runs no policies", "see [policies] in its configuration")
+        desk = None if session is None else session.desk
+        if desk is not None and self._is_over_share(desk):
+            raise PolicyError("the share of a processor is used up", "try again in some seconds")
+        begun_s = 0.0 if self._clock is None else self._clock()
+        try:
+            return compiled(text, bytes_max=self.limits.text_bytes_max)
+        finally:
+            if desk is not None and self._clock is not None:
+                desk.allowance.use(self._clock() - begun_s)
+
+    def set_policy(
+        self, session: Session, policy: Policy, subscription: Subscription | None = None
+    ) -> None:
+        """Let this be the policy of a session or of one subscription, from the next message on."""
+        desk = self._variables.desk(session)
+        seat = desk.seat if subscription is None else subscription.seat
+        if seat is None:
+            self._drop_unrun(session, subscription)
+            seat = Seat(Agent(policy, self._state.now), session, subscription)
+            self._seat(seat)
+        elif seat.agent.policy.text == policy.text:
+            # Clients say it again when they come back: what it remembers must not be lost.
+            seat.agent.suspended_until = None
+        else:
+            self._gone.add(seat.agent.tally)
+            seat.agent = Agent(policy, self._state.now)
+        self._keep(seat)
+        self._state.diary.policy_set(seat, self._state.now)
+
+    def remove_policy(self, session: Session, subscription: Subscription | None = None) -> bool:
+        """Let there be none; what waits for its decision goes on. False if there was none."""
+        if subscription is not None:
+            seat = subscription.seat
+        else:
+            seat = None if session.desk is None else session.desk.seat
+        if seat is None:
+            return self._drop_unrun(session, subscription)
+        waiting = list(seat.waiting)
+        self._unseat(seat)
+        self._state.diary.policy_set(seat, self._state.now, is_over=True)
+        for case in waiting:
+            self._go_on_without(case)
+        return True
+
+    def take_over(self, old: Subscription, new: Subscription, policy: Policy | None) -> None:
+        """A subscription takes the place of another, and nothing that waits is lost by that.
+
+        The same policy goes on with what it knows, another decides what waits for the old one.
+        """
+        seat = old.seat
+        if seat is None:
+            return
+        if policy is None:
+            waiting = list(seat.waiting)
+            self._unseat(seat)
+            for case in waiting:
+                self._go_on_without(case)
+            return
+        self._drop_row(seat)
+        is_same = seat.agent.policy.text == policy.text
+        if not is_same:
+            self._gone.add(seat.agent.tally)
+            seat.agent = Agent(policy, self._state.now)
+        old.seat, new.seat, seat.subscription = None, seat, new
+        self._keep(seat)
+        self._state.diary.policy_set(seat, self._state.now, replaces=old.number if is_same else 0)
+        for case in seat.waiting:
+            self._cases.put(case, seat)
+
+    def ended(self, subscription: Subscription) -> None:
+        """A subscription is no more, and what waits for its policy is wanted no more."""
+        self._drop_unrun(subscription.session, subscription)
+        if subscription.seat is not None:
+            seat = subscription.seat
+            for case in seat.waiting:
+                self._cases.end(case)
+            self._unseat(seat)
+
+    def session_ended(self, session: Session) -> None:
+        """A session is no more."""
+        self._drop_unrun(session, None)
+        desk, session.desk = session.desk, None
+        if desk is not None and desk.seat is not None:
+            for case in desk.seat.waiting:
+                self._cases.end(case)
+            self._state.diary.policy_set(desk.seat, self._state.now, is_over=True)
+            self._unseat(desk.seat)
+
+    def _seat(self, seat: Seat) -> None:
+        self._seats[seat] = None
+        if seat.subscription is not None:
+            seat.subscription.seat = seat
+        else:
+            assert seat.session.desk is not None
+            seat.session.desk.seat = seat
+        self._forget_routes(seat)
+
+    def _unseat(self, seat: Seat) -> None:
+        del self._seats[seat]
+        seat.waiting.clear()
+        self._gone.add(seat.agent.tally)
+        if seat.subscription is not None:
+            seat.subscription.seat = None
+        elif seat.session.desk is not None:
+            seat.session.desk.seat = None
+        self._drop_row(seat)
+        self._forget_routes(seat)
+
+    def _forget_routes(self, seat: Seat) -> None:
+        # The policy of a session is found by its desk, so routes need not know of it.
+        if seat.subscription is not None:
+            self._state.interests.forget_routes((seat.subscription,))
+
+    def _keep(self, seat: Seat) -> None:
+        if seat.session.is_durable:
+            self._state.gate.changes.put("agents", seat.key, encoded(seat.agent.kept()))
+
+    def _drop_unrun(self, session: Session, subscription: Subscription | None) -> bool:
+        """Let there be no row of a policy that was not run, if there is one."""
+        if not self._unrun:
+            return False
+        key = seat_key(session, subscription)
+        if key not in self._unrun:
+            return False
+        self._unrun.remove(key)
+        self._state.gate.changes.delete("agents", key)
+        self._state.diary.unrun_dropped(session, subscription, self._state.now)
+        return True
+
+    def _drop_row(self, seat: Seat) -> None:
+        if seat.session.is_durable:
+            self._state.gate.changes.delete("agents", seat.key)
+
+    # -- notifications -------------------------------------------------------------------------
+
+    def notify(self, one: Notification, own: Seat | None = None) -> None:
+        """Notify a session that has a desk, through the policy that there is for it.
+
+        `own` is that of the subscription; the session's own comes in its place.
+        """
+        desk = one.session.desk
+        assert desk is not None
+        seat = own or desk.seat
+        if seat is None or self.limits is None:
+            self._deliver(one, one.publication, one.select)
+            if self._state.keeps_more:
+                log_notification(self._state, one, one.why, self._state.now)
+            return
+        shown = self._show(one)
+        if seat.waiting:
+            case = Case(one, shown, {})
+            if len(seat.waiting) >= self.limits.waiting_max:
+                text = f"{len(seat.waiting)} messages wait for this policy already"
+                self._settle(seat, case, Stopped("crowded", text), self._state.now)
+            else:
+                self._wait(seat, case)
+            return
+        result: Outcome | Stopped | Wanted | None = None
+        cpu_s = 0.0
+        if self._is_quick(seat, desk):
+            result, cpu_s = self._call(seat, shown.arrived)
+            if isinstance(result, Outcome) and self._pass(one, seat, result, cpu_s):
+                return
+        case = Case(one, shown, {}, cpu_s=cpu_s)
+        if not self._try(seat, case, result):
+            self._wait(seat, case)
+
+    def _wait(self, seat: Seat, case: Case) -> None:
+        seat.waiting.append(case)
+        self._cases.put(case, seat)
+
+    def _is_quick(self, seat: Seat, desk: Desk) -> bool:
+        """Whether the policy can be asked without further thought."""
+        agent = seat.agent
+        return not (
+            agent.is_slow
+            or agent.suspended_until is not None
+            or self._isolation == "process"
+            or self._is_over_share(desk)
+        )
+
+    def _pass(self, one: Notification, seat: Seat, result: Outcome, cpu_s: float) -> bool:
+        """Have done with a message that changes nothing: the way of nearly all."""
+        if not result.passes or result.changes or result.memory is not None:
+            return False
+        if self._state.keeps_more:
+            return False
+        seat.agent.passed(len(result.outputs[0].payload), result.steps, cpu_s)
+        self._deliver(one, one.publication, one.select)
+        return True
+
+    def _show(self, one: Notification) -> Shown:
+        publication, select = one.publication, one.select
+        key = (publication.number, select)
+        shown = self._shown.get(key)
+        if shown is None:
+            topic, user = publication.topic, publication.properties.user
+            payload = publication.payload if select is None else publication.selected(select)
+            shown = self._shown[key] = Shown(Arrived(topic, payload, user))
+            if len(self._shown) > SHOWN_MAX:
+                self._shown.popitem(last=False)
+        return shown
+
+    def _shown_in(self, case: Case) -> Shown:
+        if case.shown is None:
+            case.shown = self._show(case.notification)
+        return case.shown
+
+    def _try(
+        self, seat: Seat, case: Case, result: Outcome | Stopped | Wanted | None = None
+    ) -> bool:
+        """Decide a case now; False if that has to wait for a worker, which has been asked.
+
+        `result` is what the policy has said already.
+        """
+        limits, now, desk = self.limits, self._state.now, seat.session.desk
+        assert limits is not None
+        assert desk is not None
+        if result is None:
+            size_bytes = len(self._shown_in(case).arrived.payload)
+            decision = seat.agent.begin(now, limits, size_bytes=size_bytes)
+            if decision is not None:
+                self._decided(seat, case, decision, now)
+                return True
+            if self._is_over_share(desk):
+                text = f"more than {limits.share:.0%} of a processor over {limits.share_s:g} s"
+                result = Stopped("share", text)
+            elif self.pool is not None and (self._isolation == "process" or seat.agent.is_slow):
+                self._ask(seat, case, limits, self.pool)
+                return False
+            else:
+                result = self._called(seat, case)
+        while isinstance(result, Wanted):
+            if not self._has_pictures(seat, case, result, limits):
+                return False
+            result = self._called(seat, case)
+        if isinstance(result, Stopped) and result.kind == "steps" and self._inline_steps_max:
+            assert self.pool is not None
+            seat.agent.is_slow = True
+            self._ask(seat, case, limits, self.pool)
+            return False
+        self._settle(seat, case, result, now)
+        return True
+
+    @property
+    def _inline_steps_max(self) -> int | None:
+        """Steps that a call may take here, if there is somebody who can take over."""
+        limits = self.limits
+        if self.pool is None or limits is None or limits.inline_steps_max >= limits.steps_max:
+            return None
+        return limits.inline_steps_max
+
+    def _is_over_share(self, desk: Desk) -> bool:
+        if self._clock is None:
+            return False
+        assert self.limits is not None
+        return desk.allowance.is_used_up(self.limits, self._state.now, self._clock())
+
+    def _call(
+        self,
+        seat: Seat,
+        arrived: Arrived,
+        results: Mapping[Compression, Compressed] | None = None,
+    ) -> tuple[Outcome | Stopped | Wanted, float]:
+        """Ask the policy; what it says, and the time that it took."""
+        clock, session = self._clock, seat.session
+        assert self.limits is not None
+        if not results and self.pool is not None:
+            results = self.pool.compressed
+        begun_s = 0.0 if clock is None else clock()
+        result = seat.agent.call(
+            arrived,
+            session.me,
+            self._state.now,
+            self.limits,
+            automatic=session.automatic,
+            results=results,
+            steps_max=self._inline_steps_max,
+            clock=clock,
+        )
+        if clock is None:
+            return result, 0.0
+        took_s = clock() - begun_s
+        assert session.desk is not None
+        session.desk.allowance.use(took_s)
+        return result, took_s
+
+    def _called(self, seat: Seat, case: Case) -> Outcome | Stopped | Wanted:
+        result, took_s = self._call(seat, self._shown_in(case).arrived, case.results)
+        case.cpu_s += took_s
+        return result
+
+    def _has_pictures(self, seat: Seat, case: Case, wanted: Wanted, limits: PolicyLimits) -> bool:
+        """Whether all pictures are there that a call wants; what is not has been asked for."""
+        pool = self.pool
+        assert pool is not None
+        for request in wanted.requests:
+            known = pool.compressed.get(request)
+            if known is None:
+                case.me, case.agent = None, seat.agent
+                owner = seat.session.client_id
+                pool.compress(owner, request, (seat, case, request), limits.time_ms)
+                seat.agent.tally.in_workers += 1
+                return False
+            case.results[request] = known
+        return True
+
+    def _ask(self, seat: Seat, case: Case, limits: PolicyLimits, pool: Pool[Asker]) -> None:
+        """Have a worker do the whole call, when those that the session has asked for are done.
+
+        Policies of one session that set variables would otherwise undo each other's work.
+        """
+        session, arrived = seat.session, self._shown_in(case).arrived
+        desk = session.desk
+        assert desk is not None
+        if desk.is_asking:
+            desk.turns.append((seat, case))
+            return
+        desk.is_asking = True
+        case.me, case.agent, case.asked_at = session.me, seat.agent, self._state.now
+        case.limits = limits
+        job = Run(
+            0,
+            seat.agent.policy.text,
+            arrived.topic,
+            arrived.payload,
+            arrived.user,
+            session.me,
+            tuple(session.automatic),
+            dict(seat.agent.memory),
+            case.asked_at,
+            limits,
+        )
+        pool.run(session.client_id, job, (seat, case, None), limits.time_ms)
+        seat.agent.tally.in_workers += 1
+
+    def _use(self, case: Case, cpu_s: float) -> None:
+        case.cpu_s += cpu_s
+        desk = case.notification.session.desk
+        if desk is not None:
+            desk.allowance.use(cpu_s)
+
+    # -- what workers say ----------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` would do anything."""
+        has_ready = self.pool is not None and self.pool.has_ready
+        return bool(self._restored or self._orphans or has_ready)
+
+    def work(self) -> None:
+        """Go on with what workers have done, and after a restart with what waited.
+
+        This ends what a turn has to do here.
+        """
+        if self._restored or self._orphans:
+            self._take_up()
+        if self.pool is not None:
+            while self.pool.has_ready:
+                for ready in self.pool.take():
+                    self._answered(ready)
+        # What waits holds its own; the others were told within this turn.
+        self._shown.clear()
+
+    def _answered(self, ready: Ready[Asker]) -> None:
+        seat, case, _ = ready.asker
+        if ready.is_first:
+            self._use(case, ready.answer.took_s)
+        # If not, the subscription, the policy or the session have gone meanwhile.
+        if seat.waiting and seat.waiting[0] is case and self._is_decided(seat, case, ready):
+            seat.waiting.popleft()
+            self._go_on(seat)
+        if isinstance(ready.answer, Ran) and seat.session.desk is not None:
+            self._next_turn(seat.session.desk)
+
+    def _next_turn(self, desk: Desk) -> None:
+        """A worker has done what a session asked for: the next of its policies may ask."""
+        desk.is_asking = False
+        while desk.turns and not desk.is_asking:
+            seat, case = desk.turns.popleft()
+            if seat.waiting and seat.waiting[0] is case:
+                self._go_on(seat)
+
+    def _is_decided(self, seat: Seat, case: Case, ready: Ready[Asker]) -> bool:
+        """Take what a worker says; False if another has been asked."""
+        answer, request = ready.answer, ready.asker[2]
+        if case.notification.publication.is_over(self._state.now):
+            self._cases.give_up(case)
+            return True
+        if case.agent is not seat.agent:
+            # It is about a policy that is no more; the one that there is has not been asked.
+            return self._try(seat, case)
+        if answer.is_lost:
+            stopped = (
+                answer.result if isinstance(answer, Ran) else Stopped(answer.kind, answer.text)
+            )
+            self._settle(seat, case, stopped, self._state.now, is_lost=True)
+            return True
+        if isinstance(answer, Compressed):
+            assert request is not None
+            case.results[request] = answer
+            return self._try(seat, case)
+        return self._with_result(seat, case, answer.result)
+
+    def _with_result(self, seat: Seat, case: Case, result: Outcome | Stopped) -> bool:
+        if case.me is seat.session.me and case.limits is self.limits:
+            self._settle(seat, case, result, case.asked_at)
+            return True
+        case.attempts += 1
+        if case.attempts <= ATTEMPTS_MAX:
+            return self._try(seat, case)
+        text = "the variables have changed again and again while the policy was busy"
+        self._settle(seat, case, Stopped("state", text), self._state.now, is_lost=True)
+        return True
+
+    def _go_on(self, seat: Seat) -> None:
+        """Decide what waits, in order, as far as that needs no worker."""
+        while seat.waiting:
+            case = seat.waiting[0]
+            if case.notification.publication.is_over(self._state.now):
+                self._cases.give_up(case)
+            elif not self._try(seat, case):
+                return
+            if seat.waiting and seat.waiting[0] is case:
+                seat.waiting.popleft()
+
+    def _go_on_without(self, case: Case) -> None:
+        """Notify of what waits for a policy that is no more."""
+        if case.notification.publication.is_over(self._state.now):
+            self._cases.give_up(case)
+        else:
+            self.notify(case.notification)
+            self._cases.end(case)
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def _settle(
+        self,
+        seat: Seat,
+        case: Case,
+        result: Outcome | Stopped,
+        now: float,
+        *,
+        is_lost: bool = False,
+    ) -> None:
+        """Take a result; one that is lost came about by the machine, not by the policy."""
+        assert self.limits is not None
+        size_bytes = len(self._shown_in(case).arrived.payload)
+        decision = seat.agent.settle(
+            result, now, self.limits, size_bytes=size_bytes, cpu_s=case.cpu_s
+        )
+        self._decided(seat, case, decision, now, is_lost=is_lost)
+
+    def _decided(
+        self, seat: Seat, case: Case, decision: Decision, now: float, *, is_lost: bool = False
+    ) -> None:
+        """Let it happen: everything in one turn, and so in one commit."""
+        one = case.notification
+        session = seat.session
+        if decision.is_unchanged:
+            self._deliver(one, one.publication, one.select)
+        for output in decision.outputs:
+            self._deliver(one, self._derived(case, output.payload, output.user), None)
+        if self._state.keeps_more:
+            why = why_decided(one, seat.number, decision, is_lost=is_lost)
+            log_notification(self._state, one, why, now)
+        if decision.changes:
+            self._variables.change(session, decision.changes, by="policy")
+        if decision.remembers:
+            self._keep(seat)
+        for notice in decision.notices:
+            self._tell_of(seat, one, notice)
+        self._cases.end(case)
+
+    def _deliver(self, one: Notification, publication: Publication, select: Select) -> None:
+        session = one.session
+        if session.link is not None and session.desk is not None:
+            # To a client that is away nothing is sent, whatever waits for it.
+            session.desk.sent += 1
+        self._state.delivery.deliver(
+            session,
+            publication,
+            one.qos,
+            one.retain,
+            one.ids,
+            self._state.now,
+            select,
+            waits=one.waits,
+        )
+
+    def _derived(
+        self, case: Case, payload: bytes, user: tuple[tuple[str, str], ...]
+    ) -> Publication:
+        shared = self._shown_in(case).derived
+        # What workers say alike is never the same object, and is read rather than kept twice.
+        key = (id(payload) if case.me is None else payload, user)
+        found = shared.get(key)
+        if found is None:
+            state, origin = self._state, case.notification.publication
+            state.next_publication += 1
+            found = origin.derived(state.next_publication, payload, user)
+            if len(shared) < WRITTEN_MAX:
+                shared[key] = found
+            if state.keeper.named(origin.publisher, origin.id) is origin:
+                state.keeper.name_derived(found)
+        return found
+
+    def _tell_of(self, seat: Seat, one: Notification, notice: Notice) -> None:
+        state, publication = self._state, one.publication
+        facts = msgspec.to_builtins(notice)
+        facts["subscription"] = 0 if seat.subscription is None else seat.subscription.identifier
+        facts["topic"], facts["publication"] = publication.topic, publication.id
+        self._variables.tell(seat.session, POLICY, msgspec.json.encode(facts))
+        if notice.event != "stopped":
+            client_id = seat.session.client_id
+            state.note(
+                "warning" if notice.event == "suspended" else "info",
+                f"policy {notice.event}",
+                client=client_id,
+                kind=notice.kind,
+                reason=seat.agent.last_trouble,
+            )
+
+    # -- restarts ------------------------------------------------------------------------------
+
+    def restore_agent(self, key: str, kept: Kept) -> None:
+        """A policy was there before a restart."""
+        number, _, client_id = key.partition("/")
+        session = self._state.sessions.get(client_id)
+        subscription = None
+        if session is not None and number != "0":
+            numbered = (one for one in session.subscriptions.values() if one.number == int(number))
+            subscription = next(numbered, None)
+        if session is None or (number != "0" and subscription is None):
+            self._state.gate.changes.delete("agents", key)
+            return
+        try:
+            policy = self.compiled(kept.text)
+        except PolicyError as error:
+            # Its row stays: with another configuration it may run again.
+            self._unrun.add(key)
+            self._state.note("warning", "policy not run", client=client_id, reason=error.what)
+            return
+        self._variables.restore_desk(session)
+        self._seat(Seat(Agent.restored(policy, kept), session, subscription))
+
+    def restore_case(
+        self, key: int, row: CaseRow, session: Session, publication: Publication
+    ) -> None:
+        """Something waited for a policy's decision before a restart."""
+        self._variables.restore_desk(session)
+        assert session.desk is not None
+        one = Notification(
+            session,
+            publication,
+            row.qos,
+            row.retain,
+            row.ids,
+            row.select,
+            row.numbers,
+            row.why,
+            row.waits,
+        )
+        seat = session.desk.seat
+        if row.subscription:
+            numbered = (
+                it for it in session.subscriptions.values() if it.number == row.subscription
+            )
+            subscription = next(numbered, None)
+            seat = None if subscription is None else subscription.seat
+        publication.kept += 1
+        case = Case(one, None, {}, key=key)
+        if seat is None:
+            self._orphans.append(case)
+        else:
+            seat.waiting.append(case)
+            self._restored[seat] = None
+
+    def _take_up(self) -> None:
+        orphans, self._orphans = self._orphans, []
+        restored, self._restored = self._restored, {}
+        for case in orphans:
+            # The session may have ended since, before there was a turn.
+            if case.notification.session.desk is not None:
+                self._go_on_without(case)
+            else:
+                self._cases.end(case)
+        for seat in restored:
+            if seat in self._seats:
+                self._go_on(seat)
+
+    # -- for whoever wants to see --------------------------------------------------------------
+
+    def view(self, limit: int | None = None, client_id: str | None = None) -> PoliciesView:
+        """All policies, or the first so many, or those of a client."""
+        return overview(
+            self._seats,
+            self._gone,
+            self.pool,
+            self._isolation,
+            self._state.now,
+            limit=limit,
+            client_id=client_id,
+        )

@@ -1,0 +1,151 @@
+"""Where a policy sits in the broker: at a session, or at one subscription of it.
+
+A *seat* has an agent (`rove.policy.agents`) and the notifications that wait for its decision, in
+order. A *case* is one of them: everything that is needed to go on with it, whoever decides it when.
+A session has a *desk* from its first policy or its first report on; those without one cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from rove.broker.publications import Publication
+from rove.broker.records import CaseRow
+from rove.policy.agents import Agent, Allowance
+from rove.policy.jobs import Compressed, Compression
+from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Arrived, User
+from rove.policy.view import PolicyView
+
+if TYPE_CHECKING:
+    from rove.broker.sessions import Select, Session
+    from rove.broker.subscriptions import Subscription
+
+
+class Notification(NamedTuple):
+    """What one session is to be told, and how."""
+
+    session: Session
+    publication: Publication
+    qos: int
+    """As granted; the publication's own may be less."""
+    retain: bool
+    ids: tuple[int, ...]
+    select: Select = None
+    numbers: tuple[int, ...] = ()
+    """Of the subscriptions, for the log."""
+    why: bytes = b""
+    """For the log: why it comes later than its publication."""
+    waits: bool = False
+    """It goes behind what waits for the commit of this turn."""
+
+
+class Shown(msgspec.Struct, eq=False):
+    """A publication as policies see it, and what became of it that others may share."""
+
+    arrived: Arrived
+    derived: dict[tuple[int | bytes, User], Publication] = {}
+    """By the identity of the payload, which is kept alive here, or by the payload itself if it is
+    from a worker, and the user properties; as many as `Arrived` remembers."""
+
+
+class Case(msgspec.Struct, eq=False):
+    """A notification that a policy has to decide on."""
+
+    notification: Notification
+    shown: Shown | None
+    """None until its turn, after a restart: then nobody shares it, and there may be very many."""
+    results: dict[Compression, Compressed]
+    """Pictures that were made smaller for it."""
+    me: object = None
+    """The variables that a worker was given for the whole call."""
+    agent: Agent | None = None
+    """Whose policy a worker was asked for."""
+    limits: PolicyLimits | None = None
+    """Of that call; these, the agent and the variables must still hold at its end."""
+    asked_at: float = 0.0
+    attempts: int = 0
+    cpu_s: float = 0.0
+    key: int = 0
+    """Where it is kept in the journal; 0 is nowhere."""
+
+    def row(self, subscription: int, queued_at: float) -> CaseRow:
+        """As it is written to disk."""
+        one = self.notification
+        return CaseRow(
+            one.publication.number,
+            subscription,
+            one.qos,
+            one.retain,
+            one.ids,
+            one.select,
+            one.numbers,
+            one.why,
+            one.waits,
+            queued_at,
+        )
+
+
+class Seat:
+    """An agent in its place."""
+
+    __slots__ = ("agent", "session", "subscription", "waiting")
+
+    def __init__(self, agent: Agent, session: Session, subscription: Subscription | None) -> None:
+        self.agent = agent
+        self.session = session
+        self.subscription = subscription
+        """None for the whole session."""
+        self.waiting: deque[Case] = deque()
+        """The first is being worked on."""
+
+    @property
+    def number(self) -> int:
+        """Of the subscription; 0 for the whole session."""
+        return 0 if self.subscription is None else self.subscription.number
+
+    @property
+    def key(self) -> str:
+        """Where the agent is kept in the journal."""
+        return seat_key(self.session, self.subscription)
+
+    def view(self) -> PolicyView:
+        """What there is to see of it."""
+        agent, subscription = self.agent, self.subscription
+        return PolicyView(
+            self.session.client_id,
+            self.number,
+            0 if subscription is None else subscription.identifier,
+            "" if subscription is None else subscription.topic_filter,
+            agent.policy.text,
+            agent.set_at,
+            agent.suspended_until,
+            len(self.waiting),
+            agent.last_trouble,
+            agent.tally,
+        )
+
+
+def seat_key(session: Session, subscription: Subscription | None) -> str:
+    """Where the policy of a session, or of one subscription, is kept in the journal."""
+    return f"{0 if subscription is None else subscription.number}/{session.client_id}"
+
+
+class Desk:
+    """What the broker does for one session beside delivering."""
+
+    __slots__ = ("allowance", "is_asking", "seat", "sent", "turns")
+
+    def __init__(self) -> None:
+        self.seat: Seat | None = None
+        """The policy of the whole session."""
+        self.allowance = Allowance()
+        self.sent = 0
+        """Notifications since the last report, while the client was there."""
+        self.is_asking = False
+        """A worker does a whole call for it."""
+        self.turns: deque[tuple[Seat, Case]] = deque()
+        """Who asks next; the case is the first that waits there, or has gone."""

@@ -1,0 +1,144 @@
+"""A subscriber's variables: who may change them, what follows from it, and who is told.
+
+The subscriber sets its own (`$rove/me`), its policies set others, the broker finds out some by
+itself, and its device reports the rest. Whoever does it, a change is one thing: subscriptions that
+name a variable move, the log tells of it, the disk keeps it, and the owner is shown it if it has
+subscribed to `$rove/me`. What was published before is matched by what the variables were before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from rove.broker.publications import Publication
+from rove.broker.records import LogRow, encoded
+from rove.broker.seats import Desk
+from rove.broker.sessions import Session
+from rove.broker.subscriptions import NO_TEXT
+from rove.lang.values import change_state
+from rove.mqtt.packets import V5, Publish
+from rove.policy.automatic import CONNECTED, CONNECTED_AT, OWN, PROTOCOL, changes_of
+
+if TYPE_CHECKING:
+    from rove.broker.state import State
+
+ME: Final = "$rove/me"
+
+
+class Variables:
+    """The variables of all sessions."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.match_first: Callable[[], None] = lambda: None
+        """Has everything matched that came before a change."""
+        self._restored: list[Session] = []
+        """Sessions whose clients a restart has sent away."""
+
+    def desk(self, session: Session) -> Desk:
+        """The desk of a session; from now on the broker keeps its own variables for it."""
+        if session.desk is None:
+            session.desk = Desk()
+            session.automatic |= OWN
+            self._state.interests.forget_routes(session.subscriptions.values())
+            self.change(session, self._facts(session))
+        return session.desk
+
+    def _facts(self, session: Session) -> dict[str, Any]:
+        if session.link is None:
+            return {CONNECTED: False}
+        return {
+            CONNECTED: True,
+            CONNECTED_AT: self._state.now,
+            PROTOCOL: 5 if session.version == V5 else 4,
+        }
+
+    def connection_changed(self, session: Session) -> None:
+        """A client has come, or gone."""
+        if session.desk is not None:
+            self.change(session, self._facts(session))
+
+    def report(self, session: Session, report: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a device's report changes; ReportError if it cannot be used."""
+        return changes_of(report, 0 if session.desk is None else session.desk.sent)
+
+    def reported(self, session: Session, changes: Mapping[str, Any]) -> None:
+        """Take a report's changes."""
+        desk = self.desk(session)
+        desk.sent = 0
+        told = {name for name, value in changes.items() if value is not None}
+        session.automatic = (session.automatic - changes.keys()) | told | OWN
+        self.change(session, changes, by="report")
+
+    def change(
+        self, session: Session, changes: Mapping[str, Any], by: Literal["", "policy", "report"] = ""
+    ) -> None:
+        """Let variables change, whoever says so; None removes one."""
+        state = self._state
+        if state.interests.follows(session):
+            # What came before was published before: it is matched by what the variables were.
+            self.match_first()
+        me = dict(session.me)
+        change_state(me, changes)
+        session.me = me
+        state.interests.set_state(session, changes)
+        state.diary.state_changed(session, changes, state.now, by)
+        if session.is_durable:
+            state.gate.changes.put("sessions", session.client_id, encoded(session.row()))
+        for channel in state.channels_of(ME, "states"):
+            payload = msgspec.json.encode(changes)
+            state.log(
+                LogRow(
+                    "states", channel, state.now, ME, client_id=session.client_id, payload=payload
+                )
+            )
+        self.tell_variables(session)
+
+    def tell_variables(self, session: Session) -> None:
+        """Show a subscriber its variables, if it has subscribed to them.
+
+        One that is away is shown what they are when it is back: all that they were meanwhile would
+        drive what else waits for it out of its queue.
+        """
+        if session.link is not None and (ME, NO_TEXT) in session.subscriptions:
+            self.tell(session, ME, msgspec.json.encode(session.me))
+
+    def tell(self, session: Session, topic: str, payload: bytes) -> None:
+        """Send something of the broker's own to one session only, if it has subscribed to that."""
+        one = session.subscriptions.get((topic, NO_TEXT))
+        if one is None:
+            return
+        state = self._state
+        state.next_publication += 1
+        number = state.next_publication
+        publish = Publish(topic, payload, one.qos)
+        publication = Publication(number, publish, "", f"rove-{number}", state.now)
+        ids = (one.identifier,) if one.identifier else ()
+        state.delivery.deliver(session, publication, one.qos, False, ids, state.now, waits=True)
+
+    # -- restarts ------------------------------------------------------------------------------
+
+    def restore_desk(self, session: Session) -> None:
+        """The broker kept variables for this session before a restart."""
+        if session.desk is None:
+            session.desk = Desk()
+            self._restored.append(session)
+
+    @property
+    def has_restored(self) -> bool:
+        """Whether `take_up` would do anything."""
+        return bool(self._restored)
+
+    def take_up(self) -> None:
+        """After a restart, when the log is there: nobody is connected any more."""
+        restored, self._restored = self._restored, []
+        for session in restored:
+            # A session may have ended since, before there was a turn.
+            if session.link is not None or session.desk is None:
+                continue
+            # Whoever was away already still is: thousands may be.
+            if session.me.get(CONNECTED) is not False:
+                self.change(session, self._facts(session))

@@ -1,0 +1,46 @@
+"""Where policies sit, and what waits for them."""
+
+from __future__ import annotations
+
+from rove.broker.publications import Publication
+from rove.broker.records import CaseRow, decoded, encoded
+from rove.broker.seats import Case, Notification, Seat, Shown
+from rove.broker.sessions import Session
+from rove.broker.subscriptions import Subscription
+from rove.lang.tree import Attribute
+from rove.mqtt.packets import Filter, Publish
+from rove.policy.agents import Agent
+from rove.policy.compiling import compiled
+from rove.policy.messages import Arrived
+
+TEXT = "def arrived(m, me): return m"
+
+
+def test_a_case_is_written_with_all_that_is_needed_to_go_on() -> None:
+    publication = Publication(7, Publish("t", b"1", 2), "bob", "id", 1.0)
+    select = (Attribute(("a",)),)
+    one = Notification(
+        Session("ann", 1, 5, 9), publication, 2, True, (3, 4), select, (5,), b"{}", waits=True
+    )
+    case = Case(one, Shown(Arrived("t", b"1")), {})
+    row = case.row(5, 12.5)
+    assert row == CaseRow(7, 5, 2, True, (3, 4), select, (5,), b"{}", True, 12.5)
+    assert decoded(CaseRow, encoded(row)) == row
+
+
+def test_what_is_shared_of_one_is_not_of_another() -> None:
+    one, other = Shown(Arrived("t", b"1")), Shown(Arrived("t", b"1"))
+    assert one.derived is not other.derived
+
+
+def test_a_seat_is_a_sessions_or_a_subscriptions() -> None:
+    session = Session("a/n", 1, 5, 9)
+    subscription = Subscription(8, session, Filter("t/#", 1), 3, None, 0.0)
+    agent = Agent(compiled(TEXT, bytes_max=100), 4.0)
+    whole, part = Seat(agent, session, None), Seat(agent, session, subscription)
+    assert (whole.number, whole.key) == (0, "0/a/n")
+    assert (part.number, part.key) == (8, "8/a/n")
+    view = part.view()
+    assert (view.client_id, view.subscription, view.identifier) == ("a/n", 8, 3)
+    assert (view.topic_filter, view.text, view.set_at, view.waiting) == ("t/#", TEXT, 4.0, 0)
+    assert (whole.view().identifier, whole.view().topic_filter) == (0, "")
