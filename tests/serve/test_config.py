@@ -166,6 +166,11 @@ def test_urls_in_a_file_are_no_paths(tmp_path: Path) -> None:
             "[matchers]\nsplit_below = 0.7",
             "[matchers] split_below is 0.7; it must be below merge_above, 0.7",
         ),
+        ("[policies]\nisolation = 'jail'", 'allowed is "none" or "process"'),
+        ("[policies]\nworkers = -1", "[policies] workers = -1: allowed is an integer from 0"),
+        ("[policies]\ntime_ms = 0", "[policies] time_ms = 0: allowed is an integer from 1"),
+        ("[policies]\nshare = 2", "share = 2: allowed is a number above 0 up to 1"),
+        ("[policies]\ntime_s = 1", "there is no key `time_s`; did you mean `time_ms`?"),
         ("[matchers]\npause_s = inf", "pause_s = Infinity: allowed is a number above 0 up to"),
     ],
 )
@@ -367,6 +372,8 @@ def test_what_can_be_reloaded_and_what_cannot() -> None:
             "data.folder": "d",
             "matchers.layout": "partitioned",
             "matchers.max": 1,
+            "policies.time_ms": 1,
+            "policies.isolation": "process",
         }
     )
     assert changes(Config(), new) == (
@@ -375,9 +382,10 @@ def test_what_can_be_reloaded_and_what_cannot() -> None:
             "tls.certificate",
             "log.level",
             "matchers.layout",
+            "policies.time_ms",
             "limits.receive_max",
         ],
-        ["listen.mqtt_port", "data.folder", "tls.client_ca", "matchers.max"],
+        ["listen.mqtt_port", "data.folder", "tls.client_ca", "matchers.max", "policies.isolation"],
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +33,8 @@ class Usage(NamedTuple):
 def patient(tmp_path: Path, **settings: Any) -> Config:
     """A configuration that is well but for the settings."""
     overrides = {"listen.mqtt_port": 0, "listen.http_port": 0, "data.folder": str(tmp_path / "d")}
+    # Trying a worker takes its time.
+    overrides["policies.enabled"] = False
     overrides |= {name.replace("__", "."): value for name, value in settings.items()}
     return load(overrides=overrides)
 
@@ -180,3 +185,26 @@ def test_limits_of_the_system(tmp_path: Path) -> None:
     assert text == "500 allowed, 1,200 needed for 1,000 connections"
     ((state, _),) = about("memory", examine(patient(tmp_path, limits__memory_bytes_high=2**50)))
     assert state == "warning"
+
+
+def test_workers_for_policies_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = patient(tmp_path, policies__enabled=True)
+    ((state, text),) = about("policies", examine(config))
+    if sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64"):
+        assert state == "ok"
+        assert text.endswith("can do nothing but compute")
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    expected = [("problem", "workers do not work: a worker ended with status 1")]
+    assert about("policies", examine(config)) == expected
+    assert about("policies", examine(patient(tmp_path))) == []
+
+
+@pytest.mark.parametrize(("isolation", "state"), [("none", "warning"), ("process", "problem")])
+def test_workers_that_could_do_more_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, state: str
+) -> None:
+    monkeypatch.setattr(doctor, "tried", lambda: (("it may start processes",), 0.1))
+    config = patient(tmp_path, policies__enabled=True, policies__isolation=isolation)
+    ((found, text),) = about("policies", examine(config))
+    assert found == state
+    assert text.endswith("than it should be: it may start processes")

@@ -13,6 +13,7 @@ import pytest
 from rove.broker.limits import Limits
 from rove.serve.config import Access, Channel, Lake
 from rove.serve.passwords import set_password
+from rove.serve.policy_settings import Policies
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -204,3 +205,56 @@ def test_only_ones_own_business_is_explained(
     question = {"publication": "secret", "client": "s"}
     verdict = server.post("/explain", question, headers["admin"]).json["subscriptions"][0]
     assert checks(verdict)["access"] is False
+
+
+POLICY = """def arrived(m, me):
+    if m.mode == "loop":
+        while True:
+            pass
+    if m.mode == "picture":
+        return message(image=compress(m.image, quality=5))
+    if m.mode == "wrong":
+        return m.mode + 1
+    if m.mode == "two":
+        return message(a=1), message(b=2)
+    if m.mode == "other":
+        return keep(m, "x")
+    return m if m.mode == "as it is" else None
+"""
+
+
+WOULD: dict[str, tuple[bool | None, str]] = {
+    "as it is": (True, "would send it as it came"),
+    "other": (True, "would send another message instead"),
+    "two": (True, "would send 2 messages instead"),
+    "none": (False, "would send nothing"),
+    "wrong": (False, "would be stopped (error): line 8: "),
+    "loop": (None, "would take too long to be asked here"),
+    "picture": (None, "would have a picture made smaller first, and then decide"),
+}
+
+
+def test_a_policy_is_asked_what_it_would_do(server: Running) -> None:
+    number = server.post("/sessions/s/subscriptions", {"topic": "a"}).json["number"]
+    assert server.ask("PUT", "/sessions/s/policy", POLICY.encode()).status == 200
+    for mode, (reaches, why) in WOULD.items():
+        described = {"mode": mode, "x": 1, "image": "AAAA"}
+        verdict = one(server, publication=described, topic="a", subscription=number)
+        assert (verdict["reaches"], verdict["checks"][-1]["check"]) == (reaches, "policy"), mode
+        assert verdict["checks"][-1]["why"].startswith(f"the policy of its session {why}")
+    assert server.get("/policies").json["total"]["calls"] == 0, "only asked"
+
+
+def test_what_a_policy_did_then_is_not_known(start_server: Callable[..., Running]) -> None:
+    server = start_server(policies=Policies(offences_max=1))
+    body = {"topic": "a", "policy": POLICY}
+    number = server.post("/sessions/s/subscriptions", body).json["number"]
+    server.post("/publish?topic=a&id=one", {"mode": "none"})
+    verdict = one(server, publication="one", subscription=number)
+    assert (verdict["reaches"], checks(verdict)["policy"]) == (None, None)
+    server.post("/publish?topic=a", {"mode": "wrong"})
+    described = {"publication": {"mode": "as it is"}, "topic": "a", "subscription": number}
+    verdict = one(server, **described)
+    assert (verdict["reaches"], checks(verdict)["policy"]) == (False, False)
+    assert "its own policy is suspended for another" in verdict["checks"][-1]["why"]
+    assert server.get("/policies").json["suspended"] == 1

@@ -20,6 +20,7 @@ from rove.broker.limits import Limits
 from rove.serve.config import Access, Matchers
 from rove.serve.operations import OPERATIONS
 from rove.serve.passwords import set_password
+from rove.serve.policy_settings import Policies
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -402,6 +403,128 @@ def test_answers_are_dated(server: Running) -> None:
     assert server.get("/healthz").headers["date"].endswith("GMT")
 
 
+# --- policies -------------------------------------------------------------------------------------
+
+DROPS_LOW = """def arrived(m, me):
+    if m.NO2 < get("low", 40):
+        return None
+    me.last = m.NO2
+    return keep(m, "NO2")
+"""
+
+
+def test_a_policy_is_a_resource_of_a_session(server: Running) -> None:
+    server.post("/sessions/phone/subscriptions", {"topic": "air/#"})
+    assert server.ask("PUT", "/sessions/phone/policy", DROPS_LOW.encode()).json == {
+        "client": "phone", "subscription": 0, "set": True,
+    }  # fmt: skip
+    for reading in (39, 41):
+        server.post("/publish?topic=air/1", {"NO2": reading, "wind": 3})
+    view = server.get("/policies").json
+    [one] = view["policies"]
+    assert (one["client_id"], one["subscription"], one["text"]) == ("phone", 0, DROPS_LOW)
+    assert (view["count"], view["suspended"], one["suspended_until"]) == (1, 0, None)
+    assert view["total"] == one["tally"]
+    counted = {name: one["tally"][name] for name in ("calls", "dropped", "changed", "outputs")}
+    assert counted == {"calls": 2, "dropped": 1, "changed": 1, "outputs": 1}
+    metrics = server.get("/metrics").text
+    assert "\nrove_policies 1\n" in metrics
+    assert '\nrove_policy_verdicts_total{verdict="dropped"} 1\n' in metrics
+    found = server.get("/sessions/phone/variables").json
+    assert found["manual"] == {"last": 41}
+    assert {"connected", "connected_at"} <= found["automatic"].keys()
+    with server.stream("/subscribe?session=phone") as stream:
+        assert stream.data()["value"] == {"NO2": 41}
+    wait_for_leaving(server, "phone")
+    removed = server.ask("DELETE", "/sessions/phone/policy")
+    assert (removed.status, removed.json["removed"]) == (200, True)
+    assert server.get("/policies").json["policies"] == []
+    assert server.get("/policies").json["total"]["calls"] == 2, "of those that have gone, too"
+
+
+def test_subscriptions_have_policies_of_their_own(server: Running) -> None:
+    body = {"topic": "air/#", "identifier": 7, "policy": DROPS_LOW}
+    made = server.post("/sessions/phone/subscriptions", body)
+    assert (made.status, made.json["policy"]) == (201, DROPS_LOW)
+    again = server.post("/sessions/phone/subscriptions", body)
+    assert again.json["number"] == made.json["number"]
+    [one] = server.get("/policies?client=phone").json["policies"]
+    assert (one["subscription"], one["identifier"]) == (made.json["number"], 7)
+    assert one["topic_filter"] == "air/#"
+    other = DROPS_LOW.replace("40", "50").encode()
+    path = "/sessions/phone/policy?subscription=7"
+    assert server.ask("PUT", path, other).json["subscription"] == 7
+    assert server.get("/subscriptions").json["items"][0]["policy"] == other.decode()
+    assert server.ask("DELETE", path).status == 200
+    assert server.get("/subscriptions").json["items"][0]["policy"] == ""
+    query = urlencode({"topic": "a", "policy": "def arrived(m, me):\n    return keep(m, 'x')\n"})
+    with server.stream(f"/subscribe?{query}") as stream:
+        server.post("/publish?topic=a", {"x": 1, "y": 2})
+        assert stream.data()["value"] == {"x": 1}
+
+
+def test_what_is_shown_of_policies_can_be_less(server: Running) -> None:
+    for name in ("a", "b", "c"):
+        server.ask("PUT", f"/sessions/{name}/policy", DROPS_LOW.encode())
+
+    def look(query: str) -> tuple[int, list[tuple[str, str]]]:
+        view = server.get(f"/policies?{query}").json
+        return view["count"], [(one["client_id"], one["text"]) for one in view["policies"]]
+
+    assert look("limit=2&short") == (3, [("a", ""), ("b", "")])
+    assert look("limit=0") == (3, [])
+    assert look("client=c") == (1, [("c", DROPS_LOW)])
+    assert look("client=nobody") == (0, [])
+    assert server.get("/policies?limit=-1").status == 400
+
+
+def test_a_policy_that_cannot_be(server: Running) -> None:
+    server.post("/sessions/phone/subscriptions", {"topic": "air/#"})
+    path, imports = "/sessions/phone/policy", b"def arrived(m, me):\n    import os\n"
+    for method, where, body, status, what in (
+        ("PUT", path, imports, 400, "line 2: "),
+        ("PUT", path, b" \n", 400, "there is no policy in the body"),
+        ("PUT", f"{path}?subscription=9", b"x", 404, "with the identifier 9"),
+        ("PUT", f"{path}?subscription=0", b"x", 400, "subscription=0"),
+        ("DELETE", "/sessions/nobody/policy", None, 404, "there is no session 'nobody'"),
+        ("GET", "/sessions/nobody/variables", None, 404, "there is no session 'nobody'"),
+    ):
+        refused = server.ask(method, where, body)
+        assert (refused.status, what in refused.json["error"]) == (status, True), refused.text
+    assert server.get("/policies").json["count"] == 0
+
+
+def test_a_broker_may_run_no_policies(start_server: Callable[..., Running]) -> None:
+    server = start_server(policies=Policies(enabled=False))
+    refused = server.get("/policies")
+    assert (refused.status, refused.json["error"]) == (404, "this broker runs no policies")
+    refused = server.ask("PUT", "/sessions/phone/policy", DROPS_LOW.encode())
+    assert (refused.status, "runs no policies" in refused.json["error"]) == (400, True)
+    assert "rove_polic" not in server.get("/metrics").text
+
+
+def test_policies_and_variables_of_others_are_none_of_ones_business(guarded: Running) -> None:
+    for user in ("alice", "bob"):
+        path = f"/sessions/s-{user}/policy"
+        assert guarded.ask("PUT", path, DROPS_LOW.encode(), as_(user)).status == 200
+        view = guarded.get("/policies", as_(user)).json
+        assert [one["client_id"] for one in view["policies"]] == [f"s-{user}"]
+        assert view["count"] == 1
+        assert guarded.get(f"/sessions/s-{user}/variables", as_(user)).status == 200
+    assert guarded.get("/policies?client=s-bob", as_("alice")).json["policies"] == []
+    assert len(guarded.get("/policies", as_("admin")).json["policies"]) == 2
+    assert guarded.get("/sessions/s-bob/variables", as_("admin")).status == 200
+    for method, path in (
+        ("GET", "/sessions/s-bob/variables"),
+        ("GET", "/sessions/nobody/variables"),
+        ("PUT", "/sessions/s-bob/policy"),
+        ("DELETE", "/sessions/s-bob/policy"),
+    ):
+        body = DROPS_LOW.encode() if method == "PUT" else None
+        assert guarded.ask(method, path, body, as_("alice")).status == 403
+        assert guarded.ask(method, path, body).status == 401
+
+
 # --- matchers -------------------------------------------------------------------------------------
 
 
@@ -513,6 +636,7 @@ def test_an_example_of_the_page_does_what_it_should(
         server.post("/matchers/split")
         settled(server, 1)
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
+    (tmp_path / "phone.policy").write_text(DROPS_LOW)
     here = line.replace("localhost:8080", f"localhost:{server.ports['http']}")
     words = [*shlex.split(here), "-s", "--max-time", "20"]
     words += ["-o", "answer", "-w", "%{http_code}"]

@@ -32,8 +32,8 @@ from rove.elastic.hosts import CellHost
 from rove.match import engine
 from rove.match.matcher import Work
 from rove.serve import matcher_process
+from rove.serve.children import HEADER
 from rove.serve.matcher_process import (
-    HEADER,
     MERGE_THREAD,
     Merges,
     Worker,

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 
-from rove.serve.matcher_process import HEADER
+from rove.serve.children import HEADER
 from rove.serve.matcher_start import NICE
 from rove.serve.matcher_start import __name__ as name
 

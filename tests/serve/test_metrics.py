@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.serve.conftest import three_matchers
+from tests.serve.conftest import three_matchers, three_policies
 
 from rove.broker.counters import Counters
 from rove.elastic.view import MatcherView
-from rove.serve.metrics import matcher_metrics, metrics_text
+from rove.policy.view import Tally
+from rove.serve.metrics import matcher_metrics, metrics_text, policy_metrics
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -100,3 +101,39 @@ def test_matchers_show() -> None:
     assert found["rove_matchers"] == 0
     assert found['rove_matcher_subscriptions{matcher="0"}'] == 100_000
     assert found["rove_matcher_reconfiguration_last_seconds"] == 0
+
+
+def test_policies_show_from_the_first_one_on() -> None:
+    view = three_policies()
+    text = metrics_text(policy_metrics(view))
+    found = values(text)
+    expected = {
+        "rove_policies": 3,
+        "rove_policies_suspended": 1,
+        "rove_policy_calls_total": 1_349,
+        'rove_policy_verdicts_total{verdict="passed"}': 801,
+        'rove_policy_verdicts_total{verdict="changed"}': 340,
+        'rove_policy_verdicts_total{verdict="dropped"}': 202,
+        'rove_policy_verdicts_total{verdict="stopped"}': 6,
+        'rove_policy_verdicts_total{verdict="suspended"}': 7,
+        'rove_policy_stops_total{kind="steps"}': 5,
+        'rove_policy_stops_total{kind="time"}': 0,
+        "rove_policy_outputs_total": 1_231,
+        "rove_policy_bytes_in_total": 6_600_900,
+        "rove_policy_bytes_out_total": 1_140_100,
+        "rove_policy_steps_total": 507_400,
+        "rove_policy_cpu_seconds_total": 2.6,
+        "rove_policy_calls_in_workers_total": 40,
+        "rove_policy_workers": 1,
+        "rove_policy_jobs": 1,
+        "rove_policy_jobs_waiting": 3,
+        "rove_policy_jobs_done_total": 36,
+        "rove_policy_jobs_lost_total": 1,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert "# TYPE rove_policy_jobs_lost_total counter\n" in text
+    assert "# TYPE rove_policy_jobs gauge\n" in text
+    view.count = 0
+    assert list(policy_metrics(view)), "those that have gone are still counted"
+    view.total = Tally()
+    assert list(policy_metrics(view)) == []

@@ -20,6 +20,8 @@ from rove.elastic.elasticity import Elasticity
 from rove.errors import RoveError
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen, Matchers
 from rove.serve.index_file import NAME
+from rove.serve.policy_settings import Policies
+from rove.serve.policy_workers import memory_bytes_of
 from rove.serve.server import Server, elasticity_of, settings_of
 
 Start = Callable[..., Running]
@@ -307,3 +309,82 @@ def test_how_many_matchers_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None
         Matchers("partitioned", 1, 4, 500, split_below=0.1, merge_above=0.6, pause_s=9)
     )
     assert chosen == Elasticity("partitioned", 1, 4, 500, 0.1, 0.6, 9)
+
+
+# --- policies -----------------------------------------------------------------------------------
+
+COUNTS = "def arrived(m, me):\n    me.n = get('n', 0) + 1\n    return message(n=me.n, x=m.x)"
+FOR_EVER = "def arrived(m, me):\n    while m.x > 0:\n        pass\n    return m"
+
+
+def workers(server: Running) -> list[int]:
+    """The processes that work for policies."""
+
+    def look(running: Server) -> list[int]:
+        assert running._workers is not None
+        return running._workers.pids
+
+    found: list[int] = server.look(look)
+    return found
+
+
+async def shown(server: Running, policy: str, *values: int, others: int = 0) -> list[Any]:
+    """What a policy makes of publications, until as many have come as are let through."""
+    found: list[Any] = []
+    async with rove.connect(url_of(server)) as client:
+        seen = await client.subscribe("x")
+        seen.listen(lambda notification: found.append(notification.value))
+        await client.set_policy(policy)
+        for value in values:
+            await client.publish("x", {"x": value})
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found) < len(values) - others:
+                await asyncio.sleep(0.01)
+    return found
+
+
+def test_policies_run_within_the_broker_unless_they_take_long(start_server: Start) -> None:
+    server = start_server(policies=Policies(workers=1, steps_max=20_000))
+    assert run(shown(server, COUNTS, 7, 8)) == [{"n": 1, "x": 7}, {"n": 2, "x": 8}]
+    assert workers(server) == []
+    assert run(shown(server, FOR_EVER, 1, 0, others=1)) == [{"x": 0}]
+    assert len(workers(server)) == 1
+
+
+def test_policies_run_in_processes_that_are_replaced_and_end_with_the_broker(
+    start_server: Start,
+) -> None:
+    server = start_server(policies=Policies(workers=1, isolation="process"))
+    assert run(shown(server, COUNTS, 7, 8)) == [{"n": 1, "x": 7}, {"n": 2, "x": 8}]
+    (first,) = workers(server)
+    os.kill(first, signal.SIGKILL)
+    end_at = time.monotonic() + PATIENCE_S
+    while workers(server) == [first]:
+        assert time.monotonic() < end_at
+        time.sleep(0.01)
+    assert run(shown(server, COUNTS, 9)) == [{"n": 1, "x": 9}]
+    (second,) = workers(server)
+    server.stop()
+    for gone in (first, second):
+        with pytest.raises(ProcessLookupError):
+            os.kill(gone, 0)
+
+
+def test_a_broker_may_run_no_policies(start_server: Start) -> None:
+    server = start_server(policies=Policies(enabled=False))
+    assert server.look(lambda running: running.shell.broker.jobs) is None
+    with pytest.raises(rove.RoveError, match="runs no policies"):
+        run(shown(server, COUNTS))
+
+
+def test_limits_of_policies_are_reloaded(start_server: Start) -> None:
+    server = start_server(policies=Policies(workers=1))
+    config = server.server.config
+    changed = Policies(workers=1, text_bytes_max=30, memory_bytes_max=1 << 30)
+    server.look(lambda running: running.reload(msgspec.structs.replace(config, policies=changed)))
+    with pytest.raises(rove.RoveError, match="30"):
+        run(shown(server, COUNTS))
+    memory = server.look(
+        lambda running: running._workers is not None and running._workers.memory_bytes
+    )
+    assert memory == memory_bytes_of(changed.limits)

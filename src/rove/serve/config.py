@@ -36,7 +36,9 @@ from rove.broker.limits import Limits
 from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.mqtt.topics import filter_fault
+from rove.policy.limits import PolicyLimits
 from rove.serve.passwords import Door, Passwords, is_loopback, permissions_warning
+from rove.serve.policy_settings import Policies
 
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
 Kind = Literal["publications", "notifications", "states", "metrics"]
@@ -46,7 +48,10 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 ENVIRONMENT_PREFIX: Final = "ROVE_"
 COMMENT_WIDTH: Final = 96
 RELOADABLE_SECTIONS: Final = frozenset({"limits", "access", "log"})
-RELOADABLE_KEYS: Final = frozenset({"matchers.layout", "tls.certificate", "tls.key"})
+RELOADABLE_KEYS: Final = frozenset(
+    {"matchers.layout", "tls.certificate", "tls.key"}
+    | {f"policies.{name}" for name in PolicyLimits.__struct_fields__}
+)
 PATH_KEYS: Final = frozenset(
     {
         "access.acl_file",
@@ -251,6 +256,7 @@ class Config(_Section, frozen=True):
     lake: Lake = Lake()
     metrics: Metrics = Metrics()
     matchers: Matchers = Matchers()
+    policies: Policies = Policies()
     limits: Limits = Limits()
 
     @property
@@ -296,7 +302,9 @@ def keys() -> Mapping[str, Key]:
     found = {}
     for section in msgspec.structs.fields(Config):
         texts = _explanations(section.type)
-        for field in msgspec.structs.fields(section.type):
+        # What a section adds to what it took over comes first.
+        own, fields = section.type.__annotations__, msgspec.structs.fields(section.type)
+        for field in sorted(fields, key=lambda each: each.name not in own):
             default, text = field.default, texts.get(field.name, "")
             key = Key(section.name, field.name, field.type, default, text)
             found[key.path] = key
@@ -317,7 +325,8 @@ def _explanations(struct: type) -> dict[str, str]:
         return {}
     (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
-    found = {}
+    base = struct.__bases__[0]
+    found = {} if base in (msgspec.Struct, _Section) else _explanations(base)
     for field, below in zip(definition.body, definition.body[1:], strict=False):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):

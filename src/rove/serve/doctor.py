@@ -30,11 +30,15 @@ from rove.broker.limits import GIB, MIB
 from rove.errors import RoveError
 from rove.serve import tls
 from rove.serve.config import Config, Listener, check, find_problems, listeners, load_access
+from rove.serve.policy_settings import Policies
+from rove.serve.policy_workers import tried
 
 State = Literal["ok", "warning", "problem"]
 
 PYTHON_MIN: Final = (3, 11)
-NEEDED: Final = ("msgspec", "numpy", "numba", "starlette", "uvicorn", "websockets", "pyarrow")
+NEEDED: Final = (
+    "msgspec", "numpy", "numba", "pillow", "pyarrow", "starlette", "uvicorn", "websockets",
+)  # fmt: skip
 QUICKER: Final = ("uvloop",)
 """The broker does without, at some cost."""
 FREE_BYTES_WARNING: Final = GIB
@@ -77,6 +81,8 @@ def examine_configuration(config: Config, now_s: float) -> Iterator[Finding]:
             yield _port(listener)
     yield _open_files(config.limits.connections_max)
     yield _memory(config.limits.memory_bytes_high)
+    if config.policies.enabled:
+        yield _workers(config.policies)
 
 
 # --- the machine --------------------------------------------------------------------------------
@@ -291,3 +297,21 @@ def _memory(memory_bytes_high: int) -> Finding:
             "lower memory_bytes_high and memory_bytes_low in [limits]",
         )
     return Finding("memory", "ok", text)
+
+
+def _workers(policies: Policies) -> Finding:
+    """Whether the processes that work for policies do, and can do nothing else."""
+    try:
+        missing, took_s = tried()
+    except OSError as error:
+        advice = "see what it says on standard error, or set [policies] enabled = false"
+        return Finding("policies", "problem", f"workers do not work: {error}", advice)
+    if missing:
+        return Finding(
+            "policies",
+            "problem" if policies.isolation == "process" else "warning",
+            f"a worker is less confined than it should be: {'; '.join(missing)}",
+            "use Linux on x86-64 or 64-bit ARM, or trust everybody who may set a policy",
+        )
+    text = f"a worker is there after {took_s:.1f} s and can do nothing but compute"
+    return Finding("policies", "ok", text)

@@ -2,7 +2,8 @@
 
 Goes through everything that stands between the two, one check after the other, and says of each
 whether it lets the publication pass: true, false, or null where nobody can know any more. What
-the text says is asked of the language's own evaluator.
+the text says is asked of the language's own evaluator; a policy is asked what it would do now, as
+far as that takes no longer than a turn can spare.
 
 The publication is one of the last that came (see `rove.broker.recent`), by its id, or one that is
 only described. The subscription is one that exists, by its number or all of a client's, or one
@@ -28,6 +29,8 @@ from rove.lang.errors import LanguageError
 from rove.lang.explanation import Explanation, explain
 from rove.mqtt.packets import Filter
 from rove.mqtt.topics import filter_fault, fits, name_fault
+from rove.policy.jobs import Outcome, Stopped, Wanted
+from rove.policy.messages import Arrived
 from rove.serve.answers import Fault
 from rove.serve.inspection import SubscriptionView, subscription_view
 
@@ -81,6 +84,8 @@ class Case(msgspec.Struct, frozen=True):
     """None if its payload was too large to be remembered."""
     at: float
     remembered: Remembered | None = None
+    arrived: Arrived | None = None
+    """As policies see it; None as above."""
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -114,17 +119,20 @@ def _case(state: State, question: Question, identity: Identity, is_admin: bool) 
         if fault is not None:
             raise Fault(400, f"topic: {fault}")
         at = state.now if question.at is None else question.at
-        payload = msgspec.json.encode(question.publication)
-        return Case(question.topic, attributes_of(question.topic, payload, ()), at)
+        arrived = Arrived(question.topic, msgspec.json.encode(question.publication))
+        attributes = attributes_of(arrived.topic, arrived.payload, ())
+        return Case(question.topic, attributes, at, arrived=arrived)
     found = state.recent.find(question.publication)
     if found is None or not (is_admin or state.rules.may_receive(identity, found.topic)):
         count = state.limits.explain_publications_max
         what = f"no publication {question.publication!r} among the last {count}"
         raise Fault(404, what, "describe it: a JSON object, and its topic")
-    attributes = None
-    if isinstance(found.payload, bytes):
-        attributes = attributes_of(found.topic, found.payload, found.properties.user)
-    return Case(found.topic, attributes, question.at or found.at, found)
+    at = question.at or found.at
+    if not isinstance(found.payload, bytes):
+        return Case(found.topic, None, at, found)
+    user = found.properties.user
+    attributes = attributes_of(found.topic, found.payload, user)
+    return Case(found.topic, attributes, at, found, Arrived(found.topic, found.payload, user))
 
 
 def _subscriptions(
@@ -176,6 +184,7 @@ def _described(state: State, described: DescribedSubscription, identity: Identit
 
 def _verdict(state: State, one: Subscription, case: Case) -> Verdict:
     checks = [*_of_topic(state, one, case), *_of_text(one, case), *_of_engine(one)]
+    checks += _of_policy(state, one, case)
     if case.remembered is not None:
         checks += _of_publication(state, case.remembered)
         if one.number:
@@ -231,6 +240,56 @@ def _of_engine(one: Subscription) -> Iterator[Check]:
         yield Check(
             "engine", None, f"{why}, seconds later; rove pipeline status says how far it is"
         )
+
+
+def _of_policy(state: State, one: Subscription, case: Case) -> Iterator[Check]:
+    """What a policy would say now; what it said then, with the state of then, nobody keeps."""
+    desk, limits = one.session.desk, state.agents.limits
+    seat = one.seat or (None if desk is None else desk.seat)
+    if seat is None or limits is None:
+        return
+    agent, now = seat.agent, state.now
+    whose = "its own policy" if one.seat is not None else "the policy of its session"
+    if agent.suspended_until is not None and now < agent.suspended_until:
+        left_s = agent.suspended_until - now
+        goes_on = limits.suspended == "deliver"
+        what = "everything is sent as it came" if goes_on else "nothing is sent"
+        passed = None if case.remembered is not None else goes_on
+        yield Check("policy", passed, f"{whose} is suspended for another {left_s:.0f} s: {what}")
+        return
+    if case.arrived is None:
+        yield Check("policy", None, f"{whose} decides; the payload was too large to be remembered")
+        return
+    result = agent.call(
+        case.arrived,
+        one.session.me,
+        now,
+        limits,
+        automatic=one.session.automatic,
+        results={},
+        steps_max=min(limits.inline_steps_max, limits.steps_max),
+    )
+    sent, why = _said(result)
+    if case.remembered is not None:
+        sent, why = None, f"{why} if it came now; what it did then is not kept here"
+    yield Check("policy", sent, f"{whose} {why}")
+
+
+def _said(result: Outcome | Stopped | Wanted) -> tuple[bool | None, str]:
+    """What the result of a call means: whether anything is sent, and what."""
+    if isinstance(result, Wanted):
+        return None, "would have a picture made smaller first, and then decide"
+    if isinstance(result, Stopped):
+        if result.kind == "steps":
+            return None, "would take too long to be asked here"
+        at = f"line {result.line}: " if result.line else ""
+        return False, f"would be stopped ({result.kind}): {at}{result.text}"
+    if result.passes:
+        return True, "would send it as it came"
+    if not result.outputs:
+        return False, "would send nothing"
+    count = len(result.outputs)
+    return True, f"would send {'another message' if count == 1 else f'{count} messages'} instead"
 
 
 def _of_publication(state: State, found: Remembered) -> Iterator[Check]:

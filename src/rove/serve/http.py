@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from email.utils import formatdate
 from typing import Any
 
@@ -36,7 +36,14 @@ from rove.serve.events import EventStream, Subscriber
 from rove.serve.explaining import Question, answer
 from rove.serve.guests import Guests, cross_site_fault
 from rove.serve.in_process import Refused
-from rove.serve.inspection import channels, clients, queues, subscription_view, subscriptions
+from rove.serve.inspection import (
+    channels,
+    clients,
+    policies,
+    queues,
+    subscription_view,
+    subscriptions,
+)
 from rove.serve.logs import events
 from rove.serve.metrics import (
     CONTENT_TYPE,
@@ -44,6 +51,7 @@ from rove.serve.metrics import (
     matcher_metrics,
     metrics_of,
     metrics_text,
+    policy_metrics,
     recorder_metrics,
 )
 from rove.serve.openapi import Operation, document, front_page, page
@@ -51,7 +59,17 @@ from rove.serve.operations import OPERATIONS
 from rove.serve.publishers import Publishers
 from rove.serve.requests import Query, body_of, json_of, whole_number
 from rove.serve.shell import Shell
-from rove.serve.subscribing import SubscriptionBody, add, begin, end, remove, wish_in, wish_of
+from rove.serve.subscribing import (
+    IDENTIFIER_MAX,
+    SubscriptionBody,
+    add,
+    begin,
+    end,
+    remove,
+    set_policy,
+    wish_in,
+    wish_of,
+)
 from rove.serve.web import Web
 
 FORM = "application/x-www-form-urlencoded"
@@ -149,6 +167,68 @@ class Interface:
         await end(self._shell, identity, client)
         return json_answer({"client": client, "ended": True})
 
+    # -- policies ------------------------------------------------------------------------------
+
+    async def set_policy(self, request: Request, identity: Identity, query: Query) -> Response:
+        text = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        if not text.strip():
+            raise Fault(400, "there is no policy in the body", "DELETE takes one away")
+        return await self._policy(request, identity, query, text, "set")
+
+    async def remove_policy(self, request: Request, identity: Identity, query: Query) -> Response:
+        return await self._policy(request, identity, query, b"", "removed")
+
+    async def _policy(
+        self, request: Request, identity: Identity, query: Query, text: bytes, done: str
+    ) -> Response:
+        client = _name(request, "client")
+        identifier = query.integer("subscription", 0, 1, IDENTIFIER_MAX)
+        try:
+            await set_policy(self._shell, identity, client, text, identifier)
+        except Refused as refused:
+            if refused.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR:
+                raise Fault(404, refused.text, "GET /subscriptions lists identifiers") from None
+            raise
+        return json_answer({"client": client, "subscription": identifier, done: True})
+
+    async def policies(self, _request: Request, identity: Identity, query: Query) -> Response:
+        count = query.integer("limit", PAGE, 0, PAGE_MAX)
+        is_short, client = query.flag("short"), query.text("client")
+        state = self._shell.broker.state
+        seen: Container[str] | None = None if client is None else (client,)
+        if not self._is_admin(identity):
+            seen = self._own(identity, client)
+        if state.agents.limits is None:
+            hint = "`enabled` in the section [policies] of its configuration allows them"
+            raise Fault(404, "this broker runs no policies", hint)
+        view = self._shell.broker.policies_view(count if seen is None else None)
+        return json_answer(policies(view, count, state.now, seen, is_short=is_short))
+
+    def _own(self, identity: Identity, client: str | None) -> set[str]:
+        """The clients of a user, or that one if it is the user's."""
+        if identity.user is None:
+            raise Fault(403, "without a name nobody has policies of their own here")
+        return {
+            name
+            for name, one in self._shell.broker.state.sessions.items()
+            if one.identity.user == identity.user and client in (None, name)
+        }
+
+    async def variables(self, request: Request, identity: Identity, _query: Query) -> Response:
+        client, broker = _name(request, "client"), self._shell.broker
+        session = broker.state.sessions.get(client)
+        is_own = (
+            session is not None
+            and identity.user is not None
+            and session.identity.user == identity.user
+        )
+        if not is_own and not self._is_admin(identity):
+            raise Fault(403, "these are for the user of the session and for administrators")
+        found = broker.variables_view(client)
+        if found is None:
+            raise Fault(404, f"there is no session {client!r}", "GET /clients lists them")
+        return json_answer(found)
+
     # -- matchers ------------------------------------------------------------------------------
 
     async def matchers(self, _request: Request, _identity: Identity, _query: Query) -> Response:
@@ -242,6 +322,7 @@ class Interface:
         view = shell.broker.matchers_view(shell.now())
         if view is not None:
             yield from matcher_metrics(view)
+        yield from policy_metrics(shell.broker.policies_view(0))
         if self.recorder_state is not None:
             yield from recorder_metrics(self.recorder_state())
 

@@ -1,4 +1,4 @@
-"""What is inside the broker, as `/clients`, `/queues`, `/channels` and the others show it.
+"""What is inside the broker, as `/clients`, `/queues`, `/policies` and the others show it.
 
 Plain structs, made from the broker's state at the moment of asking, between two of its turns. All
 sessions are looked at, about 0.3 µs each, whatever the page: a million sessions hold the broker
@@ -8,7 +8,7 @@ up for a third of a second, so this is for people and for the odd script, not fo
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from rove.broker.sessions import Session
 from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
 from rove.mqtt.packets import V5
+from rove.policy.view import PoliciesView
 
 Item = TypeVar("Item")
 
@@ -80,6 +81,8 @@ class SubscriptionView(msgspec.Struct):
     """Who finds what meets it: `broker`, or `spark`."""
     me: dict[str, object]
     """The subscriber's variables as they are now, if the filter looks at any."""
+    policy: str
+    """The text of its own policy; empty for that of its session, if there is one."""
 
 
 class ChannelView(msgspec.Struct):
@@ -181,4 +184,20 @@ def subscription_view(one: Subscription) -> SubscriptionView:
         one.accepted_at,
         engine,
         me,
+        "" if one.seat is None else one.seat.agent.policy.text,
     )
+
+
+def policies(
+    view: PoliciesView, count: int, now: float, clients: Container[str] | None, *, is_short: bool
+) -> PoliciesView:
+    """Those of some clients only, and no more than so many; what is summed stays as it is."""
+    found = view.policies
+    if clients is not None:
+        found = [one for one in found if one.client_id in clients]
+        suspended = sum((one.suspended_until or 0.0) > now for one in found)
+        view = msgspec.structs.replace(view, count=len(found), suspended=suspended)
+    found = found[:count]
+    if is_short:
+        found = [msgspec.structs.replace(one, text="") for one in found]
+    return msgspec.structs.replace(view, policies=found)

@@ -5,7 +5,7 @@ It reads commands from the socket with the number FD hands them to a `CellHost`,
 has no life of its own: when the other end of the socket is closed, for whatever reason, it ends at
 once, and on Linux also when it is in the middle of something.
 
-Both ways, a *frame* is a header (`HEADER`) and a message of `rove.elastic.commands`. Frames to a
+Both ways, a frame (`rove.serve.children`) has a message of `rove.elastic.commands`. Frames to a
 process are numbered from 1, and a frame from it says which was the last that it had finished with,
 so the broker knows at any time what is still owed. The first frame from it only says that it is
 there. Answers are sent for every frame that asks for one (`asks`) or caused one, and whenever
@@ -22,13 +22,10 @@ and the rest shared libraries.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import mmap
 import os
-import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -56,16 +53,13 @@ from rove.elastic.commands import (
 from rove.elastic.hosts import CellHost
 from rove.match import engine
 from rove.match.matcher import Work
+from rove.serve.children import HEADER, end_with, read_frame
 
-HEADER: Final = struct.Struct("<IQ")
-"""How long the message is, and the number of a frame: of this one, or of the last one done."""
 REPORT_S: Final = 0.5
 MERGE_THREAD: Final = "rove-merge"
 _BUFFER_BYTES: Final = 256 * 1024
 _CHANGES_MAX: Final = 64
 """After as many, it is seen whether there is something to merge, even within a frame."""
-_PARENT_DEATH_SIGNAL: Final = 1
-"""PR_SET_PDEATHSIG of Linux."""
 
 
 def asks(commands: Sequence[AnyCommand]) -> bool:
@@ -190,13 +184,9 @@ class Worker:
 
     def _received(self) -> tuple[int, bytes] | None:
         """The next frame; None when there will be no more."""
-        header = self._stream.read(HEADER.size)
-        if len(header) < HEADER.size:
-            return None
-        length, number = HEADER.unpack(header)
-        message = self._stream.read(length)
+        frame = read_frame(self._stream)
         self._waited_s += self._passed_s()
-        return (number, message) if len(message) == length else None
+        return frame
 
     def _handle(self, number: int, commands: Sequence[AnyCommand]) -> None:
         for command in commands:
@@ -276,15 +266,6 @@ def rehearse() -> None:
 def complain(text: str) -> None:
     """What nobody else would hear of."""
     print(f"rove: matcher {os.getpid()}: {text}", file=sys.stderr, flush=True)
-
-
-def end_with(parent: int) -> None:
-    """Have the system end this process when the one that started it ends; only Linux can."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it was asked for
-        os._exit(1)
 
 
 def main(fd: int, parent: int) -> int:

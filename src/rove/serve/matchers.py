@@ -1,9 +1,9 @@
 """Matcher processes: started, fed, listened to, and buried, without the broker waiting for any.
 
-Each is a child with one end of a socket pair (`rove.serve.matcher_process` says what it runs and
-how a frame looks). Commands that ask for an answer are sent at once, others together with the next
-of these or when the broker has nothing else to do, whichever comes first. Sockets do not block;
-what one does not take is kept and written when it does.
+Each is a child with one end of a socket pair (`rove.serve.matcher_process` says what it runs,
+`rove.serve.children` how a frame looks). Commands that ask for an answer are sent at once, others
+together with the next of these or when the broker has nothing else to do, whichever comes first.
+Sockets do not block; what one does not take is kept and written when it does.
 What arrives is handed to the listener from the event loop, or from `wait`, where the broker cannot
 go on without an answer; never from within a call that only sends.
 
@@ -27,16 +27,12 @@ it was sent, 23 of them matching, one of a hundred after 490, nearly all of them
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-import os
 import selectors
 import shutil
 import socket
 import subprocess
-import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -45,9 +41,9 @@ import msgspec
 
 from rove.elastic.commands import AnyCommand, Replies, decoded_replies, encoded_commands
 from rove.elastic.ports import Listener
-from rove.errors import RoveError
 from rove.serve import matcher_start
-from rove.serve.matcher_process import HEADER, aside, asks, mapped, write_whole
+from rove.serve.children import Child, Unreadable, spawned, told_of
+from rove.serve.matcher_process import aside, asks, mapped, write_whole
 
 FOLDER: Final = "matchers"
 ANSWER_S: Final = 10.0
@@ -61,37 +57,26 @@ _DYING_S: Final = 0.5
 _LOOK_S_MAX: Final = 1.0
 _COLLECTED_MAX: Final = 256
 """Commands that nobody waits for are sent together, so many at the most."""
-_CHUNK_BYTES: Final = 256 * 1024
-_MESSAGE_BYTES_MAX: Final = 1 << 30
 _BOTH: Final = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
-class Unreadable(RoveError):
-    """A process says what makes no sense."""
-
-
-class _Child:
-    """One process, and what is on its way to and from it."""
+class _Child(Child):
+    """One process, and what it was asked."""
 
     def __init__(self, number: int, process: subprocess.Popen[bytes], end: socket.socket) -> None:
+        super().__init__(process, end)
         self.number = number
-        self.process = process
-        self.socket = end
         self.is_there = False
         """Whether it has said so."""
-        self.heard_at = time.monotonic()
-        """When it last said something, or when it began to owe an answer."""
         self.sent = self.asked = self.done = 0
         """Frames: the last sent, the last that asks for an answer, the last that it has done."""
         self.collected: list[AnyCommand] = []
-        self.outgoing: deque[memoryview] = deque()
-        self._incoming = bytearray()
 
     @property
     def owes(self) -> bool:
         return not self.is_there or self.done < self.asked
 
-    def put(self) -> None:
+    def put_collected(self) -> None:
         """Put a frame of what was collected behind what waits."""
         commands, self.collected = self.collected, []
         self.sent += 1
@@ -99,60 +84,18 @@ class _Child:
             if not self.owes:
                 self.heard_at = time.monotonic()
             self.asked = self.sent
-        message = encoded_commands(commands)
-        self.outgoing.append(memoryview(HEADER.pack(len(message), self.sent) + message))
-
-    def flush(self) -> bool:
-        """Give the socket what it takes; whether it took anything."""
-        took = False
-        try:
-            while self.outgoing:
-                sent = self.socket.send(self.outgoing[0])
-                took = True
-                if sent < len(self.outgoing[0]):
-                    self.outgoing[0] = self.outgoing[0][sent:]
-                else:
-                    self.outgoing.popleft()
-        except BlockingIOError:
-            pass
-        except OSError:  # it is gone: reading will say so, after all that it said before
-            self.outgoing.clear()
-        return took
-
-    def receive(self) -> bool:
-        """Take what the socket has; False if it will have no more."""
-        while True:
-            try:
-                data = self.socket.recv(_CHUNK_BYTES)
-            except BlockingIOError:
-                return True
-            except OSError:
-                return False
-            if not data:
-                return False
-            self._incoming += data
-            self.heard_at = time.monotonic()
-            if len(data) < _CHUNK_BYTES:
-                return True
+        self.put(self.sent, encoded_commands(commands))
 
     def next_message(self) -> Replies | None:
         """What has arrived whole, one by one; `Unreadable` if it makes no sense."""
-        incoming = self._incoming
-        if len(incoming) < HEADER.size:
+        frame = self.next_frame()
+        if frame is None:
             return None
-        length, done = HEADER.unpack_from(incoming)
-        if length > _MESSAGE_BYTES_MAX:
-            raise Unreadable(f"a message of {length} bytes")
-        end = HEADER.size + length
-        if len(incoming) < end:
-            return None
-        message = bytes(memoryview(incoming)[HEADER.size : end])
-        del incoming[:end]
         try:
-            replies = decoded_replies(message)
+            replies = decoded_replies(frame[1])
         except msgspec.MsgspecError as error:
             raise Unreadable(str(error)) from None
-        self.done = done
+        self.done = frame[0]
         return replies
 
 
@@ -199,7 +142,7 @@ class Processes:
         self._started += 1
         number = self._started
         try:
-            child = _spawned(number)
+            child = _Child(number, *spawned(matcher_start.__name__))
         except OSError as error:
             self._never_came[number] = f"cannot be started: {error.strerror}"
             self._loop.call_soon(self._tell_never_came)
@@ -230,7 +173,7 @@ class Processes:
 
     def _put(self, child: _Child) -> None:
         is_behind = bool(child.outgoing)
-        child.put()
+        child.put_collected()
         if is_behind:
             return
         child.flush()
@@ -360,7 +303,7 @@ class Processes:
             self._ending.append((child.process, 0.0))
             why = why or "closed its socket and was killed"
         else:
-            why = why or _told_of(status)
+            why = why or told_of(status)
         self._told += 1
         self.listener.died(child.number, why)
 
@@ -423,27 +366,3 @@ class Processes:
         if self._timer is None and (self._children or self._ending):
             look_s = min(_LOOK_S_MAX, self._answer_s / 4, self._hello_s / 4)
             self._timer = self._loop.call_later(look_s, self._look)
-
-
-def _spawned(number: int) -> _Child:
-    ours, theirs = socket.socketpair()
-    with theirs, contextlib.ExitStack() as otherwise:
-        otherwise.callback(ours.close)
-        ours.setblocking(False)
-        fd, parent = theirs.fileno(), os.getpid()
-        # -P: what lies about where the broker was started is not imported instead of a library.
-        command = [sys.executable, "-P", "-m", matcher_start.__name__, str(fd), str(parent)]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(fd,),
-            start_new_session=True,  # Ctrl-C is for the broker to hear
-        )
-        otherwise.pop_all()
-    return _Child(number, process, ours)
-
-
-def _told_of(status: int) -> str:
-    """Why a process ended."""
-    return f"killed by signal {-status}" if status < 0 else f"ended with status {status}"

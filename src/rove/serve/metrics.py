@@ -1,8 +1,8 @@
 """What the broker counts and holds: for `/metrics`, as Prometheus reads it, and to be recorded.
 
 Counters are the broker's own; gauges are taken when asked. What is queued is summed over all
-sessions, about 0.1 µs each. Names carry the unit last and begin with `rove_`; counters end in
-`_total`, as is the custom there.
+sessions, about 0.1 µs each, and what policies did over all policies, about 1.4 µs each. Names carry
+the unit last and begin with `rove_`; counters end in `_total`, as is the custom there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from rove.elastic.view import Kind, MatchersView
 from rove.match.designs import Counters
 from rove.metrics.naming import kind_of
 from rove.metrics.recorder import RecorderState
+from rove.policy.jobs import Kind as StopKind
+from rove.policy.view import PoliciesView
 from rove.serve.delays import Delays
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -134,6 +136,48 @@ def matcher_metrics(view: MatchersView) -> Iterator[Metric]:
     layout = "rove_matcher_layout"
     named = {f'{layout}{{layout="{view.layout}"}}': 1}
     yield Metric(layout, "how subscriptions are laid out over the matchers", "gauge", named)
+
+
+def policy_metrics(view: PoliciesView) -> Iterator[Metric]:
+    """What policies decide and use; nothing until there is one."""
+    total = view.total
+    if not view.count and not total.calls:
+        return
+    for name, about, value in (
+        ("rove_policies", "policies of subscribers at work", view.count),
+        ("rove_policies_suspended", "those that are suspended for now", view.suspended),
+        ("rove_policy_calls_total", "messages that came to policies", total.calls),
+        ("rove_policy_outputs_total", "messages that policies sent", total.outputs),
+        (
+            "rove_policy_bytes_in_total",
+            "payloads of messages that came to policies",
+            total.bytes_in,
+        ),
+        ("rove_policy_bytes_out_total", "payloads of messages that policies sent", total.bytes_out),
+        ("rove_policy_steps_total", "steps that policies took", total.steps),
+        ("rove_policy_cpu_seconds_total", "in the broker and in workers", total.cpu_s),
+        ("rove_policy_calls_in_workers_total", "calls that needed a worker", total.in_workers),
+        ("rove_policy_workers", "processes that may work for policies", view.workers),
+        ("rove_policy_jobs", "jobs under way in workers", view.jobs),
+        ("rove_policy_jobs_waiting", "jobs that wait for a worker", view.jobs_waiting),
+        ("rove_policy_jobs_done_total", "jobs that workers have done", view.jobs_done),
+        ("rove_policy_jobs_lost_total", "jobs killed, or lost with a worker", view.jobs_lost),
+    ):
+        yield Metric(name, about, kind_of(name), {name: value})
+    verdicts = {
+        "passed": total.passed,
+        "changed": total.changed,
+        "dropped": total.dropped,
+        "stopped": sum(total.stopped.values()),
+        "suspended": total.suspended,
+    }
+    stops = {kind: total.stopped.get(kind, 0) for kind in get_args(StopKind)}
+    for name, label, about, values in (
+        ("rove_policy_verdicts_total", "verdict", "what became of messages", verdicts),
+        ("rove_policy_stops_total", "kind", "calls that were stopped, and by what", stops),
+    ):
+        series = {f'{name}{{{label}="{which}"}}': value for which, value in values.items()}
+        yield Metric(name, about, "counter", series)
 
 
 def _delays(delays: Delays, now: float) -> Iterator[Metric]:

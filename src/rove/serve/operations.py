@@ -25,6 +25,11 @@ EVOLVE = Parameter("evolve", "how bounds that move are kept up: exact, pes 1s, l
 NO_MATCHERS = (404, "this broker was given no matchers")
 BEGUN = (202, '{"asked": "layout", "split" or "merge"}; `/matchers` tells what became of it')
 NOT_NOW = (409, "not as things are; the error says why")
+POLICY = Parameter("policy", "a policy of this subscription, instead of its session's")
+OF_SUBSCRIPTION = Parameter(
+    "subscription", "the identifier of a subscription: its policy, not the session's", "integer"
+)
+NO_POLICIES = (404, "this broker runs no policies")
 ENGINE = Parameter("engine", "who finds what meets the text: broker, or spark (seconds later)")
 
 OPERATIONS: dict[str, Operation] = {
@@ -77,6 +82,7 @@ OPERATIONS: dict[str, Operation] = {
             TEXT,
             EVOLVE,
             ENGINE,
+            POLICY,
             Parameter("qos", "0 or 1; 0 unless there is a session", "integer"),
             Parameter("me", "a JSON object: the subscriber's `me.` variables"),
             Parameter("session", "a client id: notifications queue while the stream is closed"),
@@ -98,8 +104,8 @@ OPERATIONS: dict[str, Operation] = {
         "Add a subscription to a session, which is made if there is none. What it brings queues "
         "until somebody connects as that client, by MQTT or by /subscribe?session=.",
         (CLIENT,),
-        '{"topic": …, "filter": …, "evolve": …, "engine": …, "qos": 1, "identifier": 0, '
-        '"session_expiry_s": …}; all but the topic may be left out',
+        '{"topic": …, "filter": …, "evolve": …, "engine": …, "policy": …, "qos": 1, '
+        '"identifier": 0, "session_expiry_s": …}; all but the topic may be left out',
         answers=((201, "the subscription"), *REFUSALS, (409, "connected by MQTT"), *BUSY),
     ),
     "remove_subscription": Operation(
@@ -112,6 +118,46 @@ OPERATIONS: dict[str, Operation] = {
             *REFUSALS,
             (404, "no such session or subscription"),
             (409, "connected by MQTT"),
+        ),
+    ),
+    "set_policy": Operation(
+        "PUT",
+        "/sessions/{client:path}/policy",
+        "Give a session, which is made if there is none, or one of its subscriptions a policy: a "
+        "few lines that decide what it is sent.",
+        (CLIENT, OF_SUBSCRIPTION),
+        "the text of the policy",
+        "text/plain",
+        answers=(
+            (200, '{"client": …, "subscription": …, "set": true}'),
+            *REFUSALS,
+            (404, "no such subscription"),
+            (409, "connected by MQTT"),
+            *BUSY,
+        ),
+    ),
+    "remove_policy": Operation(
+        "DELETE",
+        "/sessions/{client:path}/policy",
+        "Take the policy away; everything is sent again.",
+        (CLIENT, OF_SUBSCRIPTION),
+        answers=(
+            (200, '{"client": …, "subscription": …, "removed": true}'),
+            *REFUSALS,
+            (404, "no such session or subscription"),
+            (409, "connected by MQTT"),
+        ),
+    ),
+    "variables": Operation(
+        "GET",
+        "/sessions/{client:path}/variables",
+        "The `me.` variables of a subscriber: for administrators, and for whoever is the user of "
+        "the session.",
+        (CLIENT,),
+        answers=(
+            (200, '{"manual": {…}, "automatic": {…}}'),
+            *REFUSALS,
+            (404, "no such session"),
         ),
     ),
     "end_session": Operation(
@@ -177,6 +223,22 @@ OPERATIONS: dict[str, Operation] = {
         "End a process now; the others, or the broker itself, take over what it had.",
         answers=(BEGUN, *REFUSALS, NO_MATCHERS, NOT_NOW),
         access="admin",
+    ),
+    "policies": Operation(
+        "GET",
+        "/policies",
+        "Policies at work, and what they decide and use: all for administrators, for others their "
+        "own.",
+        (
+            Parameter("client", "only those of this client"),
+            Parameter("limit", "how many at most; 100", "integer"),
+            Parameter("short", "without the texts of policies", "boolean"),
+        ),
+        answers=(
+            (200, '{"count": …, "suspended": …, "total": {…}, "policies": […], …}'),
+            *REFUSALS,
+            NO_POLICIES,
+        ),
     ),
     "explain": Operation(
         "POST",

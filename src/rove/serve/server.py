@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import secrets
 import ssl
 import threading
@@ -29,6 +28,7 @@ from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.match import engine
 from rove.mqtt.packets import Connect
+from rove.serve.children import cores
 from rove.serve.config import Config, Matchers, changes, check, listeners, load_access
 from rove.serve.delays import WINDOW_S, Delays
 from rove.serve.guests import Guests
@@ -41,6 +41,7 @@ from rove.serve.matchers import FOLDER as MATCHERS_FOLDER
 from rove.serve.matchers import Processes
 from rove.serve.metrics_log import MetricsLog
 from rove.serve.metrics_recording import MetricsRecording, check_place
+from rove.serve.policy_workers import PolicyWorkers, memory_bytes_of
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.store import Store, Writer
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
@@ -76,6 +77,7 @@ class Server:
         self._store: Store
         self._writer: Writer
         self._lake: LakeWriter | None = None
+        self._workers: PolicyWorkers | None = None
         self._index_file: IndexFile
         self._indexed = 0
         """How many subscriptions had been made when the index was last saved."""
@@ -139,6 +141,13 @@ class Server:
             folder = Path(self.config.data.folder) / MATCHERS_FOLDER
             processes = Processes(folder, loop, self._wake)
             self._ends.callback(processes.close)
+        policies, limits = self.config.policies, None
+        if policies.enabled:
+            limits = policies.limits
+            self._workers = PolicyWorkers(
+                policies.processes, loop, self._wake, memory_bytes=memory_bytes_of(limits)
+            )
+            self._ends.callback(self._workers.close)
         broker = Broker(
             now=self._now(),
             new_name=lambda: secrets.token_hex(8),
@@ -148,14 +157,20 @@ class Server:
             compiled=False,
             matchers=processes,
             elasticity=elasticity,
+            policies=limits,
+            workers=self._workers,
+            isolation=policies.isolation,
         )
         if processes is not None:
             assert broker.coordinator is not None
             processes.listener = broker.coordinator
+        if self._workers is not None:
+            assert broker.jobs is not None
+            self._workers.listener = broker.jobs
         return broker
 
     def _wake(self) -> None:
-        """A matcher has said something."""
+        """A matcher or a worker has said something."""
         self.shell.wake()
 
     def _restore(self, broker: Broker) -> None:
@@ -266,7 +281,12 @@ class Server:
             load_certificate(context, config.tls)
         changed, needs_restart = changes(self.config, config)
         self._door, self._rules, self.config = door, rules, config
-        self.shell.broker.reconfigure(config.limits, rules, settings_of(config).is_guarded)
+        policies = config.policies.limits
+        self.shell.broker.reconfigure(
+            config.limits, rules, settings_of(config).is_guarded, policies
+        )
+        if self._workers is not None:
+            self._workers.memory_bytes = memory_bytes_of(policies)
         if "matchers.layout" in changed:
             self._switch_layout(config.matchers.layout)
         install(config.log)
@@ -337,14 +357,15 @@ def settings_of(config: Config) -> Settings:
         keeps_subscriptions=bool(channels) and config.lake.subscriptions,
         version=__version__,
         topic_text=config.mqtt.topic_text,
+        report_s=config.policies.report_s,
     )
 
 
 def elasticity_of(config: Matchers) -> Elasticity:
     """What the broker is told about matchers."""
     if config.max == "auto":
-        cores = _cores()
-        most = max(config.min, cores if cores > 1 else 0)
+        count = cores()
+        most = max(config.min, count if count > 1 else 0)
     else:
         most = config.max
     return Elasticity(
@@ -356,8 +377,3 @@ def elasticity_of(config: Matchers) -> Elasticity:
         merge_above=config.merge_above,
         pause_s=config.pause_s,
     )
-
-
-def _cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -43,11 +43,17 @@ class Wish(msgspec.Struct, frozen=True):
     session_expiry_s: int = 0
     """0 is not said: as the session has it, or `SESSION_EXPIRY_S`."""
     identifier: int = 0
+    policy: str | None = None
 
     @property
     def properties(self) -> Properties:
         """As a SUBSCRIBE says it."""
-        named = (("filter", self.filter), ("evolve", self.evolve), ("engine", self.engine))
+        named = (
+            ("filter", self.filter),
+            ("evolve", self.evolve),
+            ("engine", self.engine),
+            ("policy", self.policy),
+        )
         user = tuple((name, value) for name, value in named if value is not None)
         ids = (self.identifier,) if self.identifier else ()
         return Properties(user=user, subscription_ids=ids)
@@ -57,9 +63,11 @@ class Wish(msgspec.Struct, frozen=True):
         text, evolve, engine = "", "", "broker"
         if (interest := one.interest) is not None:
             text, evolve, engine = interest.text, interest.evolve_text, interest.engine
-        said = (self.filter or "", self.evolve or "", self.engine or "broker")
+        policy = "" if one.seat is None else one.seat.agent.policy.text
+        said = (self.filter or "", self.evolve or "", self.engine or "broker", self.policy or "")
         where = (topic, self.qos, self.identifier)
-        return (one.key[0], one.qos, one.identifier) == where and (text, evolve, engine) == said
+        is_there = (one.key[0], one.qos, one.identifier) == where
+        return is_there and (text, evolve, engine, policy) == said
 
 
 class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,6 +77,7 @@ class SubscriptionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     filter: str | None = None
     evolve: str | None = None
     engine: str | None = None
+    policy: str | None = None
     qos: int = 1
     identifier: int = 0
     session_expiry_s: int = 0
@@ -94,12 +103,13 @@ def wish_of(query: Query) -> Wish:
         me,
         session,
         query.integer("session-expiry", 0, 1, EXPIRY_S_MAX),
+        policy=query.text("policy"),
     )
 
 
 def wish_in(session: str, body: SubscriptionBody) -> Wish:
     """What a body asks for."""
-    for name in ("topic", "filter", "evolve", "engine"):
+    for name in ("topic", "filter", "evolve", "engine", "policy"):
         fault = text_fault(getattr(body, name) or "")
         if fault is not None:
             raise Fault(400, f"{name} {fault}")
@@ -118,6 +128,7 @@ def wish_in(session: str, body: SubscriptionBody) -> Wish:
         session,
         body.session_expiry_s,
         body.identifier,
+        body.policy,
     )
 
 
@@ -177,6 +188,22 @@ async def remove(shell: Shell, identity: Identity, client_id: str, number: int) 
     try:
         only = Properties(user=(("subscription", str(one.identifier)),))
         await client.unsubscribe((one.key[0],), only)
+    finally:
+        if is_ours:
+            client.disconnect()
+
+
+async def set_policy(
+    shell: Shell, identity: Identity, client_id: str, text: bytes, identifier: int
+) -> None:
+    """Give a session or one of its subscriptions a policy; an empty text takes it away."""
+    if not text:
+        _session(shell, client_id)
+    expiry_s = _expiry(shell, client_id, 0)
+    client, is_ours = await _client(shell, identity, client_id, expiry_s)
+    try:
+        user = (("subscription", str(identifier)),) if identifier else ()
+        await client.publish(Publish("$rove/policy", text, 1, properties=Properties(user=user)))
     finally:
         if is_ours:
             client.disconnect()
