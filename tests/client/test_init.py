@@ -23,6 +23,7 @@ GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "sdk.md"
 
 PUBLIC = [
     "AddressError",
+    "Battery",
     "Client",
     "ClientClosed",
     "ClientError",
@@ -36,12 +37,15 @@ PUBLIC = [
     "Notification",
     "OutboxFull",
     "PayloadError",
+    "PolicyNotice",
+    "PolicyRefused",
     "PublishRefused",
     "Published",
     "SessionTakenOver",
     "SlowConsumer",
     "SubscribeRefused",
     "Subscription",
+    "Variables",
     "Will",
     "connect",
 ]
@@ -57,7 +61,7 @@ def test_the_package_has_the_same_door() -> None:
     assert not hasattr(rove, "disconnect")
 
 
-def test_the_package_alone_imports_nothing_and_the_client_no_numpy() -> None:
+def test_the_package_alone_imports_nothing_the_client_no_policies_and_those_no_numpy() -> None:
     program = """
 import sys
 before = set(sys.modules)
@@ -65,11 +69,19 @@ import rove
 print(*sorted(set(sys.modules) - before))
 rove.connect
 print("asyncio" in sys.modules, "numpy" in sys.modules, "websockets" in sys.modules)
+print(any(name.startswith("rove.policy") for name in sys.modules))
+import rove.client.edge
+print("numpy" in sys.modules, "PIL" in sys.modules)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == ["rove rove.errors", "True False False"]
+    assert done.stdout.splitlines() == [
+        "rove rove.errors",
+        "True False False",
+        "False",
+        "False False",
+    ]
 
 
 async def test_the_guides_snippets_run(
@@ -88,6 +100,19 @@ async def test_the_guides_snippets_run(
             else:
                 await asyncio.to_thread(exec, code, names)
     printed = capsys.readouterr().out
-    for expected in ("air/zagreb 41.5", "Zagreb air/zagreb", "{'NO2': 55}", "{'x': 10.5}", "^"):
+    for expected in (
+        "air/zagreb 41.5",
+        "Zagreb air/zagreb",
+        "{'NO2': 55}",
+        "{'x': 10.5}",
+        "{'pulse': 71, 'ecg': 'a picture'}\n",
+        "    import os\n      ^ 2\n",
+        "{'alarm': 150, 'patient': 8}\n",
+        "{'pulse': 72}\n",
+        "1280 1.0 True\n",
+        "stopped in line 2 ",
+        "[70, 80] 2\n",
+        "column",
+    ):
         assert expected in printed
     assert names["seen"] == [{"NO2": 12}]

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from rove.client.addresses import parse_address
-from rove.client.errors import AddressError
-from rove.client.options import Options, Will, payload_of
+from rove.client.errors import AddressError, PublishRefused
+from rove.client.options import Options, Will, payload_of, validity
 
 HOST = parse_address("mqtt://ann:pw@host")
 
@@ -44,6 +44,7 @@ def test_a_will_is_a_publication() -> None:
         ({"receive_max": 0}, "receive_max is 0; it may be 1 to 65535"),
         ({"outbox_max": 0}, "outbox_max is 0; it may be at least 1"),
         ({"outbox_bytes_max": 0}, "outbox_bytes_max"),
+        ({"report_every_s": 0}, "report_every_s is 0; it may be at least 0.001"),
         ({"timeout_s": -1}, "timeout_s"),
         ({"retry_s_max": -1}, "retry_s_max"),
         ({"on_slow": "panic"}, "on_slow is 'panic'; it may be 'wait', 'drop-oldest'"),
@@ -82,3 +83,10 @@ class Reading(msgspec.Struct):
 )
 def test_bytes_are_sent_as_they_are_and_all_else_as_json(value: object, payload: bytes) -> None:
     assert payload_of(value) == payload
+
+
+def test_how_long_something_is_valid_is_said_in_seconds() -> None:
+    assert [validity("forever"), validity(3600), validity(0.5)] == ["forever", "3600", "0.5"]
+    for nonsense in (0, -1, float("inf"), "soon"):
+        with pytest.raises(PublishRefused, match="valid_for"):
+            validity(nonsense)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ class Pair:
         self.arrived: list[tuple[bytes, Delivery | None]] = []
         self.ended: list[Ended] = []
 
-    def open(self, *, present: bool = False, restored: Outgoing | None = None, **said: Any) -> None:
+    def open(self, *, present: bool = False, restored: Sequence[bytes] = (), **said: Any) -> None:
         """Connect and be accepted; what the session says of itself is in `connect`."""
         self.reader = Reader()
         self.session.open(self.now)
@@ -64,7 +65,9 @@ class Pair:
         self.connect = connect
         data = encode(Connack(present, properties=Properties(**said)))
         assert self.session.receive(data, self.now) == [Opened(present)]
-        self.session.resume(restored)
+        self.session.resume(
+            [Outgoing(Publish("$rove", each, 1), lambda *_: None) for each in restored]
+        )
 
     def said(self) -> list[Packet]:
         """What the session has sent since."""
@@ -475,10 +478,29 @@ def test_what_has_to_be_restored_comes_before_subscriptions_and_what_waited() ->
     pair.subscribe(1)
     pair.lose()
     pair.publish(b"waited")
-    pair.open(restored=Outgoing(Publish("$rove/me", b"{}", 1), lambda *_: None))
+    pair.open(restored=[b"me", b"policy"])
     said = pair.said()
-    assert [type(packet) for packet in said] == [Publish, Subscribe, Publish]
-    assert [payload for payload, _, _ in published(said)] == [b"{}", b"waited"]
+    assert [type(packet) for packet in said] == [Publish, Publish, Subscribe, Publish]
+    assert [payload for payload, _, _ in published(said)] == [b"me", b"policy", b"waited"]
+
+
+def test_subscriptions_wait_until_the_brokers_window_has_let_all_of_it_pass() -> None:
+    pair = Pair()
+    pair.open()
+    pair.subscribe(1)
+    pair.lose()
+    pair.open(restored=[b"me", b"policy"], receive_max=1)
+    pair.subscribe(2)
+    wanted, _ = pair.subscribe(3)
+    pair.session.unsubscribe(wanted, lambda *_: None)
+    assert published(pair.said()) == [(b"me", False, 2)]
+    pair.hear(Puback(2))
+    said = pair.said()
+    assert [type(packet) for packet in said] == [Publish, Unsubscribe, Subscribe, Subscribe]
+    assert [each.properties.subscription_ids for each in said if type(each) is Subscribe] == [
+        (1,),
+        (2,),
+    ]
 
 
 # -- notifications -------------------------------------------------------------------------------

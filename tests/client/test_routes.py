@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from rove.client.errors import FilterError, SubscribeRefused
 from rove.client.notifications import reader_into
 from rove.client.protocol import Delivery, Wanted
 from rove.client.routes import CLAIM_S, Identity, Route, Routes
+from rove.client.routes import identity_of as said
 from rove.client.subscription import Slow, Subscription
 from rove.mqtt.packets import Filter, Properties, Publish
 
@@ -167,3 +171,55 @@ async def test_a_route_that_is_gone_gets_nothing() -> None:
     desk.routes.remove(route)
     desk.arrive(1, topic="t")
     assert subscription.waiting == 0
+
+
+# -- what a subscription says ----------------------------------------------------------------------
+
+PASS = "def arrived(m, me):\n    return m\n"
+DROP = "def arrived(m, me):\n    return None\n"
+
+
+def test_what_it_says_becomes_user_properties() -> None:
+    assert said("t") == ("t", ())
+    assert said("t", "x > me.x", "lees", "broker", PASS) == (
+        "t",
+        (("filter", "x > me.x"), ("evolve", "lees"), ("engine", "broker"), ("policy", PASS)),
+    )
+
+
+def test_what_cannot_be_is_refused_without_the_broker() -> None:
+    with pytest.raises(FilterError):
+        said("t", "x >")
+    with pytest.raises(SubscribeRefused, match="evolve"):
+        said("t", None, "lees")
+    with pytest.raises(SubscribeRefused, match="no engine"):
+        said("t", "x > 1", None, "flink")  # type: ignore[arg-type]
+    with pytest.raises(SubscribeRefused, match="engine"):
+        said("t", None, None, "spark")
+
+
+def route_for(routes: Routes, identity: Identity) -> Route:
+    route = Route(identity, Wanted(routes.identifier(identity), Filter("t"), identity[1], print))
+    routes.add(route)
+    return route
+
+
+def test_a_better_policy_takes_the_place_of_the_old_one() -> None:
+    numbers = [
+        route_for(Routes(print), said("t", "x > 1", policy=policy)).wanted.identifier
+        for policy in (PASS, DROP, None)
+    ]
+    assert len(set(numbers)) == 1
+
+
+def test_two_policies_on_the_same_are_two_and_a_changed_one_is_found_again() -> None:
+    routes = Routes(print)
+    passing = route_for(routes, said("t", "x > 1", policy=PASS))
+    dropping = route_for(routes, said("t", "x > 1", policy=DROP))
+    assert passing.wanted.identifier != dropping.wanted.identifier
+    passing.policy = ""
+    assert passing.wanted.user == (("filter", "x > 1"),)
+    assert routes.find(said("t", "x > 1")) is passing
+    assert routes.find(said("t", "x > 1", policy=DROP)) is dropping
+    passing.policy = PASS
+    assert (passing.policy, passing.wanted.user[-1]) == (PASS, ("policy", PASS))

@@ -40,10 +40,10 @@ class Inbox:
             self.owner, "t", None, reader_into(Any), slow=slow, inbox_max=inbox_max, seen_max=10
         )
 
-    def arrive(self, *numbers: int, qos: int = 1, id: str | None = None) -> list[bool]:
+    def arrive(self, *numbers: int, qos: int = 1, id: str | None = None) -> list[int]:
         return [self._arrive(number, qos, id) for number in numbers]
 
-    def _arrive(self, number: int, qos: int, id: str | None) -> bool:
+    def _arrive(self, number: int, qos: int, id: str | None) -> int:
         user = (("id", id),) if id is not None else ()
         publish = Publish("t", b"%d" % number, qos, packet_id=number, properties=Properties(user))
         return self.subscription.arrive(publish, Delivery(publish, 1) if qos else None)

@@ -125,3 +125,25 @@ def test_a_subscription_that_ended_says_so(url: str) -> None:
         assert list(numbers) == []
         with pytest.raises(ClientClosed, match="the subscription has ended"):
             numbers.get()
+
+
+def test_policies_variables_and_reports(url: str) -> None:
+    with sync.connect(url) as client:
+        client.report(lambda: {"battery": 0.5})
+        client.me["x"] = 1
+        assert client.variables().items() >= {"x": 1, "battery": 0.5}.items()
+        drop = "def arrived(m, me):\n    return None\n"
+        with client.policy_notices() as notices, client.subscribe("t", timeout_s=5) as numbers:
+            client.set_policy(drop)
+            client.publish("t", {"x": 1})
+            client.set_policy("def arrived(m, me):\n    return m.x + 1\n", numbers)
+            client.publish("t", {"x": 2})
+            assert notices.get(5).value.event == "stopped"
+            client.remove_policy(numbers)
+            client.remove_policy()
+            client.publish("t", {"x": 3})
+            assert numbers.get(5).value == {"x": 3}
+        here = "def arrived(m, me):\n    m.battery = me.battery\n    return m\n"
+        with client.subscribe("t", policy=here, policy_runs="here") as numbers:
+            client.publish("t", {"x": 4})
+            assert numbers.get(5).value == {"x": 4, "battery": 0.5}

@@ -11,6 +11,7 @@ programs without an event loop, `errors` everything that can go wrong. The guide
 """
 
 from rove.client.client import Client, Published, connect
+from rove.client.devices import Battery
 from rove.client.errors import (
     AddressError,
     ClientClosed,
@@ -22,6 +23,7 @@ from rove.client.errors import (
     MissingPackage,
     OutboxFull,
     PayloadError,
+    PolicyRefused,
     PublishRefused,
     SessionTakenOver,
     SlowConsumer,
@@ -30,10 +32,13 @@ from rove.client.errors import (
 from rove.client.me import Me
 from rove.client.notifications import Notification
 from rove.client.options import Connection, Will
+from rove.client.policies import PolicyNotice
 from rove.client.subscription import Subscription
+from rove.client.variables import Variables
 
 __all__ = [
     "AddressError",
+    "Battery",
     "Client",
     "ClientClosed",
     "ClientError",
@@ -47,12 +52,15 @@ __all__ = [
     "Notification",
     "OutboxFull",
     "PayloadError",
+    "PolicyNotice",
+    "PolicyRefused",
     "PublishRefused",
     "Published",
     "SessionTakenOver",
     "SlowConsumer",
     "SubscribeRefused",
     "Subscription",
+    "Variables",
     "Will",
     "connect",
 ]

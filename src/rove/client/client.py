@@ -8,13 +8,12 @@ session was taken over, the broker refuses who we are) is raised wherever the pr
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Literal, Self, TypeVar, get_args, overload
+from typing import Any, Final, Literal, Self, TypeVar, overload
 
 import msgspec
 
@@ -22,7 +21,7 @@ from rove.client.addresses import DEFAULT_URL, parse_address
 from rove.client.errors import (
     ClientClosed,
     ClientError,
-    FilterError,
+    PolicyRefused,
     PublishRefused,
     SubscribeRefused,
     in_words,
@@ -30,7 +29,7 @@ from rove.client.errors import (
 from rove.client.ids import MAKER_DIGITS, IdMaker
 from rove.client.line import Line
 from rove.client.me import TOPIC as ME_TOPIC
-from rove.client.me import Me, report
+from rove.client.me import Me, log_refusal
 from rove.client.notifications import ID, reader_into
 from rove.client.opening import Opening
 from rove.client.options import (
@@ -40,19 +39,31 @@ from rove.client.options import (
     Will,
     check_slow,
     payload_of,
+    validity,
 )
 from rove.client.outbox import Room
+from rove.client.policies import TOPIC as POLICY_TOPIC
+from rove.client.policies import (
+    PolicyNotice,
+    Runs,
+    SessionPolicy,
+    Surroundings,
+    check_carried,
+    check_runs,
+    compiled,
+)
 from rove.client.protocol import Delivery, Outgoing, Protocol, Wanted
-from rove.client.routes import Identity, Route, Routes
+from rove.client.reports import TOPIC as REPORT_TOPIC
+from rove.client.reports import Reports, Source
+from rove.client.routes import Engine, Identity, Route, Routes, identity_of
 from rove.client.subscription import Slow, Subscription
-from rove.lang.errors import TextError
-from rove.lang.parser import parse
+from rove.client.variables import Variables
 from rove.mqtt.packets import Filter, Properties, Publish, Reason
 from rove.mqtt.topics import filter_fault, name_fault, text_fault
 
 T = TypeVar("T")
-Engine = Literal["broker", "spark"]
-"""Who finds what meets a filter: the broker as it comes, or Spark in what the lake has of it."""
+CONTROL: Final = "$rove/"
+"""Topics of what the broker itself is told, and tells."""
 UNPUBLISH_TOPIC: Final = "$rove/unpublish"
 PAYLOAD_BYTES_MAX: Final = 256_000_000
 """A little less than fits into a packet, so that topic and properties always fit beside it."""
@@ -85,7 +96,10 @@ def connect(
     tls: ssl.SSLContext | bool | None = None,
     will: Will | None = None,
     on_connection: Callable[[Connection], object] | None = None,
+    on_policy: Callable[[PolicyNotice], object] | None = None,
     on_slow: Slow = "wait",
+    report: Source | None = None,
+    report_every_s: float | None = None,
     receive_max: int = 1_000,
     outbox_max: int = 10_000,
     outbox_bytes_max: int = 16 * 1024 * 1024,
@@ -97,7 +111,8 @@ def connect(
 
     Without `client_id` the session is this object's and ends with it. With one, a session of that
     name is found again, with its subscriptions and what was queued for them (unless `clean_start`),
-    and outlives `close` by `session_expiry_s`.
+    and outlives `close` by `session_expiry_s`. `report` begins `Client.report`, and `on_policy` is
+    told what `Client.policy_notices` tells, and the same of policies that run here.
     """
     options = Options(
         address=parse_address(url),
@@ -110,7 +125,10 @@ def connect(
         tls=tls,
         will=will,
         on_connection=on_connection,
+        on_policy=on_policy,
         on_slow=on_slow,
+        report=report,
+        report_every_s=report_every_s,
         receive_max=receive_max,
         outbox_max=outbox_max,
         outbox_bytes_max=outbox_bytes_max,
@@ -125,6 +143,15 @@ def connect(
 async def _open(options: Options) -> Client:
     client = Client(options)
     await client._line.open()
+    try:
+        if options.report is not None:
+            await client.report(options.report, options.report_every_s)
+        if (on_policy := options.on_policy) is not None:
+            notices = await client.policy_notices()
+            notices.listen(lambda notification: on_policy(notification.value))
+    except BaseException:
+        await client.close()
+        raise
     return client
 
 
@@ -143,8 +170,11 @@ class Client:
         self._routes = Routes(self._session.acknowledge)
         self._error: ClientError | None = None
         self._claims: asyncio.TimerHandle | None = None
-        self.me = Me(self._send_me)
+        self.me = Me(partial(self._tell, ME_TOPIC))
         """The subscriber's own variables; see `rove.client.me`."""
+        self._policy = SessionPolicy()
+        self._reports = Reports(partial(self._tell, REPORT_TOPIC), self._is_heard)
+        self._edge = Surroundings(self.me, self._reports, options.on_policy)
 
     @property
     def client_id(self) -> str:
@@ -246,7 +276,7 @@ class Client:
             id = self._ids.make(time.time_ns() // 1_000_000)
         properties = [(ID, id)]
         if valid_for is not None:
-            properties.append(("valid-for", _validity(valid_for)))
+            properties.append(("valid-for", validity(valid_for)))
         properties += user.items() if user is not None else ()
         for name, text in properties:
             if (fault := text_fault(name) or text_fault(text)) is not None:
@@ -286,9 +316,9 @@ class Client:
                 receipt.set_exception(self._error)
             elif reason >= Reason.UNSPECIFIED_ERROR:
                 what = _WHAT.get(packet.topic, f"the publication on {packet.topic!r}")
-                receipt.set_exception(
-                    PublishRefused(f"{what} was refused: {in_words(reason, text)}", reason)
-                )
+                kind = PolicyRefused if packet.topic == POLICY_TOPIC else PublishRefused
+                words = f"{what} was refused: {in_words(reason, text)}"
+                receipt.set_exception(kind(words, reason))
             else:
                 wanted = reason != Reason.NO_MATCHING_SUBSCRIBERS
                 receipt.set_result(Published(id, wanted, dict(outgoing.answer.user)))
@@ -296,19 +326,93 @@ class Client:
         outgoing = Outgoing(packet, answered)
         return outgoing, receipt
 
-    def _send_me(self, payload: bytes) -> asyncio.Future[Published]:
-        """A change of `me`. It takes no turn in the outbox: there are few, and they are small."""
+    def _tell(
+        self, topic: str, payload: bytes, user: tuple[tuple[str, str], ...] = ()
+    ) -> asyncio.Future[Published]:
+        """Tell the broker itself. It takes no turn in the outbox: there are few, and small ones."""
         self._check_usable()
-        outgoing, receipt = self._about_me(payload)
+        outgoing, receipt = self._control(topic, payload, user)
         self._session.publish(outgoing)
         self._line.flush_soon()
         return receipt
 
-    def _about_me(self, payload: bytes) -> tuple[Outgoing, asyncio.Future[Published]]:
-        self._room.add(len(payload) + len(ME_TOPIC))
+    def _control(
+        self, topic: str, payload: bytes, user: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[Outgoing, asyncio.Future[Published]]:
+        self._room.add(len(payload) + len(topic))
         id = self._ids.make(time.time_ns() // 1_000_000)
-        packet = Publish(ME_TOPIC, payload, 1, properties=Properties(user=((ID, id),)))
+        packet = Publish(topic, payload, 1, properties=Properties(user=((ID, id), *user)))
         return self._outgoing(packet, id)
+
+    # -- policies and the state of the subscriber --------------------------------------------------
+
+    async def set_policy(
+        self, text: str, subscription: Subscription[Any] | int | None = None
+    ) -> None:
+        """Let this policy decide what is sent, to the session or by one of its subscriptions.
+
+        It takes the place of an earlier one. PolicyRefused says what is wrong with it, and where;
+        the earlier one then stays. A subscription of an earlier program is named by its identifier.
+        """
+        compiled(text)
+        await self._set_policy(text, subscription)
+
+    async def remove_policy(self, subscription: Subscription[Any] | int | None = None) -> None:
+        """Let there be no policy any more; a subscription then has that of the session."""
+        await self._set_policy("", subscription)
+
+    async def _set_policy(self, text: str, subscription: Subscription[Any] | int | None) -> None:
+        self._check_usable()
+        if isinstance(subscription, Subscription) and subscription.policy is not None:
+            subscription.policy.replace(text)
+            return
+        self.me.flush()
+        holder: SessionPolicy | Route = self._policy
+        user: tuple[tuple[str, str], ...] = ()
+        if subscription is not None:
+            number = subscription if isinstance(subscription, int) else subscription.identifier
+            user = (("subscription", str(number)),)
+            check_carried(text)
+            found = self._routes.of(subscription)
+            if found is None and not isinstance(subscription, int):
+                raise PolicyRefused(f"{subscription!r} has ended; a policy needs one that has not")
+            holder = found or SessionPolicy()
+        before, holder.policy = holder.policy, text
+        try:
+            await self._tell(POLICY_TOPIC, text.encode(), user)
+        except PolicyRefused:
+            if holder.policy == text:
+                holder.policy = before
+            raise
+
+    def policy_notices(self) -> Opening[Subscription[PolicyNotice]]:
+        """Subscribe to what the broker tells of this subscriber's policies."""
+        return self.subscribe(POLICY_TOPIC, into=PolicyNotice)
+
+    def variables(self) -> Opening[Variables]:
+        """Look at the whole state that the broker keeps for this subscriber, as it changes."""
+        self._check_usable()
+        return Opening(self._variables)
+
+    async def _variables(self) -> Variables:
+        # QoS 0: what it was while we were away is of no interest, so it need not be queued.
+        state = await self.subscribe(
+            ME_TOPIC, into=dict[str, Any], qos=0, slow="drop-oldest", inbox_max=1
+        )
+        return await Variables(state).begin(self._options.timeout_s)
+
+    async def report(self, source: Source | None = None, every_s: float | None = None) -> None:
+        """Report the automatic variables of this device, now and every so often.
+
+        `source` gives them; without one, only what was received is reported. How often, the broker
+        says if it is not said here; by default it asks for one in 30 s. Returns when the
+        broker has the first report. Called again, it has the new source in place of the old one.
+        """
+        self._check_usable()
+        await self._reports.start(source, every_s)
+
+    def _is_heard(self) -> bool:
+        return self._session.is_open and self._session.server.is_rove
 
     # -- subscribing -----------------------------------------------------------------------------
 
@@ -321,6 +425,8 @@ class Client:
         qos: int = ...,
         evolve: str | None = ...,
         engine: Engine | None = ...,
+        policy: str | None = ...,
+        policy_runs: Runs = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
         no_local: bool = ...,
@@ -337,6 +443,8 @@ class Client:
         qos: int = ...,
         evolve: str | None = ...,
         engine: Engine | None = ...,
+        policy: str | None = ...,
+        policy_runs: Runs = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
         no_local: bool = ...,
@@ -352,6 +460,8 @@ class Client:
         qos: int = 1,
         evolve: str | None = None,
         engine: Engine | None = None,
+        policy: str | None = None,
+        policy_runs: Runs = "broker",
         slow: Slow | None = None,
         inbox_max: int = 1_000,
         no_local: bool = False,
@@ -364,6 +474,8 @@ class Client:
         any type that msgspec reads, `dict`, or `bytes` for the payload as it is. `slow` says what
         happens when notifications come faster than they are taken (`rove.client.subscription`).
         With `engine="spark"` a pipeline over the broker's lake finds what is wanted, seconds later.
+        `policy` is asked about everything that would come; `policy_runs="here"` has that done in
+        this process (`rove.client.edge`) instead of in the broker.
         """
         self._check_usable()
         slow = self._options.on_slow if slow is None else slow
@@ -375,6 +487,12 @@ class Client:
             raise SubscribeRefused(f"qos is 0, 1 or 2 (not {qos}), inbox_max 1 at least")
         if (fault := filter_fault(topic)) is not None:
             raise SubscribeRefused(fault, Reason.TOPIC_FILTER_INVALID)
+        check_runs(policy, policy_runs)
+        edge = None
+        if policy is not None and policy_runs == "here":
+            from rove.client.edge import EdgePolicy
+
+            edge, policy = EdgePolicy(policy, self._edge), None
         subscription = Subscription(
             self,
             topic,
@@ -383,9 +501,10 @@ class Client:
             slow=slow,
             inbox_max=inbox_max,
             seen_max=SEEN_MAX,
+            policy=edge,
         )
         asked = Filter(topic, qos, no_local, retain_handling=handling)
-        identity = (topic, _user_properties(filter, evolve, engine))
+        identity = identity_of(topic, filter, evolve, engine, policy)
         return Opening(partial(self._subscribe, subscription, asked, identity))
 
     async def _subscribe(
@@ -393,6 +512,7 @@ class Client:
     ) -> Subscription[T]:
         self._check_usable()
         self.me.flush()
+        self._routes.check(identity)
         route = self._routes.find(identity)
         if route is None:
             wanted = Wanted(self._routes.identifier(identity), asked, identity[1], _nobody)
@@ -402,6 +522,7 @@ class Client:
         elif asked.qos < route.wanted.filter.qos:
             asked = msgspec.structs.replace(asked, qos=route.wanted.filter.qos)
         route.wanted.filter = asked
+        subscription.identifier = route.wanted.identifier
         route.join(subscription)
         self._routes.claim(self._loop.time())
         answer: asyncio.Future[None] = self._loop.create_future()
@@ -458,28 +579,40 @@ class Client:
 
     def arrived(self, publish: Publish, delivery: Delivery | None) -> None:
         """A notification has come."""
-        self._routes.arrive(publish, delivery, self._loop.time())
+        topic = publish.topic
+        # What the broker says itself is no notification that it counts.
+        if topic.startswith(CONTROL) or self._reports.came(len(publish.payload) + len(topic)):
+            self._routes.arrive(publish, delivery, self._loop.time())
+        elif delivery is not None:
+            self._session.acknowledge(delivery)
 
-    def opened(self, session_present: bool) -> Outgoing | None:
+    def opened(self, session_present: bool) -> list[Outgoing]:
         """There is a connection; what a broker without our session has to be told first."""
+        self._edge.connected_at = time.time()
+        self._edge.knows_me = self._session.server.is_rove
+        self._reports.connected()
         if session_present:
             until = self._routes.expect_claims(self._loop.time())
             if self._claims is not None:
                 self._claims.cancel()
             self._claims = self._loop.call_at(until, self._give_up_claims)
-            return None
-        payload = self.me.snapshot()
-        if payload is None:
-            return None
-        outgoing, receipt = self._about_me(payload)
-        receipt.add_done_callback(report)
-        return outgoing
+            return []
+        first = [(ME_TOPIC, self.me.snapshot()), (REPORT_TOPIC, self._reports.restored())]
+        first.append((POLICY_TOPIC, self._policy.policy.encode()))
+        told = []
+        for topic, payload in first:
+            if payload:
+                outgoing, receipt = self._control(topic, payload)
+                receipt.add_done_callback(log_refusal)
+                told.append(outgoing)
+        return told
 
     def finished(self, error: ClientError) -> None:
         """The line has ended for good: whoever waits for something is told."""
         if self._error is not None:
             return
         self._error = error
+        self._reports.stop()
         if self._claims is not None:
             self._claims.cancel()
         self._room.fail(error)
@@ -528,45 +661,13 @@ class Client:
         return f"Client({str(self._options.address)!r}, client_id={self.client_id!r}, {state})"
 
 
-_WHAT: Final = {UNPUBLISH_TOPIC: "unpublishing", ME_TOPIC: "a change of `me`"}
+_WHAT: Final = {
+    UNPUBLISH_TOPIC: "unpublishing",
+    ME_TOPIC: "a change of `me`",
+    POLICY_TOPIC: "the policy",
+    REPORT_TOPIC: "a report",
+}
 _RETAINED: Final = {"always": 0, "new": 1, "never": 2}
-
-
-def _validity(valid_for: float | Literal["forever"]) -> str:
-    if valid_for == "forever":
-        return "forever"
-    try:
-        seconds = float(valid_for)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        text = f"valid_for is {valid_for!r}; it may be a number of seconds above 0, or 'forever'"
-        raise PublishRefused(text, Reason.PROTOCOL_ERROR)
-    return f"{seconds:.15g}"
-
-
-def _user_properties(
-    filter: str | None, evolve: str | None, engine: Engine | None
-) -> tuple[tuple[str, str], ...]:
-    """What a subscription says besides its topic; a bad text is refused without the broker."""
-    properties: list[tuple[str, str]] = []
-    if filter is not None:
-        try:
-            parse(filter)
-        except TextError as error:
-            raise FilterError(*error.args) from None
-        properties.append(("filter", filter))
-    if evolve is not None:
-        if filter is None:
-            raise SubscribeRefused("evolve says how a filter evolves, and there is no filter")
-        properties.append(("evolve", evolve))
-    if engine is not None:
-        if engine not in get_args(Engine):
-            raise SubscribeRefused(f"there is no engine {engine!r}; there is broker and spark")
-        if filter is None:
-            raise SubscribeRefused("engine says who matches a filter, and there is no filter")
-        properties.append(("engine", engine))
-    return tuple(properties)
 
 
 def _nobody(_reason: int, _text: str | None) -> None:

@@ -12,6 +12,7 @@
         ├── PublishRefused          the broker, or a limit it announced, refused a publication
         ├── OutboxFull              more publications wait than the outbox may hold
         ├── SubscribeRefused        the broker refused a subscription, or to end one
+        ├── PolicyRefused           a text is no policy, or the broker did not take it
         ├── FilterError             a text that is not in the language (also a
         │                           `rove.lang.TextError`: it knows line and column)
         ├── SlowConsumer            a subscription with slow="error" was not read in time
@@ -83,6 +84,21 @@ class OutboxFull(ClientError):
 
 class SubscribeRefused(_WithReason):
     """A subscription was refused, or could not be ended."""
+
+
+class PolicyRefused(_WithReason):
+    """A policy was refused: the text says why, with line and caret if its text is at fault."""
+
+    def __init__(
+        self,
+        text: str,
+        reason: int = Reason.UNSPECIFIED_ERROR,
+        *,
+        line: int = 0,
+        column: int = 0,
+    ) -> None:
+        super().__init__(text, reason)
+        self.line, self.column = line, column
 
 
 class FilterError(TextError, ClientError):

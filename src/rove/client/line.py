@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from rove.client.errors import (
@@ -56,8 +57,8 @@ class Owner(Protocol):
 
     def arrived(self, publish: Publish, delivery: Delivery | None) -> None: ...
 
-    def opened(self, session_present: bool) -> Outgoing | None:
-        """What is to be published before anything else."""
+    def opened(self, session_present: bool) -> Sequence[Outgoing]:
+        """What is to be published before anything else, in order."""
 
     def finished(self, error: ClientError) -> None:
         """The line has ended for good."""

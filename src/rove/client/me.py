@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import msgspec
@@ -67,10 +67,20 @@ class Me(MutableMapping[str, Any]):
         if self._changes:
             await self._send_changes()
 
+    def take(self, changes: Mapping[str, Any], *, told: bool) -> None:
+        """For the client: what a policy that runs here has set, None removes one."""
+        for name, value in changes.items():
+            if value is None:
+                self._values.pop(name, None)
+            else:
+                self._values[name] = value
+            if told:
+                self._change(name, value)
+
     def flush(self) -> None:
         """For the client: send what was set, before what was asked for after it is sent."""
         if self._changes:
-            self._send_changes().add_done_callback(report)
+            self._send_changes().add_done_callback(log_refusal)
 
     def snapshot(self) -> bytes | None:
         """For the client: everything, for a broker that knows nothing; None if there is nothing."""
@@ -95,7 +105,7 @@ class Me(MutableMapping[str, Any]):
         return f"Me({self._values!r})"
 
 
-def report(sent: asyncio.Future[Any]) -> None:
+def log_refusal(sent: asyncio.Future[Any]) -> None:
     """Nobody awaits a plain assignment, so the log has to say that it was refused."""
     if not sent.cancelled() and isinstance(error := sent.exception(), ClientError):
-        _log.warning("the broker did not take a change of `me`: %s", error)
+        _log.warning("%s", error)

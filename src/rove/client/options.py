@@ -7,6 +7,7 @@ that are sent no more than they take.
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -14,10 +15,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rove.client.addresses import Address
-from rove.client.errors import AddressError, ClientError
+from rove.client.errors import AddressError, ClientError, PublishRefused
+from rove.client.policies import PolicyNotice
 from rove.client.protocol import Settings
+from rove.client.reports import Source
 from rove.client.subscription import SLOW, Slow
-from rove.mqtt.packets import Properties
+from rove.mqtt.packets import Properties, Reason
 from rove.mqtt.packets import Will as WillPacket
 from rove.mqtt.topics import name_fault, text_fault
 
@@ -63,7 +66,10 @@ class Options(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | bool | None = None
     will: Will | None = None
     on_connection: Callable[[Connection], object] | None = None
+    on_policy: Callable[[PolicyNotice], object] | None = None
     on_slow: Slow = "wait"
+    report: Source | None = None
+    report_every_s: float | None = None
     receive_max: int = 1_000
     outbox_max: int = 10_000
     outbox_bytes_max: int = 16 * 1024 * 1024
@@ -79,10 +85,13 @@ class Options(msgspec.Struct, frozen=True):
             ("receive_max", 1, 65_535),
             ("outbox_max", 1, None),
             ("outbox_bytes_max", 1, None),
+            ("report_every_s", 0.001, None),
             ("timeout_s", 0, None),
             ("retry_s_max", 0, None),
         ):
             value = getattr(self, name)
+            if value is None:
+                continue
             if value < low or (high is not None and value > high):
                 allowed = f"at least {low}" if high is None else f"{low} to {high}"
                 raise AddressError(f"{name} is {value}; it may be {allowed}")
@@ -133,6 +142,20 @@ def payload_of(value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     return msgspec.json.encode(value)
+
+
+def validity(valid_for: float | Literal["forever"]) -> str:
+    """How long a publication is valid, as the broker reads it."""
+    if valid_for == "forever":
+        return "forever"
+    try:
+        seconds = float(valid_for)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        text = f"valid_for is {valid_for!r}; it may be a number of seconds above 0, or 'forever'"
+        raise PublishRefused(text, Reason.PROTOCOL_ERROR)
+    return f"{seconds:.15g}"
 
 
 def _packet(will: Will) -> WillPacket:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -182,6 +182,8 @@ class Server(msgspec.Struct, frozen=True):
     has_retain: bool = True
     has_subscription_ids: bool = True
     keep_alive_s: int = 0
+    is_rove: bool = False
+    """It knows more than MQTT: the topics and properties of `docs/protocol.md`."""
 
 
 # -- the session -------------------------------------------------------------------------------
@@ -217,6 +219,8 @@ class Protocol:
         """Of these, the ones that count against the broker's receive maximum."""
         self._requests: dict[int, Wanted | _Unwanted] = {}
         self._unwanted: list[_Unwanted] = []
+        self._restoring = 0
+        """Publications at the head of the outbox that go before any subscription is made."""
         self._last_packet_id = 0
         self._unacknowledged: dict[int, Delivery] = {}
         self._in_order: deque[Delivery] = deque()
@@ -251,23 +255,28 @@ class Protocol:
         )
         self._write(connect)
 
-    def resume(self, restored: Outgoing | None = None) -> None:
-        """Go on after `Opened`; `restored` is to be published before subscriptions are made."""
+    def resume(self, restored: Sequence[Outgoing] = ()) -> None:
+        """Go on after `Opened`; `restored` are to be published before subscriptions are made."""
         self.is_open = True
-        if restored is not None:
-            self.outbox.appendleft(restored)
-            self._fill(at_most=1)
-        for unwanted in self._unwanted:
-            self._request(unwanted)
-        self._unwanted = []
+        self.outbox.extendleft(reversed(restored))
+        self._restoring = len(restored)
+        if not restored:
+            self._make_requests()
+        self._fill()
+
+    def _make_requests(self) -> None:
+        """Ask for all subscriptions that there shall be, or shall not be any more."""
+        unwanted, self._unwanted = self._unwanted, []
+        for each in unwanted:
+            self._request(each)
         for wanted in list(self.wanted.values()):
             if not wanted.granted:
                 self._request(wanted)
-        self._fill()
 
     def lose(self) -> None:
         """The connection is gone."""
         self._linked = self.is_open = self.is_congested = False
+        self._restoring = 0
         self._clear_output()
         self._answer_due_at = math.inf
         self._again.clear()
@@ -343,14 +352,14 @@ class Protocol:
     def subscribe(self, wanted: Wanted) -> None:
         """Make a subscription, now and whenever the broker has forgotten it."""
         self.wanted[wanted.identifier] = wanted
-        if self.is_open:
+        if self.is_open and not self._restoring:
             self._request(wanted)
 
     def unsubscribe(self, wanted: Wanted, answered: Answer) -> None:
         """End a subscription."""
         self.wanted.pop(wanted.identifier, None)
         unwanted = _Unwanted(wanted, answered)
-        if self.is_open:
+        if self.is_open and not self._restoring:
             self._request(unwanted)
         else:
             self._unwanted.append(unwanted)
@@ -375,10 +384,10 @@ class Protocol:
     def _write(self, packet: Packet) -> None:
         self._out.append(encode(packet))
 
-    def _fill(self, at_most: int = PACKET_ID_MAX) -> None:
+    def _fill(self) -> None:
         """Send what waits, as far as the broker's window and the connection allow."""
         window = self.server.window
-        while self.is_open and not self.is_congested and at_most:
+        while self.is_open and not self.is_congested:
             queue = self._again or self.outbox
             if not queue:
                 return
@@ -387,7 +396,10 @@ class Protocol:
                 return
             queue.popleft()
             self._send(outgoing)
-            at_most -= 1
+            if self._restoring:
+                self._restoring -= 1
+                if not self._restoring:
+                    self._make_requests()
 
     def _send(self, outgoing: Outgoing) -> None:
         publish = outgoing.publish
@@ -613,4 +625,5 @@ def _announced(properties: Properties, settings: Settings) -> Server:
         has_retain=given(properties.retain_available, 1) != 0,
         has_subscription_ids=given(properties.subscription_ids_available, 1) != 0,
         keep_alive_s=given(properties.server_keep_alive_s, settings.keep_alive_s),
+        is_rove=any(name == "rove" for name, _ in properties.user),
     )

@@ -4,7 +4,9 @@ Every subscription has a subscription identifier, and a notification carries tho
 identifier is computed from what the subscription says and not counted up: a program that comes
 back under its client id makes its subscriptions under the same identifiers, in whatever order, and
 what the broker queued for them meanwhile finds its way. (It costs three bytes per notification.)
-Two subscriptions that say the same share one at the broker.
+Two subscriptions that say the same share one at the broker. The policy does not count: a program
+that comes back with a better one takes the place of its old subscription instead of having two.
+(Two that differ in nothing else are two, and are known by the order in which they were made.)
 
 What comes for a subscription that the program has not made waits for it, unacknowledged, but only
 for a while after a session was found again: then it is given up, because it would hold back all
@@ -17,10 +19,14 @@ import asyncio
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
+from rove.client.errors import FilterError, SubscribeRefused
+from rove.client.policies import PROPERTY, check_carried, compiled
 from rove.client.protocol import Delivery, Wanted
 from rove.client.subscription import Subscription
+from rove.lang.errors import TextError
+from rove.lang.parser import parse
 from rove.mqtt.packets import Publish
 from rove.mqtt.topics import fits, split_shared
 
@@ -28,8 +34,42 @@ IDENTIFIER_MAX: Final = 268_435_455
 CLAIM_S: Final = 30.0
 """How long notifications wait for a subscription that the program has not made."""
 
+Engine = Literal["broker", "spark"]
+"""Who finds what meets a filter: the broker as it comes, or Spark in what the lake has of it."""
 Identity = tuple[str, tuple[tuple[str, str], ...]]
 """The topic filter and the user properties."""
+
+
+def identity_of(
+    topic: str,
+    filter: str | None = None,
+    evolve: str | None = None,
+    engine: Engine | None = None,
+    policy: str | None = None,
+) -> Identity:
+    """What a subscription says; a bad text is refused without the broker."""
+    properties: list[tuple[str, str]] = []
+    if filter is not None:
+        try:
+            parse(filter)
+        except TextError as error:
+            raise FilterError(*error.args) from None
+        properties.append(("filter", filter))
+    if evolve is not None:
+        if filter is None:
+            raise SubscribeRefused("evolve says how a filter evolves, and there is no filter")
+        properties.append(("evolve", evolve))
+    if engine is not None:
+        if engine not in get_args(Engine):
+            raise SubscribeRefused(f"there is no engine {engine!r}; there is broker and spark")
+        if filter is None:
+            raise SubscribeRefused("engine says who matches a filter, and there is no filter")
+        properties.append(("engine", engine))
+    if policy is not None:
+        compiled(policy)
+        check_carried(policy)
+        properties.append((PROPERTY, policy))
+    return topic, tuple(properties)
 
 
 class Route:
@@ -48,6 +88,17 @@ class Route:
 
     def leave(self, subscription: Subscription[Any]) -> None:
         self.subscriptions = tuple(each for each in self.subscriptions if each is not subscription)
+
+    @property
+    def policy(self) -> str:
+        """Its own policy; empty for none."""
+        return dict(self.identity[1]).get(PROPERTY, "")
+
+    @policy.setter
+    def policy(self, text: str) -> None:
+        others = tuple(each for each in self.wanted.user if each[0] != PROPERTY)
+        self.wanted.user = (*others, (PROPERTY, text)) if text else others
+        self.identity = self.identity[0], self.wanted.user
 
     def fits(self, topic: str) -> bool:
         topic_filter = self.identity[0]
@@ -70,6 +121,12 @@ class Routes:
 
     # -- subscriptions ---------------------------------------------------------------------------
 
+    def of(self, subscription: Subscription[Any] | int) -> Route | None:
+        """The route of this one, or of this identifier; None if it has left."""
+        if isinstance(subscription, int):
+            return self._by_identifier.get(subscription)
+        return next((route for route in self if subscription in route.subscriptions), None)
+
     def find(self, identity: Identity) -> Route | None:
         """The route of subscriptions that say just that."""
         return self._by_identifier.get(self.identifier(identity))
@@ -77,11 +134,26 @@ class Routes:
     def identifier(self, identity: Identity) -> int:
         """What such a subscription is called: its own if there is one, else a free one."""
         topic_filter, user = identity
-        said = "\0".join([topic_filter, *(f"{name}\0{value}" for name, value in user)])
+        properties = (f"{name}\0{value}" for name, value in user if name != PROPERTY)
+        said = "\0".join([topic_filter, *properties])
         number = zlib.crc32(said.encode()) % IDENTIFIER_MAX + 1
         while (found := self._by_identifier.get(number)) is not None and found.identity != identity:
             number = number % IDENTIFIER_MAX + 1
         return number
+
+    def check(self, identity: Identity) -> None:
+        """Refuse one that would take the place of another at the broker, unnoticed."""
+        topic_filter, user = identity
+        if any(name == "filter" for name, _ in user):
+            return
+        for route in self:
+            other = route.identity
+            if other[0] == topic_filter and other != identity and "filter" not in dict(other[1]):
+                raise SubscribeRefused(
+                    f"there is a subscription to {topic_filter!r} with another policy, and without "
+                    "a filter the broker keeps one per topic filter; give one of them a filter, "
+                    "such as TRUE, or set_policy for the one that is there"
+                )
 
     def add(self, route: Route) -> None:
         self._by_identifier[route.wanted.identifier] = route

@@ -31,6 +31,7 @@ from rove.client.notifications import Notification, Seen, id_of
 from rove.mqtt.packets import Publish
 
 if TYPE_CHECKING:
+    from rove.client.edge import EdgePolicy
     from rove.client.protocol import Delivery
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class Subscription(Generic[T]):
         slow: Slow,
         inbox_max: int,
         seen_max: int,
+        policy: EdgePolicy | None = None,
     ) -> None:
         self.topic = topic
         self.filter = filter
@@ -73,6 +75,10 @@ class Subscription(Generic[T]):
         """Notifications that came again and were not handed over again."""
         self.received = 0
         """Notifications that came, without duplicates."""
+        self.identifier = 0
+        """What the broker knows it by, once it was made; equal ones share it."""
+        self.policy = policy
+        """The policy that runs here, on what comes; see `rove.client.edge`."""
         self._owner = owner
         self._read = read
         self._seen = Seen(seen_max)
@@ -104,6 +110,10 @@ class Subscription(Generic[T]):
             raise self._error
         count = len(self._inbox) if count_max is None else min(count_max, len(self._inbox))
         return [self._take() for _ in range(count)]
+
+    def take(self) -> list[Notification[T]]:
+        """All that is there, without waiting."""
+        return [self._take() for _ in range(len(self._inbox))]
 
     def listen(self, listener: Listener[T] | None) -> None:
         """Call this for every notification, waiting ones first; None to iterate again.
@@ -177,16 +187,28 @@ class Subscription(Generic[T]):
 
     # -- arriving --------------------------------------------------------------------------------
 
-    def arrive(self, publish: Publish, delivery: Delivery | None) -> bool:
-        """For the client: take what came. True if it will be acknowledged only when taken."""
-        id = id_of(publish)
+    def arrive(self, publish: Publish, delivery: Delivery | None) -> int:
+        """For the client: take what came. How often it has to be taken before it is acknowledged.
+
+        That is once, or never; more often if a policy has made several of it.
+        """
         if self._ended:
-            return False
+            return 0
+        id = id_of(publish)
         # The payload counts too: who publishes again under an id has something new to say.
         if id is not None and not self._seen.is_new((id, hash(publish.payload))):
             self.duplicates += 1
-            return False
+            return 0
         self.received += 1
+        if self.policy is None:
+            return self._put(publish, id, delivery)
+        outputs = self.policy.arrived(publish, self.identifier)
+        return sum(self._put(each, id, delivery) for each in outputs)
+
+    def _put(self, publish: Publish, id: str | None, delivery: Delivery | None) -> bool:
+        """Hand it over, or have it wait. True if it will be acknowledged only when taken."""
+        if self._ended:
+            return False
         if self._listener is not None:
             self._call(self._listener, Notification(publish, id, self._read))
             return False

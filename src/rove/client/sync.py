@@ -22,10 +22,13 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
 
 from rove.client.addresses import DEFAULT_URL
 from rove.client.client import Client as AsyncClient
-from rove.client.client import Engine, Published
+from rove.client.client import Published
 from rove.client.client import connect as connect_async
 from rove.client.errors import ClientClosed
 from rove.client.notifications import Notification
+from rove.client.policies import PolicyNotice, Runs
+from rove.client.reports import Source
+from rove.client.routes import Engine
 from rove.client.subscription import Slow
 from rove.client.subscription import Subscription as AsyncSubscription
 
@@ -137,6 +140,8 @@ class Client:
         qos: int = ...,
         evolve: str | None = ...,
         engine: Engine | None = ...,
+        policy: str | None = ...,
+        policy_runs: Runs = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
     ) -> Subscription[Any]: ...
@@ -152,6 +157,8 @@ class Client:
         qos: int = ...,
         evolve: str | None = ...,
         engine: Engine | None = ...,
+        policy: str | None = ...,
+        policy_runs: Runs = ...,
         slow: Slow | None = ...,
         inbox_max: int = ...,
     ) -> Subscription[T]: ...
@@ -166,6 +173,8 @@ class Client:
         qos: int = 1,
         evolve: str | None = None,
         engine: Engine | None = None,
+        policy: str | None = None,
+        policy_runs: Runs = "broker",
         slow: Slow | None = None,
         inbox_max: int = 1_000,
     ) -> Subscription[Any]:
@@ -179,11 +188,48 @@ class Client:
                 qos=qos,
                 evolve=evolve,
                 engine=engine,
+                policy=policy,
+                policy_runs=policy_runs,
                 slow=slow,
                 inbox_max=inbox_max,
             )
 
         return Subscription(self._loop, self._loop.wait_for(subscribed()), timeout_s)
+
+    def set_policy(self, text: str, subscription: Subscription[Any] | int | None = None) -> None:
+        """Let this policy decide what is sent, to the session or by one subscription."""
+        inner = (
+            subscription._subscription if isinstance(subscription, Subscription) else subscription
+        )
+        self._loop.wait_for(self._client.set_policy(text, inner))
+
+    def remove_policy(self, subscription: Subscription[Any] | int | None = None) -> None:
+        """Let there be no policy any more."""
+        inner = (
+            subscription._subscription if isinstance(subscription, Subscription) else subscription
+        )
+        self._loop.wait_for(self._client.remove_policy(inner))
+
+    def policy_notices(self, timeout_s: float | None = None) -> Subscription[PolicyNotice]:
+        """Subscribe to what the broker tells of this subscriber's policies."""
+
+        async def subscribed() -> AsyncSubscription[PolicyNotice]:
+            return await self._client.policy_notices()
+
+        return Subscription(self._loop, self._loop.wait_for(subscribed()), timeout_s)
+
+    def variables(self) -> dict[str, Any]:
+        """The whole state that the broker keeps for this subscriber, as it is now."""
+
+        async def looked() -> dict[str, Any]:
+            async with self._client.variables() as state:
+                return dict(state)
+
+        return self._loop.wait_for(looked())
+
+    def report(self, source: Source | None = None, every_s: float | None = None) -> None:
+        """Report the automatic variables of this device; `source` is called in another thread."""
+        self._loop.wait_for(self._client.report(source, every_s))
 
     def close(self, *, forget: bool | None = None) -> None:
         """Disconnect; see `rove.client.Client.close`."""
