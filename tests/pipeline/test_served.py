@@ -69,6 +69,7 @@ def test_a_publication_comes_with_all_that_it_meets(case: Case) -> None:
         client_id="feed",
         payload=b'{"x":9}',
         qos=0,
+        position=9,
     )
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rove.pipeline.history import replay
     from rove.pipeline.matching import match, matches, register
-    from rove.pipeline.policies import replay_policy
+    from rove.pipeline.policies import replay_policies, replay_policy
     from rove.pipeline.ranking import rank
     from rove.pipeline.session import SparkSettings, open_session
 
@@ -33,6 +33,7 @@ __all__ = [
     "rank",
     "register",
     "replay",
+    "replay_policies",
     "replay_policy",
 ]
 _PLACES = {
@@ -43,6 +44,7 @@ _PLACES = {
     "rank": "ranking",
     "register": "matching",
     "replay": "history",
+    "replay_policies": "policies",
     "replay_policy": "policies",
 }
 

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 EMPTY_CHANNEL: Final = "__HIVE_DEFAULT_PARTITION__"
 NOTHING: Final = -1
 """Below every position."""
+_KEEPS: Final = {
+    "notifications": "; a channel keeps them if its `keep` says so",
+    "subscriptions": "; they are kept unless `subscriptions = false`",
+}
+_POLICY: Final = b'"event":"policy"'
+"""Within a text, quotes would be escaped."""
 _SETTLED_NS: Final = 2_000_000_000
 _FILE_NAME: Final = re.compile(r"(\d+)-(\d+)\.parquet")
 PUBLICATION_COLUMNS: Final = (
@@ -46,6 +52,7 @@ PUBLICATION_SCHEMA: Final = (
     "user array<struct<name: string, value: string>>, qos tinyint, "
     "earlier array<string>, channel string, day string"
 )
+NOTIFICATION_SCHEMA: Final = f"{PUBLICATION_SCHEMA}, subscriptions array<long>"
 
 
 class LakeError(RoveError):
@@ -166,12 +173,14 @@ class Lake:
         return max(moments)
 
     def events(self, after: int = NOTHING, up_to: int | None = None) -> Iterator[Event]:
-        """What happened to subscriptions, in the order of positions."""
+        """What happened to subscriptions, in the order of positions; not to policies."""
         for file in self.files("subscriptions", after, up_to):
             table = read_file(file, ["position", "at", "client_id", "payload"], after, up_to)
             moments = table["at"].cast(pa.int64()).to_pylist()
             columns = (table[name].to_pylist() for name in ("position", "client_id", "payload"))
             for at_us, position, client_id, payload in zip(moments, *columns, strict=True):
+                if _POLICY in payload:
+                    continue
                 try:
                     event = _EVENT.decode(payload)
                 except msgspec.MsgspecError as error:
@@ -200,12 +209,40 @@ class Lake:
 
         What several of the channels keep comes once.
         """
-        files = self.files("publications", after, up_to, channels, days)
+        return self._rows(spark, "publications", PUBLICATION_SCHEMA, after, up_to, channels, days)
+
+    def notifications(
+        self,
+        spark: SparkSession,
+        *,
+        after: int = NOTHING,
+        up_to: int | None = None,
+        channels: Collection[str] | None = None,
+        days: tuple[str, str] | None = None,
+    ) -> DataFrame:
+        """Notifications likewise; `payload` is what the log says of them."""
+        return self._rows(spark, "notifications", NOTIFICATION_SCHEMA, after, up_to, channels, days)
+
+    def event_rows(self, spark: SparkSession, up_to: int | None = None) -> DataFrame:
+        """What happened to subscriptions and policies, `payload` being the event as JSON."""
+        return self._rows(spark, "subscriptions", PUBLICATION_SCHEMA, NOTHING, up_to, None, None)
+
+    def _rows(
+        self,
+        spark: SparkSession,
+        kind: str,
+        schema: str,
+        after: int,
+        up_to: int | None,
+        channels: Collection[str] | None,
+        days: tuple[str, str] | None,
+    ) -> DataFrame:
+        files = self.files(kind, after, up_to, channels, days)
         if not files:
-            raise LakeError(self._why_empty(channels, days))
+            raise LakeError(self._why_empty(kind, channels, days))
         rows = (
-            spark.read.schema(PUBLICATION_SCHEMA)
-            .option("basePath", str(self.folder / "publications"))
+            spark.read.schema(schema)
+            .option("basePath", str(self.folder / kind))
             .parquet(*[str(file.path) for file in files])
         )
         rows = rows.where(_is_first(channels)).drop("earlier")
@@ -213,15 +250,18 @@ class Lake:
             rows = rows.where(rows["position"] > after)
         return rows if up_to is None else rows.where(rows["position"] <= up_to)
 
-    def _why_empty(self, channels: Collection[str] | None, days: tuple[str, str] | None) -> str:
-        there = self.channels()
+    def _why_empty(
+        self, kind: str, channels: Collection[str] | None, days: tuple[str, str] | None
+    ) -> str:
+        there = self.channels(kind)
         if not there:
-            return f"the lake {self.folder} has no publications yet"
+            keeps = _KEEPS.get(kind, "")
+            return f"the lake {self.folder} has no {kind} yet{keeps}"
         unknown = sorted(set(channels or ()) - set(there))
         if unknown:
             return f"the lake has no channel {unknown[0]!r}; it has {', '.join(map(repr, there))}"
         when = f" from {days[0]} to {days[1]}" if days else " there"
-        return f"the lake {self.folder} has no publications{when}"
+        return f"the lake {self.folder} has no {kind}{when}"
 
 
 def _is_first(channels: Collection[str] | None) -> Column:

@@ -65,6 +65,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     qos: int
     score: float | None = None
     promoted: bool | None = None
+    position: int = 0
+    """Of the publication, for the log."""
 
 
 class Place(NamedTuple):
@@ -194,6 +196,7 @@ class Served:
                             subscriptions=[row["subscription"]],
                             score=row["score"],
                             promoted=row["promoted"],
+                            position=row["position"],
                             **publication,
                         )
 
@@ -230,7 +233,7 @@ def _pieces(
         sequence = (position << PIECE_BITS) + piece + 1
         if sequence > after:
             some = numbers[first : first + PIECE_SUBSCRIPTIONS]
-            yield Found(sequence=sequence, subscriptions=some, **publication)
+            yield Found(sequence=sequence, subscriptions=some, position=position, **publication)
 
 
 def _rows_at(file: LakeFile, positions: Numbers) -> dict[int, dict[str, Any]]:
