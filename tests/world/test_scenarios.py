@@ -41,7 +41,8 @@ def refusal(folder: Path, text: str) -> str:
 
 def test_what_is_shipped() -> None:
     assert shipped_scenarios() == [
-        "air", "border", "crowd", "dense", "rush-hour", "sparse", "travel", "ward",
+        "air", "border", "crowd", "dense", "intensive-care", "rush-hour", "sparse", "travel",
+        "ward",
     ]  # fmt: skip
     for name in shipped_scenarios():
         scenario = load_scenario(name)

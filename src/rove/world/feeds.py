@@ -45,9 +45,14 @@ class Feed(msgspec.Struct, frozen=True, dict=True):
     at: float
 
     @cached_property
+    def payload(self) -> bytes:
+        """As it would be published: JSON, bytes in base64."""
+        return msgspec.json.encode(self.attributes)
+
+    @cached_property
     def nbytes(self) -> int:
-        """Of its topic and its payload, as JSON (bytes in base64)."""
-        return len(self.topic) + len(msgspec.json.encode(self.attributes))
+        """Of its topic and its payload."""
+        return len(self.topic) + len(self.payload)
 
 
 class Timetable:

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from rove.lang import LanguageError
+from rove.policy.compiling import compiled
+from rove.policy.errors import PolicyError
 from rove.world.air import Air, AirSensors
 from rove.world.control import TrafficCentre
+from rove.world.devices import Devices
 from rove.world.feeds import Audience, Feed
 from rove.world.roads import RoadGraph
 from rove.world.roadside import Roadside
@@ -128,20 +133,87 @@ def _called(world: World, pattern: str) -> Ints:
 
 def audiences_of(scenario: Scenario, world: World) -> list[Audience]:
     """The audiences of a scenario, all of them subscribed."""
+    wishes = wishes_of(scenario, world)
+    return [
+        _audience(scenario, chosen, each)
+        for chosen, each in zip(scenario.audiences, wishes, strict=True)
+    ]
+
+
+def patients_of(scenario: Scenario, chosen: Subscribers, number: int) -> list[int]:
+    """The patients that a subscriber is responsible for; more subscribers begin from the first."""
+    if not chosen.patients:
+        return []
+    first = number % (scenario.ward.patients // chosen.patients) * chosen.patients
+    return list(range(first, first + chosen.patients))
+
+
+def devices_of(scenario: Scenario) -> list[Devices | None]:
+    """The devices of each audience; None for those of whom it does not matter."""
+    return [_devices(scenario, place) for place in range(len(scenario.audiences))]
+
+
+def _devices(scenario: Scenario, place: int) -> Devices | None:
+    chosen = scenario.audiences[place]
+    if chosen.device is None:
+        return None
+    text = policy_of(scenario, chosen)
+    variables = [variables_of(scenario, chosen, number) for number in range(chosen.count)]
+    policy = compiled(text) if text else None
+    return Devices(chosen.device, variables, policy=policy, seed=scenario.seed + place)
+
+
+def variables_of(scenario: Scenario, chosen: Subscribers, number: int) -> dict[str, object]:
+    """The variables that a subscriber sets itself."""
+    return {"patients": patients_of(scenario, chosen, number)} if chosen.patients else {}
+
+
+def policy_of(scenario: Scenario, chosen: Subscribers) -> str:
+    """The text of an audience's policy; empty if it has none, ScenarioError if it is none."""
+    if not chosen.policy:
+        return ""
+    text = Path(chosen.policy).read_text(encoding="utf-8")
+    try:
+        compiled(text)
+    except PolicyError as error:
+        raise ScenarioError(f"{scenario.name}: {chosen.policy}: {error}") from None
+    return text
+
+
+class Wish(NamedTuple):
+    """What one subscriber of an audience subscribes to."""
+
+    text: str
+    me: dict[str, object] | None
+    """Where it is, if that matters."""
+    entity: int | None
+    """Whom it follows."""
+
+
+def wishes_of(scenario: Scenario, world: World) -> list[list[Wish]]:
+    """What the subscribers of each audience subscribe to."""
     rng = _generator(scenario, _AUDIENCE)
-    return [_audience(scenario, chosen, world, rng) for chosen in scenario.audiences]
+    return [_wishes(scenario, chosen, world, rng) for chosen in scenario.audiences]
 
 
-def _audience(
+def _wishes(
     scenario: Scenario, chosen: Subscribers, world: World, rng: np.random.Generator
-) -> Audience:
+) -> list[Wish]:
     avatars = world.clients.avatar
     count = min(chosen.count, len(avatars)) if chosen.follow else chosen.count
-    audience = Audience(chosen.name)
-    points = np.column_stack(world.paths.free_points(rng, count)).tolist()
-    for number, (x, y) in enumerate(points):
+    wishes = []
+    for number, (x, y) in enumerate(np.column_stack(world.paths.free_points(rng, count)).tolist()):
         text = chosen.text.replace("{x}", f"{x:.2f}").replace("{y}", f"{y:.2f}")
-        me = {"x": x, "y": y} if chosen.follow else None
+        if own := patients_of(scenario, chosen, number):
+            text = text.replace("{first}", str(own[0])).replace("{last}", str(own[-1]))
+        entity = int(avatars[number]) if chosen.follow else None
+        wishes.append(Wish(text, {"x": x, "y": y} if chosen.follow else None, entity))
+    return wishes
+
+
+def _audience(scenario: Scenario, chosen: Subscribers, wishes: list[Wish]) -> Audience:
+    audience = Audience(chosen.name)
+    for text, me, entity in wishes:
         try:
             subscription = audience.subscribe(chosen.topic, text, me=me, evolve=chosen.evolve)
         except LanguageError as error:
@@ -151,6 +223,6 @@ def _audience(
             ) from None
         except WorldError as error:
             raise ScenarioError(f"{scenario.name}: {error}") from None
-        if chosen.follow:
-            audience.follow(subscription, int(avatars[number]))
+        if entity is not None:
+            audience.follow(subscription, entity)
     return audience

@@ -25,7 +25,7 @@ from rove.world.behaviours import make_behaviour
 from rove.world.engines import make_engine
 from rove.world.ensemble import Ensemble
 from rove.world.feeds import Audience, Feed
-from rove.world.instruments import Instruments, audiences_of
+from rove.world.instruments import Instruments, audiences_of, devices_of
 from rove.world.results import EngineFacts, Result, Sample
 from rove.world.scenarios import Scenario, ScenarioError, make_map
 from rove.world.simulation import World
@@ -73,6 +73,8 @@ class Run:
         self.world = _populated(scenario)
         self._instruments = Instruments(scenario, self.world)
         self.audiences = audiences_of(scenario, self.world)
+        self.devices = devices_of(scenario)
+        """What each audience reads with; None where it does not matter."""
         self.buses = {name: ArrayBus(timer) for name in scenario.engines.use}
         """By engine: what is subscribed and published there."""
         self.ensemble = self._ensemble() if self.buses else None
@@ -140,13 +142,16 @@ class Run:
 
     def _tell_audiences(self, changes: Changes) -> None:
         self.feeds = self._instruments.feeds(changes.at)
-        for audience, chosen in zip(self.audiences, self.scenario.audiences, strict=True):
+        everybody = zip(self.audiences, self.scenario.audiences, self.devices, strict=True)
+        for audience, chosen, devices in everybody:
             began_ns = self._timer() if self._timer is not None else 0
             if chosen.follow and changes.tick % self._ticks(chosen.follow_s) == 0:
                 audience.look_around(self.world.entities)
-            audience.publish(self.feeds, changes.at)
+            told = audience.publish(self.feeds, changes.at)
             if self._timer is not None:
                 self._telling_ns[audience.name] += self._timer() - began_ns
+            if devices is not None:
+                devices.hear(told, changes.at)
 
     # -- what came of it -------------------------------------------------------------------
 
@@ -156,11 +161,14 @@ class Run:
             at, _ = float(row.pop("at")), row.pop("tick")
             figures = {figure: float(value) for figure, value in row.items()}
             self._samples.append(Sample(at, name, figures, live))
+        devices = dict(zip((one.name for one in self.audiences), self.devices, strict=True))
         for audience in self.listening:
+            reading = devices.get(audience.name)
             counts = {
                 "subscriptions": len(audience),
                 **msgspec.structs.asdict(audience.counts),
                 "matching_s": self._telling_ns[audience.name] / 1e9,
+                **({} if reading is None else reading.figures()),
             }
             figures = {figure: float(value) for figure, value in counts.items()}
             self._heard.append(Sample(self.world.at, audience.name, figures))

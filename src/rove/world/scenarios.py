@@ -40,6 +40,7 @@ Count = Annotated[int, Meta(ge=0, le=PLAYERS_MAX)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Metres = Annotated[float, Meta(gt=0, le=100_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class ScenarioError(WorldError):
@@ -138,6 +139,25 @@ class Ward(_Table, frozen=True):
     image_every_s: Positive = 10.0
 
 
+class Device(_Table, frozen=True):
+    """What each subscriber of an audience reads with, simulated (`rove.client.devices`)."""
+
+    battery: tuple[Share, Share] = (1.0, 1.0)
+    """How full it is at the beginning, from the first subscriber to the last."""
+    battery_j: Positive = 60.0
+    """What a full one holds. Minutes, not hours: a scenario is to see it empty."""
+    idle_w: NotNegative = 0.1
+    joules_per_byte: NotNegative = 4e-6
+    """About a watt at 2 Mb/s."""
+    joules_per_message: NotNegative = 1e-3
+    display: tuple[Annotated[int, Meta(ge=1)], ...] = (1280,)
+    """Pixels, one subscriber after the other."""
+    bits_per_s: tuple[Positive, Positive] = (3e5, 3e6)
+    """Between these the link varies, every ten seconds."""
+    report_s: Positive = 10.0
+    """How often it tells how it is."""
+
+
 class Audience(_Table, frozen=True):
     """Subscribers to what the feeds publish."""
 
@@ -155,6 +175,13 @@ class Audience(_Table, frozen=True):
     """... and tells this often where it is."""
     evolve: str = "exact"
     """The design, for texts with `t`: exact, pes 1, lees, clees 1."""
+    patients: Count = 0
+    """So many of the ward are each subscriber's own, as `me.patients`, one after the other; {first}
+    and {last} in the text stand for the first and the last of them."""
+    policy: str = ""
+    """The file of a policy that each has: beside the scenario, or the shipped `icu.policy`."""
+    device: Device | None = None
+    """What they read with, if that matters; with a policy it always does."""
 
 
 class Scenario(_Table, frozen=True):
@@ -228,7 +255,19 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     beside = path.parent / scenario.map.name
     if scenario.map.name and beside.is_file():
         scenario = replace(scenario, map=replace(scenario.map, name=str(beside)))
-    return replace(scenario, name=path.stem)
+    audiences = tuple(_with_policy(audience, path.parent) for audience in scenario.audiences)
+    return replace(scenario, audiences=audiences, name=path.stem)
+
+
+def _with_policy(audience: Audience, folder: Path) -> Audience:
+    """The same, its policy's file wherever it is; and whoever has a policy has a device."""
+    if not audience.policy:
+        return audience
+    places = (folder / audience.policy, SHIPPED / audience.policy, Path(audience.policy))
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise ScenarioError(f"audience {audience.name}: there is no policy {audience.policy}")
+    return replace(audience, policy=str(found), device=audience.device or Device())
 
 
 def make_map(scenario: Scenario) -> Map:
@@ -286,6 +325,12 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
     except WorldError as error:
         yield f"[people]: {error}"
     yield from _wrong_engines(engines)
+    for audience in scenario.audiences:
+        if audience.patients > scenario.ward.patients:
+            yield (
+                f"audience {audience.name} has {audience.patients} patients each, and the ward has "
+                f"{scenario.ward.patients}"
+            )
     for number, said in enumerate(scenario.commands):
         try:
             parse_command(said.do)
