@@ -37,7 +37,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         made.append(Figure(figsize=size_inches, layout="constrained"))
         return made[-1]
 
-    monkeypatch.setattr(elastic_plots, "_figure", figure)
+    monkeypatch.setattr(elastic_plots, "new_figure", figure)
     return made
 
 

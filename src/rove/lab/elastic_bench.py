@@ -49,6 +49,7 @@ from rove.lab.elastic_load import Closed, Flooded, Paced, Run
 from rove.lab.elastic_steps import Elasticity
 from rove.lab.elastic_work import Name
 from rove.lab.measure import Measure
+from rove.lab.parts import picture_of, pictures_of
 
 CUPUS_SIZE: Final = 20_000
 CUPUS_MS: Final = 1_000.0
@@ -156,16 +157,7 @@ def run(options: Options | None = None, tell: Tell = lambda text: None) -> Itera
 
 def pictures(options: Options) -> list[Path]:
     """What was drawn of the parts that were measured."""
-    assert options.plots is not None
-    named = (_PICTURES.get(part) for part in options.parts or PARTS)
-    return [options.plots / name for name in named if name is not None]
-
-
-def _picture(options: Options, part: str) -> Path | None:
-    if options.plots is None:
-        return None
-    options.plots.mkdir(parents=True, exist_ok=True)
-    return options.plots / _PICTURES[part]
+    return pictures_of(options.parts or PARTS, options, _PICTURES)
 
 
 def _at_most(measure: Measure, goal: float) -> Measure:
@@ -201,7 +193,7 @@ def _delay(options: Options, tell: Tell) -> Iterator[Measure]:
             lines[case] = elastic_load.run(job).runs
         for found in lines[case]:
             yield from _delays_beside_cupus(case, found)
-    if (path := _picture(options, "delay")) is not None:
+    if (path := picture_of("delay", options, _PICTURES)) is not None:
         elastic_plots.delay(lines, (CUPUS_SIZE, CUPUS_MS), path)
 
 
@@ -250,7 +242,7 @@ def _length(options: Options, tell: Tell) -> Iterator[Measure]:
             last / first <= _GROWTH_GOAL,
             f"of {runs[-1].sent:,} publications",
         )
-    if (path := _picture(options, "length")) is not None:
+    if (path := picture_of("length", options, _PICTURES)) is not None:
         elastic_plots.length(lines, path)
 
 
@@ -269,7 +261,7 @@ def _steps(options: Options, tell: Tell) -> Iterator[Measure]:
         found = yield from _elasticity(
             f"elastic.steps.min{least}", "gas", options.steps_size, least, paces, options
         )
-        path = _picture(options, "steps")
+        path = picture_of("steps", options, _PICTURES)
         if path is not None and least == options.least[-1]:
             title = f"Experiment 3: {options.steps_size:,} subscriptions, a pace that changes"
             elastic_plots.steps(found, title, path, elastic_plots.CUPUS_REMARKS)
@@ -282,7 +274,7 @@ def _heavy(options: Options, tell: Tell) -> Iterator[Measure]:
     paces = [(round(share * most_per_s), options.heavy_step_s) for share in options.heavy_shares]
     tell("elastic.heavy")
     found = yield from _elasticity("elastic.heavy", "sums", options.heavy_size, 0, paces, options)
-    if (path := _picture(options, "heavy")) is not None:
+    if (path := picture_of("heavy", options, _PICTURES)) is not None:
         title = f"Matching takes the time: {options.heavy_size:,} subscriptions by sums"
         elastic_plots.steps(found, title, path)
 

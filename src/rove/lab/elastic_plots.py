@@ -14,14 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rove.errors import UsageError
 from rove.lab.elastic_load import Run
 from rove.lab.elastic_steps import Elasticity
-from rove.lab.plots import COLOURS, DASHES, DOTS_PER_INCH, MARKERS, label_ends
+from rove.lab.plots import COLOURS, DASHES, MARKERS, label_ends, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CUPUS_REMARKS: Final = {
     1_000.0: "CUPUS: matchers\ncome and go\nall the time",
@@ -40,7 +38,7 @@ _TALL_INCHES: Final = (9.0, 8.0)
 
 def delay(lines: Mapping[str, Sequence[Run]], published: tuple[int, float], path: Path) -> None:
     """Experiment 1: the mean delay against the number of subscriptions, into a PNG file."""
-    figure = _figure(_SIZE_INCHES)
+    figure = new_figure(_SIZE_INCHES)
     from matplotlib.ticker import EngFormatter
 
     axes = figure.add_subplot(xscale="log", yscale="log")
@@ -72,7 +70,7 @@ def delay(lines: Mapping[str, Sequence[Run]], published: tuple[int, float], path
 
 def length(lines: Mapping[str, Sequence[Run]], path: Path) -> None:
     """Experiment 2: the mean delay against the publications of a run, into a PNG file."""
-    figure = _figure(_SIZE_INCHES)
+    figure = new_figure(_SIZE_INCHES)
     axes = figure.add_subplot(xscale="log")
     points = {
         f"{case}, {what}": [(run.sent, getattr(run, f"{what}_ms")) for run in runs]
@@ -97,7 +95,7 @@ def steps(
     found: Elasticity, title: str, path: Path, remarks: Mapping[float, str] | None = None
 ) -> None:
     """Experiment 3: paces, delays and matchers over time, into a PNG file."""
-    figure = _figure(_TALL_INCHES)
+    figure = new_figure(_TALL_INCHES)
     pace, delays, matchers = figure.subplots(3, sharex=True, height_ratios=(3, 4, 2))
     _draw_paces(pace, found, remarks or {})
     _draw_delays(delays, found)
@@ -202,13 +200,3 @@ def _finish(axes: Axes, title: str, across: str, up: str) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(which="major", color="#DDDDDD")
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _figure(size_inches: tuple[float, float]) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(
-            f"plots need matplotlib ({error}); install it with `pip install rove[plots]`"
-        ) from None
-    return Figure(figsize=size_inches, dpi=DOTS_PER_INCH, layout="constrained")

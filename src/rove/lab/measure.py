@@ -67,7 +67,9 @@ def _print_table(measures: list[Measure]) -> None:
     headings += ["note"] * any(m.note for m in measures)
     for heading in headings:
         numeric = heading in ("value", "ratio")
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=numeric)
+        # A name that is cut short names nothing; notes can go on in another line.
+        whole = numeric or heading == "measure"
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=whole)
     for m in measures:
         ratio = "" if m.ratio is None else f"{m.ratio:.2f}×"
         goal = "" if m.goal is None else f"{'✔' if m.reached else '✘'} {m.goal}"

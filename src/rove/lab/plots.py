@@ -68,15 +68,21 @@ def lines_of(measures: Iterable[Measure], prefix: str, unit: str) -> Lines:
     return {engine: sorted(points) for engine, points in found.items()}
 
 
-def _figure(lines: Lines, title: str, unit: str) -> Figure:
+def new_figure(size_inches: tuple[float, float]) -> Figure:
+    """An empty picture; UsageError where nothing can be drawn."""
     try:
         from matplotlib.figure import Figure
-        from matplotlib.ticker import EngFormatter
     except ImportError as error:
         raise UsageError(
             f"plots need matplotlib ({error}); install it with `pip install rove[plots]`"
         ) from None
-    figure = Figure(figsize=_SIZE_INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    return Figure(figsize=size_inches, dpi=DOTS_PER_INCH, layout="constrained")
+
+
+def _figure(lines: Lines, title: str, unit: str) -> Figure:
+    figure = new_figure(_SIZE_INCHES)
+    from matplotlib.ticker import EngFormatter
+
     axes = figure.add_subplot(xscale="log", yscale="log")
     for number, (engine, points) in enumerate(lines.items()):
         axes.plot(

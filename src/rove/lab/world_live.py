@@ -34,6 +34,7 @@ from msgspec.structs import replace
 
 from rove.client import connect
 from rove.errors import RoveError
+from rove.lab.audiences_live import play_audiences
 from rove.lab.broker_process import cpu_seconds, rove
 from rove.lab.world_roles import (
     RUN_TOPIC,
@@ -200,17 +201,31 @@ def run_live(
     """Play a scenario over the broker at `url`, or over one of its own, in real time.
 
     The clients are hosted by so many processes. With `has_dummies`, all engines of the scenario
-    run beside, in the process of the first server.
+    run beside, in the process of the first server. One without engines has no roles: its audiences
+    subscribe, from this process.
     """
     if servers is not None:
         scenario = replace(scenario, people=replace(scenario.people, servers=servers))
     with _broker(url) as (address, pid):
+        if not scenario.engines.use and scenario.audiences:
+            return _run_audiences(scenario, address, pid, tell)
         jobs = make_jobs(scenario, address, hosts=hosts, has_dummies=has_dummies)
         before_s = cpu_seconds(pid) if pid else 0.0
         run = _Run(scenario, jobs, tell)
         asyncio.run(run.play())
         broker_s = cpu_seconds(pid) - before_s if pid else None
     return run.result(broker_s)
+
+
+def _run_audiences(scenario: Scenario, url: str, pid: int, tell: Tell | None) -> LiveResult:
+    """A scenario without engines: what instruments publish, and who subscribes to it."""
+    before_s = cpu_seconds(pid) if pid else 0.0
+    ours_s = time.process_time()
+    result = asyncio.run(play_audiences(scenario, url, tell))
+    facts = [ProcessFacts("world and its subscribers", time.process_time() - ours_s)]
+    if pid:
+        facts.insert(0, ProcessFacts("broker", cpu_seconds(pid) - before_s))
+    return LiveResult(result, 0, 0.0, 0.0, 0.0, 0.0, {}, tuple(facts))
 
 
 @contextmanager
