@@ -15,7 +15,7 @@ from tests.pipeline.test_histories import BEGIN, DAY, Past
 
 from rove.cli import backtest as command
 from rove.cli import main
-from rove.cli.backtest import moment_of
+from rove.cli.texts import moment_of
 from rove.errors import UsageError
 
 NOW = BEGIN + 3 * DAY

@@ -15,6 +15,7 @@ from rove.lab import (
     language_bench,
     match_bench,
     pipeline_bench,
+    policy_bench,
     store_bench,
 )
 from rove.lab.match_bench import Options
@@ -135,7 +136,7 @@ class TestMatch:
             ("broker --seconds 0", "0 is not a whole number from 1 to 3,600"),
             (
                 "texts --plots here",
-                "and `rove bench pipeline` and `rove bench elastic`, not for texts",
+                "and `rove bench elastic` and `rove bench policy`, not for texts",
             ),
             ("match --plots here --part start", "--plots draws what the part `speed` measures"),
         ],
@@ -270,6 +271,65 @@ class TestElastic:
         self, capsys: pytest.CaptureFixture[str], words: str, complaint: str
     ) -> None:
         assert main(["bench", "elastic", *words.split()]) == 2
+        assert complaint in capsys.readouterr().err
+
+
+class TestPolicy:
+    @pytest.fixture(autouse=True)
+    def policy_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[policy_bench.Options]:
+        """The real suite takes minutes, and is run by tests/lab in small."""
+
+        def policy(options: policy_bench.Options, tell: Callable[[str], None]) -> Iterator[Measure]:
+            options_asked.append(options)
+            yield Measure("policy.speed.icu", 2.5e5, "evaluations/s", note="a remark")
+
+        options_asked: list[policy_bench.Options] = []
+        monkeypatch.setattr(policy_bench, "run", policy)
+        return options_asked
+
+    @pytest.mark.parametrize(
+        ("words", "options"),
+        [
+            ("", policy_bench.Options()),
+            ("--full", policy_bench.FULL),
+            ("--quick", policy_bench.QUICK),
+            ("--part speed link", policy_bench.Options(parts=["link", "speed"])),
+        ],
+    )
+    def test_options_are_passed_on(
+        self,
+        policy_asked: list[policy_bench.Options],
+        capsys: pytest.CaptureFixture[str],
+        words: str,
+        options: policy_bench.Options,
+    ) -> None:
+        assert main(["bench", "policy", *words.split()]) == 0
+        assert policy_asked == [options]
+        assert "a remark" in capsys.readouterr().out
+
+    def test_pictures_go_into_a_folder(
+        self,
+        policy_asked: list[policy_bench.Options],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        words = ["--part", "link", "speed", "--plots", str(tmp_path)]
+        assert main(["bench", "policy", *words]) == 0
+        assert policy_asked[0].plots == tmp_path
+        assert capsys.readouterr().err.splitlines() == [f"wrote {tmp_path / 'policy-link.png'}"]
+
+    @pytest.mark.parametrize(
+        ("words", "complaint"),
+        [
+            ("--quick --full", "--quick and --full cannot both be"),
+            ("--part delay", "there is no part 'delay'; choose from overhead, link, battery"),
+            ("--subscriptions 3", "--subscriptions is for `rove bench match`"),
+        ],
+    )
+    def test_bad_values_are_refused(
+        self, capsys: pytest.CaptureFixture[str], words: str, complaint: str
+    ) -> None:
+        assert main(["bench", "policy", *words.split()]) == 2
         assert complaint in capsys.readouterr().err
 
 

@@ -3,8 +3,11 @@
 import argparse
 import json
 import urllib.request
+from typing import Any
 
+import msgspec
 import pytest
+from tests.serve.conftest import three_policies
 
 from rove.cli import ls
 
@@ -57,6 +60,37 @@ def test_matchers(busy: str, capsys: pytest.CaptureFixture[str]) -> None:
         "matcher role process idle subscriptions cells messages/s messages"
     )
     assert broker.split()[:3] == ["0", "broker", "–"]
+
+
+def test_policies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    view = msgspec.to_builtins(three_policies())
+    asked: list[str] = []
+
+    def ask(_broker: object, path: str) -> Any:
+        asked.append(path)
+        return view
+
+    monkeypatch.setattr("rove.cli.ls.Broker.ask", ask)
+    assert run("policies", "--client", "a b", "--limit", "99999") == 0
+    found = capsys.readouterr()
+    head, phone, tablet, watch = (" ".join(line.split()) for line in found.out.splitlines())
+    assert asked == ["/policies?limit=10000&client=a+b&short=true"]
+    assert head == (
+        "client of state for calls passed changed dropped stopped waiting in out CPU last trouble"
+    )
+    counted = "1,200 700 300 200 0 0 2.5 MB 640 KB 30 ms –"
+    assert phone == f"phone the session at work 1m 30s {counted}"
+    assert tablet.startswith("tablet icu/+ at work 1m 0s 40 0 40 0 0 4 ")
+    assert watch.startswith("watch the session suspended, 3m 5")
+    assert watch.endswith("60 ms line 3: more than 100000 steps")
+    assert found.err == ""
+    view["count"] = 4
+    run("policies", "--json")
+    found = capsys.readouterr()
+    assert [one["text"] for one in json.loads(found.out)] == [view["policies"][0]["text"]] * 3
+    assert asked[-1] == "/policies?limit=1000"
+    run("policies")
+    assert "there are more than 3" in capsys.readouterr().err
 
 
 def test_json_is_one_list(busy: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,11 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
-from tests.serve.conftest import three_matchers
+from tests.serve.conftest import three_matchers, three_policies
 
 from rove.cli import top
-from rove.cli.top import MEASURES, Sample, Screen, matchers_of, read_metrics, sparkline
+from rove.cli.top import (
+    MEASURES,
+    POLICY_MEASURES,
+    Sample,
+    Screen,
+    matchers_of,
+    read_metrics,
+    sparkline,
+)
 from rove.errors import UsageError
+from rove.serve.metrics import metrics_text, policy_metrics
 
 
 def run(*words: str) -> int:
@@ -138,6 +147,33 @@ def test_once_has_matchers_too(
     assert "matcher 3 has died" in text
     assert run("--once", "--json", "--interval", "0.05") == 0
     assert json.loads(capsys.readouterr().out)["matchers"] == matchers
+
+
+def test_policies_have_lines_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = three_policies()
+    first = Sample(1.0, read_metrics(metrics_text(policy_metrics(view)).splitlines()))
+    view.total.calls += 100
+    view.total.cpu_s += 0.5
+    last = Sample(3.0, read_metrics(metrics_text(policy_metrics(view)).splitlines()))
+    console = Console(width=110, record=True, color_system=None)
+    with console.capture() as captured:
+        console.print(Screen("http://localhost:8080").drawn(first, last))
+    lines = [line.split()[:-3] for line in captured.get().splitlines()]
+    for words in (
+        "policies 3",
+        "policies suspended 1",
+        "policy calls/s 50",
+        "cores for policies 0.25",
+    ):
+        assert words.split() in lines
+    samples = [last, first]
+    monkeypatch.setattr(top, "_sample", lambda _broker: samples.pop())
+    assert run("--once", "--json", "--interval", "0.05") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == [one.name for one in MEASURES + POLICY_MEASURES]
+    assert (found["policies"], found["policy_cores"]) == (3, 0.25)
 
 
 @pytest.mark.parametrize("words", [["--interval", "0"], ["--interval", "nan"], ["--json"]])

@@ -101,7 +101,6 @@ def test_a_run_over_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "said"),
     [
         (("run", "sparse", "--servers", "2"), "--servers is about a real broker; add --live"),
-        (("run", "air", "--live"), "has no engines"),
         (("run", "dens"), "no scenario and no file is called dens; shipped are"),
         (("run", "dense", "--players", "-3"), "-3 is not a whole number"),
         (("run", "dense", "--players", "9999999"), "9,999,999 players are too many"),

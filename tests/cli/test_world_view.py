@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 
+import msgspec
 import pytest
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +13,7 @@ from rich.table import Table
 from rove.cli.world_view import (
     audience_table,
     closing_line,
+    device_table,
     engine_table,
     heading,
     json_rows,
@@ -91,6 +93,16 @@ def test_audiences(result: Result) -> None:
     assert head[:3] == ["audience", "subscriptions", "operations"]
     assert " ".join(smog) == "smog 10 12 4,000 1.0 MB 40 2.0 KB 120 ms"
     assert " ".join(tram) == "tram 10 12 4,000 1.0 MB 0 2.0 KB 120 ms"
+
+
+def test_devices(result: Result) -> None:
+    assert device_table(result) is None
+    read = {"changed": 7.0, "received": 30.0, "received_bytes": 1500.0, "network": 0.75}
+    reading = Sample(60.0, "tram", {**HEARD, **read, "battery": 0.126})
+    table = device_table(msgspec.structs.replace(result, heard=(result.heard[0], reading)))
+    assert table is not None
+    _, tram = lines_of(table)
+    assert " ".join(tram) == "tram 40 2.0 KB 7 30 1.5 KB 75% 13%"
 
 
 def test_first_and_last_line(result: Result) -> None:

@@ -51,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "up": Command("rove.cli.up", "run a broker"),
     "pub": Command("rove.cli.pub", "publish"),
     "sub": Command("rove.cli.sub", "subscribe, and print what comes"),
+    "policy": Command("rove.cli.policy", "check, try, set and remove subscribers' policies"),
     "ls": Command("rove.cli.ls", "list a broker's clients, subscriptions and queues"),
     "top": Command("rove.cli.top", "watch a broker's rates"),
     "passwd": Command("rove.cli.passwd", "let a user in by password"),
@@ -65,10 +66,14 @@ COMMANDS: dict[str, Command] = {
     "version": Command("rove.cli.version", "print the versions of rove, Python and the system"),
 }
 
-# Errors of rooms that import nothing of ours and so cannot inherit from RoveError. They are
-# looked up among the modules already loaded: an error of a module that was never imported
-# cannot be on its way, so there is no need to import one in order to recognise it.
-FOREIGN_USER_ERRORS = (("rove.lang.errors", "LanguageError"),)
+# Errors that draw a caret below a line, and of rooms that import nothing of ours and so cannot
+# inherit from RoveError. They are looked up among the modules already loaded: an error of a module
+# that was never imported cannot be on its way, so there is no need to import one to recognise it.
+DRAWN_ERRORS = (
+    ("rove.lang.errors", "LanguageError"),
+    ("rove.policy.errors", "PolicyError"),
+    ("rove.client.errors", "PolicyRefused"),
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -181,7 +186,7 @@ def _sentence(summary: str) -> str:
 
 def _describe(error: Exception) -> str:
     """What to tell the user: one line, or what the language drew with a caret below it."""
-    if isinstance(error, _foreign_user_errors()):
+    if isinstance(error, _drawn_errors()):
         return str(error)
     if isinstance(error, RoveError):
         return _one_line(str(error))
@@ -196,8 +201,8 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _foreign_user_errors() -> tuple[type, ...]:
-    loaded = ((sys.modules.get(module), name) for module, name in FOREIGN_USER_ERRORS)
+def _drawn_errors() -> tuple[type, ...]:
+    loaded = ((sys.modules.get(module), name) for module, name in DRAWN_ERRORS)
     return tuple(getattr(module, name) for module, name in loaded if module is not None)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +15,7 @@ import msgspec
 from rove.cli.backtest_view import show
 from rove.cli.output import emit_json, is_terminal
 from rove.cli.pipeline import add_spark_options, spark_settings
-from rove.cli.texts import add_json_flag, read_object, read_text
+from rove.cli.texts import add_json_flag, moment_of, read_object, read_text
 from rove.errors import UsageError
 from rove.lang import normalise, parse
 from rove.mqtt.topics import filter_fault, split_shared
@@ -25,8 +23,6 @@ from rove.mqtt.topics import filter_fault, split_shared
 if TYPE_CHECKING:
     from rove.pipeline.backtest import Question, Report
 
-_SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
-_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _EXAMPLES_MAX: Final = 1_000
 
 
@@ -114,22 +110,6 @@ def _question(arguments: argparse.Namespace, now: float) -> Question:
         topic_filter=arguments.topic,
         examples=arguments.examples,
     )
-
-
-def moment_of(written: str, option: str, now: float) -> float:
-    """Seconds since 1970 of what a person writes; without a zone it is UTC."""
-    if written == "now":
-        return now
-    if ago := _AGO.fullmatch(written):
-        return now - float(ago[1]) * _SECONDS_OF[ago[2]]
-    try:
-        moment = datetime.fromisoformat(written)
-    except ValueError:
-        raise UsageError(
-            f"{option} takes how long ago (30d, 12h, 2w) or a moment (2026-11-16, "
-            f"2026-11-16T08:00), not {written!r}"
-        ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _asked(arguments: argparse.Namespace, question: Question) -> Report:

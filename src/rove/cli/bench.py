@@ -1,8 +1,8 @@
 """`rove bench SUITE`: measure this machine; a table for people, `--json` for programs.
 
-`match`, `broker`, `pipeline`, `elastic`, `world` and `monitor` are the large ones and take options;
-`all` is `language` and `match`, which need nothing but a processor. What is being measured is shown
-on stderr while a person is watching.
+`match`, `broker`, `pipeline`, `elastic`, `policy`, `world` and `monitor` are the large ones and
+take options; `all` is `language` and `match`, which need nothing but a processor. What is being
+measured is shown on stderr while a person is watching.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rove.cli.output import is_terminal
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.lab import broker_bench, elastic_bench, pipeline_bench
+    from rove.lab import broker_bench, elastic_bench, pipeline_bench, policy_bench
     from rove.lab.match_bench import Options
     from rove.lab.measure import Measure
 
@@ -35,6 +35,7 @@ _SUITES = (
     "match",
     "monitor",
     "pipeline",
+    "policy",
     "programs",
     "ranked",
     "store",
@@ -45,6 +46,7 @@ _MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "
 _BROKER_OPTIONS = ("part", "seconds", "quick")
 _PIPELINE_OPTIONS = ("part", "workload", "subscriptions", "plots", "quick", "full")
 _ELASTIC_OPTIONS = ("part", "subscriptions", "plots", "quick", "full")
+_POLICY_OPTIONS = ("part", "plots", "quick", "full")
 _WORLD_OPTIONS = ("part", "seconds", "quick")
 _MONITOR_OPTIONS = ("part", "quick")
 _OPTIONS = {
@@ -53,6 +55,7 @@ _OPTIONS = {
     "broker": _BROKER_OPTIONS,
     "pipeline": _PIPELINE_OPTIONS,
     "elastic": _ELASTIC_OPTIONS,
+    "policy": _POLICY_OPTIONS,
     "world": _WORLD_OPTIONS,
     "monitor": _MONITOR_OPTIONS,
 }
@@ -71,11 +74,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="NAME",
         help="of match: speed, kinetic, changes …; of broker: fanout, durable …; "
-        "of pipeline: speed, joins …; of elastic: delay, steps …; of world: speed, memory …; "
-        "of monitor: size, stream … (default all)",
+        "of pipeline: speed, joins …; of elastic: delay, steps …; of policy: overhead, link …; "
+        "of world: speed, memory …; of monitor: size, stream … (default all)",
     )
     _configure_match(parser)
-    options = parser.add_argument_group("for broker, pipeline, elastic, world and monitor")
+    options = parser.add_argument_group("for broker, pipeline, elastic, policy, world and monitor")
     options.add_argument(
         "--seconds",
         metavar="N",
@@ -92,7 +95,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--full",
         action="store_const",
         const=True,
-        help="of pipeline: ten million publications; of both, a million subscriptions; an hour",
+        help="of pipeline: ten million publications; of pipeline and elastic: a million "
+        "subscriptions, an hour; of policy: runs of five minutes, thirteen hours",
     )
 
 
@@ -184,6 +188,10 @@ def _draw(arguments: argparse.Namespace, measures: list[Measure]) -> list[Path]:
         from rove.lab import elastic_bench
 
         return elastic_bench.pictures(_elastic_options(arguments))
+    if arguments.suite == "policy":
+        from rove.lab import policy_bench
+
+        return policy_bench.pictures(_policy_options(arguments))
     from rove.lab.match_bench import draw
 
     return draw(measures, _options(arguments).workloads, arguments.plots)
@@ -226,6 +234,8 @@ def _suite(arguments: argparse.Namespace) -> Start:
         return _pipeline(arguments)
     if suite == "elastic":
         return _elastic(arguments)
+    if suite == "policy":
+        return _policy(arguments)
     if suite == "world":
         return _world(arguments)
     if suite == "monitor":
@@ -318,6 +328,24 @@ def _elastic_options(arguments: argparse.Namespace) -> elastic_bench.Options:
     return msgspec.structs.replace(base, parts=parts, sizes=sizes, plots=arguments.plots)
 
 
+def _policy(arguments: argparse.Namespace) -> Start:
+    if sys.platform != "linux":
+        raise UsageError("`rove bench policy` reads CPU times from /proc; it needs Linux")
+    from rove.lab import policy_bench
+
+    options = _policy_options(arguments)
+    return lambda tell: policy_bench.run(options, tell)
+
+
+def _policy_options(arguments: argparse.Namespace) -> policy_bench.Options:
+    from rove.lab import policy_bench
+
+    plain, quick, full = policy_bench.Options(), policy_bench.QUICK, policy_bench.FULL
+    parts = _chosen("part", arguments.part, tuple(policy_bench.PARTS)) or ()
+    base = _extent(arguments, plain, quick, full)
+    return msgspec.structs.replace(base, parts=parts, plots=arguments.plots)
+
+
 def _world(arguments: argparse.Namespace) -> Start:
     if sys.platform != "linux":
         raise UsageError("`rove bench world` binds processes to cores; it needs Linux")
@@ -379,7 +407,7 @@ def _refuse_options(arguments: argparse.Namespace) -> None:
             continue
         takers = [
             suite
-            for suite in ("match", "broker", "pipeline", "elastic", "world", "monitor")
+            for suite in ("match", "broker", "pipeline", "elastic", "policy", "world", "monitor")
             if name in _OPTIONS[suite]
         ]
         taken = " and ".join(f"`rove bench {suite}`" for suite in takers)
@@ -394,7 +422,9 @@ def _check_plots(arguments: argparse.Namespace) -> None:
 
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--plots needs matplotlib; install it with `pip install rove[plots]`")
-    if arguments.suite != "elastic" and "speed" not in (arguments.part or ["speed"]):
+    if arguments.suite not in ("elastic", "policy") and "speed" not in (
+        arguments.part or ["speed"]
+    ):
         raise UsageError("--plots draws what the part `speed` measures; add it to --part")
 
 

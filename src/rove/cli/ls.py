@@ -1,4 +1,4 @@
-"""`rove ls [clients|subscriptions|queues|matchers]`: what is inside a broker that runs."""
+"""`rove ls [clients|subscriptions|queues|matchers|policies]`: what is inside a broker that runs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PAGE = 1000
+POLICIES_MAX = 10_000
+"""Policies that a broker shows; it has no pages of them."""
 
 
 class Column(NamedTuple):
@@ -33,7 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", choices=tuple(COLUMNS), default="clients", help="(default clients)"
     )
-    parser.add_argument("--client", metavar="NAME", help="only subscriptions of this client")
+    parser.add_argument(
+        "--client", metavar="NAME", help="only subscriptions, or policies, of this client"
+    )
     parser.add_argument(
         "--limit", metavar="N", type=int, default=1000, help="how many at most (default 1000)"
     )
@@ -64,6 +68,8 @@ def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str
     if arguments.what == "matchers":
         matchers: list[dict[str, Any]] = broker.ask("/matchers")["matchers"]
         return matchers[: arguments.limit], len(matchers) <= arguments.limit
+    if arguments.what == "policies":
+        return _policies(broker, arguments)
     found: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None and len(found) < arguments.limit:
@@ -78,11 +84,32 @@ def _items(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str
     return found, after is None
 
 
+def _policies(broker: Broker, arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+    query: dict[str, Any] = {"limit": max(0, min(POLICIES_MAX, arguments.limit))}
+    if arguments.client is not None:
+        query["client"] = arguments.client
+    if not arguments.json:
+        query["short"] = "true"
+    view = broker.ask(f"/policies?{urlencode(query)}")
+    found: list[dict[str, Any]] = view["policies"]
+    return found, view["count"] <= len(found)
+
+
 # --- what is shown --------------------------------------------------------------------------------
 
 
 def _ago(item: dict[str, Any], name: str) -> str:
     return "" if item[name] is None else duration_text(max(0.0, time.time() - item[name]))
+
+
+def _policy_state(one: dict[str, Any]) -> str:
+    """Whether it is at work, and for how long not."""
+    left_s = (one["suspended_until"] or 0.0) - time.time()
+    return f"suspended, {duration_text(left_s)} left" if left_s > 0 else "at work"
+
+
+def _tally(title: str, name: str) -> Column:
+    return Column(title, lambda one: count_text(one["tally"][name]), True)
 
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
@@ -125,12 +152,29 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("messages/s", lambda one: count_text(one["messages_per_s"]), True),
         Column("messages", lambda one: count_text(one["messages"]), True),
     ),
+    "policies": (
+        Column("client", lambda one: one["client_id"]),
+        Column("of", lambda one: one["topic_filter"] or "the session"),
+        Column("state", _policy_state),
+        Column("for", lambda one: _ago(one, "set_at"), True),
+        _tally("calls", "calls"),
+        _tally("passed", "passed"),
+        _tally("changed", "changed"),
+        _tally("dropped", "dropped"),
+        Column("stopped", lambda one: count_text(sum(one["tally"]["stopped"].values())), True),
+        Column("waiting", lambda one: count_text(one["waiting"]), True),
+        Column("in", lambda one: bytes_text(one["tally"]["bytes_in"]), True),
+        Column("out", lambda one: bytes_text(one["tally"]["bytes_out"]), True),
+        Column("CPU", lambda one: f"{one['tally']['cpu_s'] * 1000:,.0f} ms", True),
+        Column("last trouble", lambda one: one["last_trouble"] or "–"),
+    ),
 }
 NOTHING = {
     "clients": "there is nobody",
     "subscriptions": "there are no subscriptions",
     "queues": "nothing waits for anybody",
     "matchers": "nobody matches",
+    "policies": "nobody has a policy",
 }
 
 

@@ -11,7 +11,13 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from rove.cli import pipeline_cluster, pipeline_ingest, pipeline_jobs, pipeline_summary
+from rove.cli import (
+    pipeline_cluster,
+    pipeline_ingest,
+    pipeline_jobs,
+    pipeline_policy,
+    pipeline_summary,
+)
 from rove.cli.findings import show
 from rove.cli.parts import Part, add_parts, run_part
 
@@ -91,6 +97,10 @@ def _run_ingest(arguments: argparse.Namespace) -> int:
     return pipeline_ingest.run(arguments, spark_settings(arguments))
 
 
+def _run_policy(arguments: argparse.Namespace) -> int:
+    return pipeline_policy.run(arguments, spark_settings(arguments))
+
+
 PARTS: dict[str, Part] = {
     "ingest": Part(
         "bring typed tables up to the lake, or files into them",
@@ -104,6 +114,11 @@ PARTS: dict[str, Part] = {
     ),
     "status": Part("tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status),
     "stop": Part("end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop),
+    "policy": Part(
+        "try a policy on a broker's lake, or repeat what its policies did",
+        pipeline_policy.configure,
+        _run_policy,
+    ),
     "summary": Part(
         "make one table of several runs of `rove bench --json`",
         pipeline_summary.add_summary,

@@ -23,7 +23,7 @@ import msgspec
 
 from rove.cli.connecting import add_connection_arguments, named_values, open_client
 from rove.cli.output import emit_json
-from rove.cli.texts import add_json_flag, read_text
+from rove.cli.texts import add_json_flag, read_policy, read_text
 
 if TYPE_CHECKING:
     from rove.client import Notification, Subscription
@@ -45,6 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("broker", "spark"),
         help="who finds what meets the filter: the broker (default), or Spark, seconds later",
+    )
+    parser.add_argument(
+        "--policy", metavar="FILE", help="a policy that decides what is sent of what matches"
     )
     parser.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), default=1)
     parser.add_argument("--count", metavar="N", type=int, help="end after so many")
@@ -75,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _subscribe(arguments: argparse.Namespace, printer: _Printer) -> None:
     text = None if arguments.filter is None else read_text(arguments.filter)
+    policy = None if arguments.policy is None else read_policy(arguments.policy)
     me = {name: _value(written) for name, written in named_values(arguments.me, "--me").items()}
     async with open_client(arguments) as client:
         if me:
@@ -84,6 +88,7 @@ async def _subscribe(arguments: argparse.Namespace, printer: _Printer) -> None:
             text,
             evolve=arguments.evolve,
             engine=arguments.engine,
+            policy=policy,
             qos=arguments.qos,
         )
         printer.has_begun = True

@@ -1,4 +1,4 @@
-"""How commands read what a user says: texts of the language, JSON objects, JSON lines.
+"""How commands read what a user says: texts of the language, JSON objects, JSON lines, moments.
 
 Reading is bounded: of a text that comes through a pipe no more is read than the language
 allows, so that even an endless one is refused at once.
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rove.errors import UsageError
 from rove.lang import LanguageError, Subscription, admit, parse
 from rove.lang.limits import TEXT_BYTES_MAX
 
 STDIN = "-"
+_SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
 
 def read_text(written: str) -> str:
@@ -29,6 +33,14 @@ def read_text(written: str) -> str:
 def read_subscription(written: str) -> Subscription:
     """The subscription that an argument holds, or that standard input holds for `-`."""
     return parse(read_text(written))
+
+
+def read_policy(file: str) -> str:
+    """The text of a policy's file; `-` is standard input."""
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is no text in UTF-8: {error.reason} at {error.start}") from None
 
 
 def read_object(written: str, what: str) -> dict[str, Any]:
@@ -45,6 +57,22 @@ def read_object(written: str, what: str) -> dict[str, Any]:
     except LanguageError as error:
         raise UsageError(f"{what}: {error}") from None
     return found
+
+
+def moment_of(written: str, option: str, now: float) -> float:
+    """Seconds since 1970 of what a person writes; without a zone it is UTC."""
+    if written == "now":
+        return now
+    if ago := _AGO.fullmatch(written):
+        return now - float(ago[1]) * _SECONDS_OF[ago[2]]
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        raise UsageError(
+            f"{option} takes how long ago (30d, 12h, 2w) or a moment (2026-11-16, "
+            f"2026-11-16T08:00), not {written!r}"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:

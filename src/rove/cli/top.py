@@ -2,7 +2,8 @@
 
 Reads `/metrics` twice a second and shows differences. The broker does no more work for this than
 for any scraper; a look takes it about a millisecond. Of a broker that may have matchers `/matchers`
-is read too, and shown from when there are processes, or something was rearranged.
+is read too, and shown from when there are processes, or something was rearranged. Policies have
+lines of their own from the first one on.
 """
 
 from __future__ import annotations
@@ -77,15 +78,16 @@ def _once(broker: Broker, arguments: argparse.Namespace) -> None:
     first = _sample(broker)
     time.sleep(arguments.interval)
     last = _sample(broker)
-    values = {one.name: one.value(first, last) for one in MEASURES}
+    measures = measures_of(last)
+    values = {one.name: one.value(first, last) for one in measures}
     matchers = last.matchers
     if arguments.json:
         more = {} if matchers is None else {"matchers": matchers}
         emit_json({name: round(value, 3) for name, value in values.items()} | more)
         return
-    width = max(len(one.title) for one in MEASURES)
+    width = max(len(one.title) for one in measures)
     sys.stdout.writelines(
-        f"{one.title:<{width}}  {one.shown(values[one.name]):>12}\n" for one in MEASURES
+        f"{one.title:<{width}}  {one.shown(values[one.name]):>12}\n" for one in measures
     )
     if matchers is not None:
         sys.stdout.write(f"\nmatchers, {matchers['layout']}\n")
@@ -147,6 +149,8 @@ DROPS = (
     "notifications_dropped_size",
     "notifications_dropped_away",
 )
+BAD = ("dropped_per_s", "policies_suspended")
+"""What is red unless it is 0."""
 MEASURES = (
     Measure("publications_per_s", "publications/s", _rate("publications_received")),
     Measure("notifications_per_s", "notifications/s", _rate("notifications_sent")),
@@ -161,6 +165,17 @@ MEASURES = (
     Measure("inflight_messages", "in flight", _now("inflight_messages")),
     Measure("commit_backlog_bytes", "waits for disk", _now("commit_backlog_bytes"), bytes_text),
 )
+POLICY_MEASURES = (
+    Measure("policies", "policies", _now("policies")),
+    Measure("policies_suspended", "policies suspended", _now("policies_suspended")),
+    Measure("policy_calls_per_s", "policy calls/s", _rate("policy_calls")),
+    Measure("policy_cores", "cores for policies", _rate("policy_cpu_seconds"), "{:.2f}".format),
+)
+
+
+def measures_of(sample: Sample) -> tuple[Measure, ...]:
+    """What there is to show of a broker."""
+    return MEASURES + POLICY_MEASURES if "policies" in sample.metrics else MEASURES
 
 
 def rearranged(matchers: dict[str, Any]) -> list[dict[str, Any]]:
@@ -192,7 +207,7 @@ class Screen:
     def __init__(self, url: str) -> None:
         self._url = url
         self._history: dict[str, deque[float]] = {
-            one.name: deque(maxlen=HISTORY) for one in MEASURES
+            one.name: deque(maxlen=HISTORY) for one in MEASURES + POLICY_MEASURES
         }
 
     def drawn(self, first: Sample, last: Sample) -> RenderableType:
@@ -210,11 +225,11 @@ class Screen:
         for title, justify in (("", "left"), ("now", "right"), ("lately", "left"), ("", "right")):
             width = 12 if title == "now" else HISTORY if title == "lately" else None
             table.add_column(title, justify=justify, min_width=width)  # type: ignore[arg-type]
-        for one in MEASURES:
+        for one in measures_of(last):
             history = self._history[one.name]
             history.append(one.value(first, last))
             highest = max(history)
-            style = "red" if one.name == "dropped_per_s" and history[-1] else "cyan"
+            style = "red" if one.name in BAD and history[-1] else "cyan"
             most = Text(f"max {one.shown(highest)}", style="dim")
             bars = Text(sparkline(history), style=style)
             table.add_row(one.title, one.shown(history[-1]), bars, most)

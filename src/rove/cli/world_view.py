@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rove.world.results import Result
 
 _LIVE: Final = "●"
+_UNKNOWN: Final = "–"
+"""Only the broker knows it."""
 _COLUMNS_MIN: Final = 120
 """A terminal that has fewer breaks lines; rich would cut figures."""
 
@@ -34,6 +36,8 @@ def show(result: Result) -> None:
         console.print(engine_table(result))
     if result.heard:
         console.print(audience_table(result))
+        if (devices := device_table(result)) is not None:
+            console.print(devices)
     console.print(closing_line(result), highlight=False, soft_wrap=True)
 
 
@@ -85,9 +89,27 @@ def audience_table(result: Result) -> Table:
             bytes_text(of["published_bytes"]),
             count_text(of["notifications"]),
             bytes_text(of["notified_bytes"]),
-            _milliseconds(of["matching_s"]),
+            _milliseconds(of["matching_s"]) if "matching_s" in of else _UNKNOWN,
         )
     return table
+
+
+def device_table(result: Result) -> Table | None:
+    """A line for each audience with devices: what policies left of it, and what came through."""
+    table = _table("device", "sent", "bytes", "changed", "received", "bytes", "network", "battery")
+    for name, of in result.audiences().items():
+        if "battery" in of:
+            table.add_row(
+                name,
+                count_text(of["notifications"]),
+                bytes_text(of["notified_bytes"]),
+                count_text(of["changed"]) if "changed" in of else _UNKNOWN,
+                count_text(of["received"]),
+                bytes_text(of["received_bytes"]),
+                f"{of['network']:.0%}",
+                f"{of['battery']:.0%}",
+            )
+    return table if table.row_count else None
 
 
 def closing_line(result: Result) -> str:
