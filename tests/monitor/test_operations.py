@@ -14,6 +14,7 @@ from rove.monitor.broker import Answer
 from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
 from rove.pipeline.status import Reporter
 from rove.serve.config import Channel, Lake, Matchers
+from rove.serve.policy_settings import Policies
 
 StartMonitor = Callable[..., Running]
 
@@ -141,6 +142,26 @@ def test_matchers_are_there_if_the_broker_may_have_any(
     assert (refused.status, "fewer are not allowed" in refused.json["error"]) == (409, True)
     assert monitor.post("/api/broker/matchers/forget").status == 404
     assert monitor.post("/api/broker/matchers").status == 405
+
+
+def test_policies_are_there_if_the_broker_runs_any(
+    start_broker: Callable[..., RunningBroker], start_monitor: StartMonitor
+) -> None:
+    broker = start_broker()
+    monitor = start_monitor(broker=broker.url(""))
+    assert monitor.get("/api/hello").json["parts"]["policies"] is True
+    text = b"def arrived(m, me):\n    return m\n"
+    assert broker.ask("PUT", "/sessions/room%2F1%20b/policy", text).status == 200
+    view = monitor.get("/api/broker/policies?limit=5&short=true").json
+    assert [(one["client_id"], one["text"]) for one in view["policies"]] == [("room/1 b", "")]
+    [one] = monitor.get("/api/broker/policies?client=room%2F1+b").json["policies"]
+    assert one["text"] == text.decode()
+    found = monitor.get("/api/broker/variables?client=room%2F1+b").json
+    assert (found["manual"], "connected" in found["automatic"]) == ({}, True)
+    assert monitor.get("/api/broker/variables?client=nobody").status == 404
+    assert monitor.get("/api/broker/variables").json["error"] == "whose variables?"
+    without = start_monitor(broker=start_broker(policies=Policies(enabled=False)).url(""))
+    assert without.get("/api/hello").json["parts"]["policies"] is False
 
 
 def test_metrics_are_read_by_series() -> None:

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from tests.interop.conftest import RunningBroker
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
-from tests.serve.conftest import three_matchers
+from tests.serve.conftest import QUIET, three_matchers, three_policies
 
 from rove.pipeline.status import Progress, Reporter, held
 
@@ -105,7 +105,7 @@ def column(page: Any, title: str, number: int) -> list[str]:
 
 def test_only_parts_that_exist_have_panels(operations: Any) -> None:
     titles = ["Broker", "Clients", "Subscriptions", "Why, or why not?", "Timeline"]
-    titles += ["Queues", "Slow consumers", "Matchers"]
+    titles += ["Queues", "Slow consumers", "Matchers", "Policies"]
     expect(operations.locator(".ops .panel h2")).to_have_text(titles)
 
 
@@ -338,6 +338,134 @@ def test_matchers_are_accessible(
     page = with_matchers(watched, monitor, color_scheme=scheme, viewport=size)
     panel(page, "Matchers").scroll_into_view_if_needed()
     shot(page, f"matchers-{scheme}")
+    assert page.evaluate("document.querySelector('.main').scrollWidth") <= width
+    assert faults_of(page, axe) == []
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def with_policies(watched: Watched, monitor: RunningMonitor, **context: Any) -> Any:
+    """The view beside a broker that tells of policies that were put together by hand."""
+    view = three_policies()
+    view.policies[2].client_id, view.policies[2].last_trouble = HOSTILE, f"line 1: {HOSTILE}"
+    view.policies[2].text = f"# {HOSTILE}\n{QUIET}"
+    asked: list[str] = []
+
+    def policies(route: Any) -> None:
+        asked.append(route.request.url)
+        route.fulfill(body=msgspec.json.encode(view).decode())
+
+    variables = {"manual": {"name": HOSTILE}, "automatic": {"battery": 0.2, "connected": True}}
+    page = watched.open("", url="about:blank", **context)
+    page.route("**/api/broker/policies?*", policies)
+    page.route("**/api/broker/variables?*", lambda route: route.fulfill(json=variables))
+    page.goto(f"{monitor.url}/#operations")
+    expect(table(page, "Policies at work")).to_have_count(3)
+    assert all("short=true" in url for url in asked)
+    return page
+
+
+def test_policies_and_what_they_decide(watched: Watched, monitor: RunningMonitor) -> None:
+    page = with_policies(watched, monitor)
+    suspended, phone, tablet = table(page, "Policies at work").all()
+    left = re.compile(r"^✘ suspended, [34]\.\d min left")
+    expect(suspended.locator("td").nth(2)).to_have_text(left)
+    counted = ["1,200", "700", "300", "200", "0", "2.5 MB", "640.0 kB", "30 ms"]
+    named = ["phone", "the session", "at work"]
+    expect(phone.locator("td")).to_have_text([*named, *counted, re.compile("1.5 min"), "Show"])
+    expect(tablet.locator("td").nth(1)).to_have_text("icu/+ identifier 12")
+    expect(tablet.locator("td").nth(2)).to_have_text("at work, 4 wait")
+    totals = {
+        "At work": ["3", "1 suspended"],
+        "Stopped": ["6", "5 steps, 1 error"],
+        "While suspended": ["7"],
+        "Bytes out": ["1.1 MB", "of 6.6 MB in"],
+        "Jobs in workers": ["1", "3 waiting, 36 done, 1 lost"],
+    }
+    figures = panel(page, "Policies").locator(".ops-figures > div")
+    for name, texts in totals.items():
+        of = figures.filter(has=page.get_by_text(name, exact=True))
+        expect(of.locator("dd")).to_have_text(texts)
+    search = page.get_by_label("Search policies")
+    search.fill("ICU")
+    expect(table(page, "Policies at work")).to_have_count(1)
+    search.fill("nobody")
+    expect(panel(page, "Policies")).to_contain_text("No policy fits")
+
+
+def test_among_many_policies_those_of_a_client_are_asked_for(
+    watched: Watched, monitor: RunningMonitor
+) -> None:
+    page = with_policies(watched, monitor)
+    view, asked = three_policies(), []
+    view.count, view.isolation = 5000, "process"
+
+    def policies(route: Any) -> None:
+        if "client=c4711" in route.request.url:
+            asked.append(route.request.url)
+            view.count, view.policies = 1, view.policies[:1]
+            view.policies[0].client_id = "c4711"
+        route.fulfill(body=msgspec.json.encode(view).decode())
+
+    page.route("**/api/broker/policies?*", policies)
+    found = panel(page, "Policies")
+    expect(found).to_contain_text("looked for among the first 3")
+    expect(found.locator(".panel-note")).to_have_text("in worker processes only")
+    page.get_by_label("Search policies").fill("c4711")
+    found.get_by_role("button", name="Ask for the client of this name").press("Enter")
+    expect(table(page, "Policies at work").locator("td").first).to_have_text("c4711")
+    assert asked
+
+
+def test_the_text_of_a_policy_is_text(watched: Watched, monitor: RunningMonitor) -> None:
+    page = with_policies(watched, monitor)
+    show = page.get_by_role("button", name=f"Show the policy of {HOSTILE}")
+    show.press("Enter")
+    head = page.get_by_role("heading", name=f"Policy of {HOSTILE}")
+    expect(head).to_be_focused()
+    lines = page.get_by_role("region", name="Text of the policy").locator(".ops-line")
+    expect(lines).to_have_text([f"# {HOSTILE}", *(line for line in QUIET.splitlines())])
+    chosen = page.locator(".ops-chosen")
+    expect(chosen).to_contain_text(f"Stopped: 5 steps, 1 error. The last time: line 1: {HOSTILE}")
+    variables = table(page, "Variables of")
+    expect(variables.locator("td:nth-child(1)")).to_have_text(["name", "battery", "connected"])
+    values = [msgspec.json.encode(HOSTILE).decode(), "0.2", "true"]
+    expect(variables.locator("td:nth-child(2)")).to_have_text(values)
+    expect(variables.locator("td:nth-child(3)")).to_have_text(["manual", "automatic", "automatic"])
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img").count() == 0
+    chosen.get_by_role("button", name="Close").press("Enter")
+    expect(chosen).to_have_count(0)
+    expect(show).to_be_focused()
+
+
+def test_a_policy_at_work_is_seen(operations: Any, monitor: RunningMonitor) -> None:
+    text = b"def arrived(m, me):\n    me.seen = get('seen', 0) + 1\n    return keep(m, 'NO2')\n"
+    address = f"http://127.0.0.1:{monitor.broker.http_port}/sessions/away/policy"
+    with urllib.request.urlopen(urllib.request.Request(address, text, method="PUT")) as answer:
+        assert answer.status == 200
+    row = table(operations, "Policies at work").filter(has_text="away")
+    expect(row.locator("td").nth(5)).to_have_text(re.compile(r"^[1-9]"))  # changed
+    row.get_by_role("button", name="Show the policy of away, the session").click()
+    expect(operations.locator(".ops-line")).to_have_text(text.decode().splitlines())
+    seen = table(operations, "Variables of away").filter(has_text="seen")
+    expect(seen.locator("td")).to_have_text(["seen", re.compile(r"^[1-9]"), "manual"])
+    with urllib.request.urlopen(urllib.request.Request(address, method="DELETE")) as answer:
+        assert answer.status == 200
+    expect(operations.locator(".ops-chosen")).to_contain_text("This policy is there no more.")
+    expect(panel(operations, "Policies")).to_contain_text("Nobody has a policy")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_policies_are_accessible(
+    watched: Watched, monitor: RunningMonitor, axe: str, shot: Shot, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 740}
+    page = with_policies(watched, monitor, color_scheme=scheme, viewport=size)
+    page.get_by_role("button", name="Show the policy of phone").click()
+    expect(table(page, "Variables of phone")).to_have_count(3)
+    shot(page, f"policies-{scheme}")
     assert page.evaluate("document.querySelector('.main').scrollWidth") <= width
     assert faults_of(page, axe) == []
 

@@ -93,8 +93,10 @@ class Monitor:
 
     async def _parts(self, visitor: Visitor | None) -> dict[str, bool]:
         """What there is to look at. A part of Rove that does not exist is not there."""
-        channels, matchers = await asyncio.gather(
-            self._shown("/channels", visitor), self._shown("/matchers", visitor)
+        channels, matchers, policies = await asyncio.gather(
+            self._shown("/channels", visitor),
+            self._shown("/matchers", visitor),
+            self._shown("/policies", visitor, {"limit": "0"}),
         )
         return {
             "world": self.hub.has_world,
@@ -104,16 +106,18 @@ class Monitor:
             "sensors": self.hub.has_world,
             "channels": channels is not None and bool(channels["items"]),
             "matchers": matchers is not None,
-            "policies": False,
+            "policies": policies is not None,
             "mesh": False,
         }
 
-    async def _shown(self, path: str, visitor: Visitor | None) -> Any:
+    async def _shown(
+        self, path: str, visitor: Visitor | None, query: dict[str, str] | None = None
+    ) -> Any:
         """What the broker shows to a visitor; None if it does not, or if there is none."""
         if self._broker is None or visitor is None:
             return None
         try:
-            answer = await self._broker.get(path, None, visitor.authorization)
+            answer = await self._broker.get(path, query, visitor.authorization)
         except Fault:
             return None
         return msgspec.json.decode(answer.body) if answer.status == 200 else None

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -25,8 +26,10 @@ ROUTES: Final[dict[str, tuple[str, ...]]] = {
     "health": (),
     "matchers": (),
     "metrics": (),
+    "policies": ("client", "limit", "short"),
     "queues": ("limit",),
     "subscriptions": ("after", "client", "limit"),
+    "variables": ("client",),
 }
 """What is passed on, and which parameters go with it."""
 REARRANGEMENTS: Final = ("layout", "split", "merge")
@@ -47,6 +50,11 @@ async def forwarded(
         if name not in allowed:
             known = ", ".join(allowed) or "none"
             raise Fault(400, f"{route} takes no {name[:50]}", f"there are {known}")
+    if route == "variables":
+        if not query.get("client"):
+            raise Fault(400, "whose variables?", "variables?client=NAME")
+        client = quote(query["client"], safe="")
+        return await broker.get(f"/sessions/{client}/variables", None, authorization)
     return await broker.get(_PATHS.get(route, f"/{route}"), query, authorization)
 
 

@@ -147,6 +147,24 @@ const KNOWN = {
     about: "Where little is left a matcher is split, where much is left two are merged; 0 is the broker.",
   },
   rove_matcher_messages_per_second: { title: "Messages of matchers", unit: "messages/s" },
+  rove_policies: { title: "Policies", unit: "policies", about: "Policies of subscribers at work." },
+  rove_policies_suspended: {
+    title: "Suspended policies",
+    unit: "policies",
+    about: "Stopped so often that they are not called for a while.",
+  },
+  rove_policy_calls_total: { title: "Calls of policies", unit: "calls/s", about: "Messages that came to policies of subscribers." },
+  rove_policy_verdicts_total: {
+    title: "Verdicts of policies",
+    unit: "messages/s",
+    about: "What policies let pass, changed or dropped, and what was stopped or came while they were suspended.",
+  },
+  rove_policy_cpu_seconds_total: {
+    title: "Processor time of policies",
+    unit: "%",
+    factor: 100,
+    about: "Of one core, in the broker and in workers.",
+  },
   rove_bytes_sent_total: { title: "Bytes sent", unit: "B/s", about: "To all clients of the broker." },
 };
 

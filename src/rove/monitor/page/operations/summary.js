@@ -70,16 +70,25 @@ export function Summary({ app }) {
   const metrics = useAnswer(app, "/api/broker/metrics", {}, { every_s: EVERY_S });
   const rate = useRates(metrics.data);
   return html`<${AskedPanel} title="Broker" class="is-wide" answer=${metrics} note=${html`<${Health} health=${health} />`}>
-    ${(now) => html`<dl class="ops-figures">
-      ${FIGURES.filter(({ is_there }) => is_there?.(now) ?? true).map(
-        ({ name, of, more, is_bad }) => html`<div key=${name} class=${is_bad?.(now) ? "is-bad" : ""}>
-          <dt>${name}</dt>
-          <dd>${of(now, rate)}</dd>
-          ${more && html`<dd class="ops-more">${more(now)}</dd>`}
-        </div>`,
-      )}
-    </dl>`}
+    ${(now) => html`<${Figures} figures=${FIGURES} now=${now} rate=${rate} />`}
   <//>`;
+}
+
+/**
+ * Numbers with their names.
+ * @param {{figures: {name: string, of: (now: any, rate: (name: string) => number | null) => any, more?: (now: any) => any,
+ *   is_there?: (now: any) => boolean, is_bad?: (now: any) => boolean}[], now: any, rate: (name: string) => number | null}} props
+ */
+export function Figures({ figures, now, rate }) {
+  return html`<dl class="ops-figures">
+    ${figures.filter(({ is_there }) => is_there?.(now) ?? true).map(
+      ({ name, of, more, is_bad }) => html`<div key=${name} class=${is_bad?.(now) ? "is-bad" : ""}>
+        <dt>${name}</dt>
+        <dd>${of(now, rate)}</dd>
+        ${more && html`<dd class="ops-more">${more(now)}</dd>`}
+      </div>`,
+    )}
+  </dl>`;
 }
 
 function Health({ health: { data, error } }) {
@@ -90,7 +99,7 @@ function Health({ health: { data, error } }) {
 }
 
 /** Increases per second between the last two answers. */
-function useRates(now) {
+export function useRates(now) {
   const pair = useRef({ data: null, at: 0, rates: {} }).current;
   if (now !== null && now !== pair.data) {
     const at = performance.now() / 1000;

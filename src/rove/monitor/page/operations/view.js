@@ -12,6 +12,7 @@ import { Clients, Queues, SlowConsumers } from "./clients.js";
 import { Explain } from "./explain.js";
 import { Channels, Jobs } from "./jobs.js";
 import { Matchers } from "./matchers.js";
+import { Policies } from "./policies.js";
 import { Subscriptions } from "./subscriptions.js";
 import { Summary } from "./summary.js";
 import { Timeline } from "./timeline.js";
@@ -30,6 +31,7 @@ export function OperationsView({ app }) {
     ${parts.broker && html`<${Queues} app=${app} />`}
     ${parts.broker && html`<${SlowConsumers} app=${app} />`}
     ${parts.matchers && html`<${Matchers} app=${app} answer=${matchers} />`}
+    ${parts.policies && html`<${Policies} app=${app} />`}
     ${parts.channels && html`<${Channels} app=${app} />`}
     ${parts.pipeline && html`<${Jobs} app=${app} />`}
   </div>`;
