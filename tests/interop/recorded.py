@@ -67,6 +67,16 @@ RANKED = (
 )
 
 
+def move_log(world: World, lake: Lake) -> None:
+    """Move a broker's log into a lake, as its thread does."""
+    log = world.disk.tables["log"]
+    rows = [(int(key), decoded(LogRow, row)) for key, row in sorted(log.items())]
+    if rows:
+        lake.take(rows)
+        lake.mark(rows[-1][0])
+    log.clear()
+
+
 class Notified(NamedTuple):
     """Who was notified of what."""
 
@@ -141,12 +151,7 @@ class Recording:
 
     def flush(self) -> None:
         """Move the log into the lake, as the broker's thread does."""
-        log = self.world.disk.tables["log"]
-        rows = [(int(key), decoded(LogRow, row)) for key, row in sorted(log.items())]
-        if rows:
-            self._lake.take(rows)
-            self._lake.mark(rows[-1][0])
-        log.clear()
+        move_log(self.world, self._lake)
 
     def _step(self) -> None:
         chance = self._chance

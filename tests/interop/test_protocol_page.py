@@ -113,7 +113,7 @@ def test_the_words_beside_the_bytes_are_right(example: Example) -> None:
     assert encode(packet, VERSIONS[example.client]) == example.data
     kind, *_, length = example.rows[0].words.split(", ")
     assert kind == type(packet).__name__.upper()
-    assert length == f"{len(example.data) - 2} bytes follow"
+    assert length == f"{len(example.data) - len(example.rows[0].data)} bytes follow"
     for data, words in example.rows[1:]:
         for quoted in re.findall(r'"(.*?)"', words.removeprefix("payload ")):
             assert quoted.encode() in data, words

@@ -34,8 +34,11 @@ WISH = (
 NODE = "node tests/interop/mqttjs.mjs .venv/interop/node_modules ws://localhost:8080/mqtt 5"
 CURL = "curl -NsG localhost:8080/subscribe -d 'topic=air/%23' --data-urlencode 'filter=NO2 > 40'"
 WANTS = "-D subscribe user-property filter"
+ASKS = "-D subscribe user-property policy"
+POLICY = 'def arrived(m, me): return keep(m, "NO2") if m.NO2 else None'
 SUBSCRIBERS = {
     "filtered": (f"mosquitto_sub -V 5 -t 'air/#' {WANTS} 'NO2 > 40' -v", 3),
+    "policy": (f"mosquitto_sub -V 5 -t 'air/#' {ASKS} '{POLICY}' -v", 4),
     "plain": ("mosquitto_sub -V 311 -t 'air/#' -v", 5),
     "text": ("mosquitto_sub -V 311 -t 'air/zagreb?NO2 > 40' -v", 1),
     "page": (f"{NODE} '{WISH}'", 4),
@@ -58,6 +61,10 @@ Each in a terminal of its own; below each command is all that it wrote. Mosquitt
 MQTT 5 wants what is above 40, and no more than that is sent to it:
 
 {filtered}
+
+Or it leaves a policy, and is sent what that makes of it:
+
+{policy}
 
 With 3.1.1 it gets what any broker would give it, and with `topic?text` what it wants:
 
