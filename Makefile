@@ -10,6 +10,10 @@ PY := .venv/bin/python
 READY := .venv/.ready
 UV := uv==0.13.7
 
+# Each process takes a stretch of the tests and then some of what another has left: modules keep
+# what they share.
+IN_PARALLEL := -n auto --maxprocesses=4 --dist worksteal
+
 # Errors only: pip has a warning for every package that a configured extra source lacks.
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
 
@@ -50,9 +54,14 @@ $(READY): pyproject.toml requirements.lock tests/interop/package-lock.json
 demo: setup ## see the best of what exists at work (Ctrl-C ends it)
 	@trap : INT; .venv/bin/rove demo --monitor || test $$? -eq 130
 
+# Tests start hundreds of processes: whatever keeps Python from remembering what it compiled is
+# off. What they need is made beside the checks, which use one core.
 .PHONY: test
-test: lint ## check and test everything
-	@$(PY) -m pytest -n auto --maxprocesses=4
+test: export PYTHONDONTWRITEBYTECODE :=
+test: setup ## check and test everything
+	@$(PY) tests/prepare.py & preparing=$$!; \
+	$(MAKE) --no-print-directory lint || { kill $$preparing; exit 1; }; wait $$preparing; \
+	$(PY) -m pytest $(IN_PARALLEL) $(PYTEST)
 
 .PHONY: lint
 lint: setup ## ruff and mypy
@@ -67,7 +76,7 @@ format: setup ## rewrite the code in the house format
 
 .PHONY: soak
 soak: setup ## the tests for hours: new random examples, many more of them
-	@$(PY) -m pytest -n auto --maxprocesses=4 -m "soak or not soak" --hypothesis-profile=soak --timeout=0
+	@$(PY) -m pytest $(IN_PARALLEL) -m "soak or not soak" --hypothesis-profile=soak --timeout=0
 
 .PHONY: bench
 bench: setup ## measure this machine (a quarter of an hour)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.effort import SOAK_EXAMPLES
 
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("soak", deadline=None, max_examples=20_000, print_blob=True)
+settings.register_profile("soak", deadline=None, max_examples=SOAK_EXAMPLES, print_blob=True)
 settings.load_profile("default")
 
 

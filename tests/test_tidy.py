@@ -46,6 +46,8 @@ CROSS_CUTTING_TESTS = {
     "tests/policy/test_fuzz.py",  # nor does a program that nobody wrote
     "tests/match/test_differential.py",  # all engines of the room against the oracle
     "tests/test_readme.py",  # what strangers read first
+    "tests/effort.py",  # how many examples a property is tried with
+    "tests/prepare.py",  # what `make test` makes before them
 }
 # ... and folders of them: a whole broker in a process, and clients that others have written; the
 # monitor's page in a real browser.
@@ -132,6 +134,12 @@ def modules(top: str) -> tuple[Module, ...]:
     return tuple(Module(path, (ROOT / path).read_text(encoding="utf-8")) for path in paths)
 
 
+@functools.cache
+def nodes(module: Module) -> tuple[ast.AST, ...]:
+    """A module's syntax, the whole first. All of it is looked at by several rules."""
+    return tuple(ast.walk(ast.parse(module.text)))
+
+
 def every_module() -> tuple[Module, ...]:
     return modules("src") + modules("tests")
 
@@ -202,13 +210,26 @@ def test_no_two_rooms_import_each_other() -> None:
 # --- imports --------------------------------------------------------------------------------
 
 
+@functools.cache
+def calls(module: Module) -> dict[str, set[str]]:
+    """What a module calls, spelled as it does, each with the first arguments that are texts."""
+    found: dict[str, set[str]] = {}
+    for node in nodes(module):
+        if isinstance(node, ast.Call):
+            texts = found.setdefault(ast.unparse(node.func), set())
+            match node.args:
+                case [ast.Constant(value=str(text)), *_]:
+                    texts.add(text)
+    return found
+
+
 def imports(module: Module, known: Set[str]) -> set[str]:
     """Every dotted name that a module imports, at any depth, relative ones resolved.
 
     `from a import b` is `a.b` where that is a known module, and otherwise a name out of `a`.
     """
     found = set()
-    for node in ast.walk(ast.parse(module.text)):
+    for node in nodes(module):
         match node:
             case ast.Import(names=names):
                 found |= {alias.name for alias in names}
@@ -216,9 +237,8 @@ def imports(module: Module, known: Set[str]) -> set[str]:
                 base = absolute(node, module)
                 inner = {f"{base}.{alias.name}" for alias in names}
                 found |= (inner & known) | ({base} if inner - known else set())
-            case ast.Call(args=[ast.Constant(value=str(name)), *_]):
-                if ast.unparse(node.func) in {"__import__", "importlib.import_module"}:
-                    found.add(name)
+    for function in ("__import__", "importlib.import_module"):
+        found |= calls(module).get(function, set())
     return found
 
 
@@ -283,14 +303,9 @@ def impurities(module: Module) -> Iterator[str]:
     """What a room uses although the last column of its row says it does not."""
     here = room_of(module.name)
     loaded = {name.split(".")[0] for name in imports(module, set())}
-    calls = {
-        ast.unparse(node.func)
-        for node in ast.walk(ast.parse(module.text))
-        if isinstance(node, ast.Call)
-    }
     for word in sorted(rooms()[here].does_no):
         used = (loaded & FORBIDDEN_MODULES.get(word, set())) | (
-            calls & FORBIDDEN_CALLS.get(word, set())
+            calls(module).keys() & FORBIDDEN_CALLS.get(word, set())
         )
         yield from (f"{module.path}: `{here}` does no {word}, so no `{it}`" for it in sorted(used))
 
@@ -367,7 +382,9 @@ def test_a_dead_module_is_seen_even_in_a_circle() -> None:
 
 
 def without_docstring(module: Module) -> Iterator[str]:
-    if not ast.get_docstring(ast.parse(module.text)):
+    whole = nodes(module)[0]
+    assert isinstance(whole, ast.Module)
+    if not ast.get_docstring(whole):
         yield f"{module.path}: open with a docstring that says why the module exists"
 
 
@@ -384,7 +401,7 @@ def too_long(module: Module) -> Iterator[str]:
     lines = len(module.text.splitlines())
     if lines > MODULE_LINES_MAX:
         yield f"{module.path}: {lines} lines, allowed are {MODULE_LINES_MAX}; split it"
-    for node in ast.walk(ast.parse(module.text)):
+    for node in nodes(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -420,7 +437,8 @@ def misplaced(test_paths: Set[str], source_paths: Set[str]) -> set[str]:
     tests = {
         path
         for path in test_paths
-        if PurePosixPath(path).name != "conftest.py" and not path.startswith(CROSS_CUTTING_FOLDERS)
+        if PurePosixPath(path).name not in ("conftest.py", "__init__.py")
+        and not path.startswith(CROSS_CUTTING_FOLDERS)
     }
     return tests - expected_tests(source_paths) - CROSS_CUTTING_TESTS
 

@@ -7,8 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.elastic.covering import MOVED_MAX, TAKEN_MAX, Covering, Move
 from rove.lang import Subscription, matches, parse
@@ -299,7 +300,7 @@ _wanted = (
 Met = tuple[Subscription, dict[str, Any], float, dict[str, Any]]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(strategies.encounters(_wanted), min_size=2, max_size=8),
     st.lists(strategies.publications, max_size=4),

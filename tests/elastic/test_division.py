@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.elastic.division import DEALT_SINGLY, divide, divided
 
@@ -67,7 +68,7 @@ def test_without_any_cost_nothing_is_lost() -> None:
     assert sorted(chain(*parts)) == list(range(MANY))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.dictionaries(st.integers(0, 2**63 - 1), st.integers(0, 2**40), max_size=50),
     st.integers(1, 6),

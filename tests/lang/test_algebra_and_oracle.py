@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import (
     Answer,
@@ -143,7 +144,7 @@ def check_answers(a: Subscription, b: Subscription, seed: int, same_subscriber: 
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=3_000)
+@examples(1_000)
 @given(static_subscriptions, static_subscriptions, seeds)
 def test_no_publication_contradicts_static_answers(
     a: Subscription, b: Subscription, seed: int
@@ -151,7 +152,7 @@ def test_no_publication_contradicts_static_answers(
     check_answers(a, b, seed, same_subscriber=False)
 
 
-@settings(max_examples=400)  # about 0.1 s each: some use up all the steps that a proof may take
+@examples(150)  # about 0.1 s each: some use up all the steps that a proof may take
 @given(subscriptions, subscriptions, seeds, st.booleans())
 def test_no_publication_contradicts_any_answer(
     a: Subscription, b: Subscription, seed: int, same_subscriber: bool
@@ -178,7 +179,7 @@ _moving = st.builds(
 )
 
 
-@settings(max_examples=400)  # as above
+@examples(150)  # as above
 @given(_moving, _moving, seeds)
 def test_no_publication_contradicts_answers_about_bounds_that_move(
     a: Subscription, b: Subscription, seed: int
@@ -209,19 +210,19 @@ def joined(kind: type[And] | type[Or], a: Subscription, b: Subscription) -> Subs
     return Subscription(kind((a.condition, b.condition)))
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(static_subscriptions)
 def test_everything_covers_itself(a: Subscription) -> None:
     assert covers(a, a).verdict is not Verdict.NO
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(subscriptions)
 def test_everything_of_one_subscriber_covers_itself(a: Subscription) -> None:
     assert covers(a, a, same_subscriber=True).verdict is not Verdict.NO
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(static_subscriptions, static_subscriptions, static_subscriptions)
 def test_covering_is_transitive(a: Subscription, b: Subscription, c: Subscription) -> None:
     """Made so that they do cover; static ones are decided exactly, but for lower()."""
@@ -230,7 +231,7 @@ def test_covering_is_transitive(a: Subscription, b: Subscription, c: Subscriptio
     assert verdicts <= {Verdict.YES, Verdict.UNKNOWN}
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(static_subscriptions, static_subscriptions, static_subscriptions)
 def test_covering_is_transitive_by_chance(
     a: Subscription, b: Subscription, c: Subscription
@@ -239,21 +240,21 @@ def test_covering_is_transitive_by_chance(
         assert covers(a, c).verdict is not Verdict.NO
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(static_subscriptions, static_subscriptions)
 def test_meeting_is_mutual(a: Subscription, b: Subscription) -> None:
     there, back = intersects(a, b).verdict, intersects(b, a).verdict
     assert there is back or Verdict.UNKNOWN in (there, back)
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(static_subscriptions, static_subscriptions)
 def test_what_is_covered_is_met(a: Subscription, b: Subscription) -> None:
     if covers(a, b).verdict is Verdict.YES and intersects(b, b).verdict is Verdict.YES:
         assert intersects(a, b).verdict is not Verdict.NO
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(static_subscriptions, static_subscriptions)
 def test_an_alternative_covers_each_part_and_each_part_what_is_added(
     a: Subscription, b: Subscription
@@ -262,7 +263,7 @@ def test_an_alternative_covers_each_part_and_each_part_what_is_added(
     assert covers(a, joined(And, a, b)).verdict is not Verdict.NO
 
 
-@settings(max_examples=40)  # about 0.2 s each
+@examples(40)  # about 0.2 s each
 @given(subscriptions, subscriptions)
 def test_laws_hold_for_what_moves(a: Subscription, b: Subscription) -> None:
     a, b = Subscription(a.condition), Subscription(b.condition)

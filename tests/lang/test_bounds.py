@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang.bounds import Enclosure, enclose, line_in_time, surely_at_most, surely_less
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -115,7 +116,7 @@ shifted = st.builds(
 # --- enclosures -------------------------------------------------------------------------------
 
 
-@settings(max_examples=2_000)
+@examples(650)
 @given(values, ranges_of_all, seeds)
 def test_no_value_escapes_its_enclosure(node: ValueNode, ranges: Ranges, seed: int) -> None:
     around = enclose(node, ranges)
@@ -128,7 +129,7 @@ def test_no_value_escapes_its_enclosure(node: ValueNode, ranges: Ranges, seed: i
             assert around.low <= value <= around.high
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(values, seeds)
 def test_without_ranges_nothing_is_sure(node: ValueNode, seed: int) -> None:
     """A variable without a range may be missing, or a string; still no value escapes."""
@@ -204,7 +205,7 @@ def check_order(a: ValueNode, b: ValueNode, ranges: Ranges, seed: int) -> None:
             assert left <= right or not is_at_most
 
 
-@settings(max_examples=1_500)
+@examples(500)
 @given(values, values, ranges_of_all, seeds)
 def test_no_order_is_claimed_that_does_not_hold(
     a: ValueNode, b: ValueNode, ranges: Ranges, seed: int
@@ -212,7 +213,7 @@ def test_no_order_is_claimed_that_does_not_hold(
     check_order(a, b, ranges, seed)
 
 
-@settings(max_examples=2_000)
+@examples(650)
 @given(shifted, shifted, ranges_of_all, seeds)
 def test_no_order_is_claimed_that_rounding_destroys(
     a: ValueNode, b: ValueNode, ranges: Ranges, seed: int
@@ -316,7 +317,7 @@ constants = (numbers | st.integers(-(2**63), 2**63 - 1) | st.floats(-1e6, 1e6)).
 functions_of_time = st.recursive(constants | st.just(T), sums, max_leaves=6)
 
 
-@settings(max_examples=1_000)
+@examples(350)
 @given(functions_of_time, st.lists(moments, min_size=1, max_size=6))
 def test_no_value_leaves_its_line_by_more_than_the_error(
     node: ValueNode, times: list[float]

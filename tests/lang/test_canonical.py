@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang.canonical import canonical, canonical_text
 from rove.lang.errors import LimitError
@@ -153,7 +154,7 @@ amounts = st.integers(1, 2**63 - 1) | st.integers(1, 10**6) | st.floats(1e-6, 1e
 units: Any = st.sampled_from(["MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS"])
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(amounts, units)
 def test_the_canonical_window_is_as_long(amount: float, unit: Any) -> None:
     ranked = parse("ORDER BY a LIMIT 1 WITHIN 1 DAY")
@@ -190,7 +191,7 @@ def test_select_and_rank(text: str, expected: str) -> None:
 # --- read, meant, kept ----------------------------------------------------------------------
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(strategies.encounters())
 @example((parse("NOT startswith(a, '~') AND a > 'a'"), {"a": "\x7f"}, 0.0, {}))
 def test_the_canonical_text_is_read_and_means_the_same(encounter: Encounter) -> None:
@@ -245,7 +246,7 @@ BETWEEN_EDGES = (
 )
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(string_predicates)
 def test_bounds_that_cannot_be_written_are_said_otherwise(subscription: Subscription) -> None:
     text = canonical_text(subscription)

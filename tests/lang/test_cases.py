@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang.cases import (
     Case,
@@ -80,7 +81,7 @@ moments = st.lists(st.tuples(publications, times, states), min_size=5, max_size=
 Moments = list[tuple[dict[str, Any], float, dict[str, Any]]]
 
 
-@settings(max_examples=800)
+@examples(250)
 @given(moving, moving, moments)
 def test_narrowing_loses_no_publication(
     wanted: Subscription, unwanted: Subscription, at: Moments
@@ -97,7 +98,7 @@ def test_narrowing_loses_no_publication(
                         assert fits(left, *moment)
 
 
-@settings(max_examples=800)
+@examples(250)
 @given(moving, moving, moments)
 def test_within_and_outside_make_up_a_case(
     wanted: Subscription, cut: Subscription, at: Moments

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.effort import examples
 
 from rove.lang import LimitError, canonical_text, describe, matches, normalise, parse
 from rove.lang.description import is_linear, is_piecewise_linear, types_of
@@ -64,7 +65,7 @@ def test_attributes_and_their_types(text: str, types: dict[str, list[str]]) -> N
     assert describe(parse(text)).attributes == types
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(subscriptions)
 def test_no_attribute_is_forgotten(subscription: Subscription) -> None:
     asked_for = {node for node in parts(subscription) if isinstance(node, Attribute)}
@@ -134,7 +135,7 @@ def test_variables_are_listed_once() -> None:
     assert describe(parse(text)).variables == ["me.`odd name`", "me.a.b", "me.x"]
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(subscriptions, publications)
 def test_what_is_said_of_the_condition_is_so(
     subscription: Subscription, publication: dict[str, object]

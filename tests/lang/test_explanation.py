@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.effort import examples
 
 from rove.lang import Explanation, explain, matches, parse, score_of, to_text, truth
 from rove.lang.tree import And, Condition, Not, Or, Subscription
@@ -23,7 +24,7 @@ def beside(condition: Condition, one: Explanation) -> Iterator[tuple[Condition, 
         yield from beside(part, explained)
 
 
-@settings(max_examples=1_000)
+@examples(350)
 @given(subscriptions, publications, times, states)
 def test_every_truth_is_the_oracles(
     subscription: Subscription, publication: dict[str, Any], t: float, me: dict[str, Any]

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.effort import examples
 
 from rove.lang.folding import Unknown, folded
 from rove.lang.oracle import value_of
@@ -91,7 +92,7 @@ def same_bits(one: object, other: object) -> bool:
     return type(one) is type(other) and repr(one) == repr(other)
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(strategies.encounters(ranked))
 def test_folding_keeps_every_bit(encounter: tuple[Subscription, Any, float, Any]) -> None:
     subscription, publication, t, me = encounter
@@ -107,7 +108,7 @@ def test_folding_keeps_every_bit(encounter: tuple[Subscription, Any, float, Any]
     assert folded(shape) == shape
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(strategies.number_values)
 def test_what_was_folded_is_written_and_read_again_the_same(node: ValueNode) -> None:
     try:

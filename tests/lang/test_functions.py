@@ -11,8 +11,9 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import functions
 from rove.lang.functions import EARTH_RADIUS_M, NAMES, NUMERIC, arithmetic, call, negate
@@ -65,7 +66,7 @@ def exactly(operator: str, left: Number, right: Number) -> Number | None:
 # --- arithmetic -------------------------------------------------------------------------------
 
 
-@settings(max_examples=max(2_000, settings().max_examples))
+@examples(650)
 @given(st.sampled_from("+-*/"), numbers, numbers)
 @example("+", FLOAT_MAX, math.ulp(FLOAT_MAX) / 2)
 @example("+", FLOAT_MAX, math.nextafter(math.ulp(FLOAT_MAX) / 2, 0))
@@ -131,7 +132,7 @@ def test_arithmetic_with_what_is_no_number_is_unknown(
     assert arithmetic(operator, other, other) is None
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(numbers, numbers)
 def test_sums_and_products_have_no_order_of_operands(left: Number, right: Number) -> None:
     assert same(arithmetic("+", left, right), arithmetic("+", right, left))
@@ -228,7 +229,7 @@ def test_the_edges_of_functions(name: str, arguments: list[Known], expected: Num
     assert same(call(name, arguments), expected)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(st.lists(numbers, min_size=2, max_size=5))
 def test_least_and_greatest_are_the_ends_of_the_exact_order(values: list[Number]) -> None:
     by_fraction = sorted(values, key=Fraction)
@@ -237,7 +238,7 @@ def test_least_and_greatest_are_the_ends_of_the_exact_order(values: list[Number]
     assert any(same(call("least", list(values)), value) for value in values)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(numbers)
 def test_the_root_is_rounded_once(value: Number) -> None:
     with localcontext(prec=80, Emin=-2000, Emax=2000):
@@ -245,7 +246,7 @@ def test_the_root_is_rounded_once(value: Number) -> None:
     assert same(call("sqrt", [value]), exact)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(numbers)
 def test_floor_and_ceil_are_exact(value: Number) -> None:
     kind = type(value)
@@ -253,7 +254,7 @@ def test_floor_and_ceil_are_exact(value: Number) -> None:
     assert same(call("ceil", [value]), kind(Fraction(value).__ceil__()))
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(numbers)
 def test_abs_is_the_distance_to_zero(value: Number) -> None:
     exact = abs(Fraction(value))
@@ -266,7 +267,7 @@ def test_pow_of_small_integers_is_exact(base: int, exponent: int) -> None:
     assert same(call("pow", [base, exponent]), float(base**exponent))
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(numbers, numbers)
 def test_pow_is_a_finite_float_or_unknown(base: Number, exponent: Number) -> None:
     result = call("pow", [base, exponent])
@@ -296,7 +297,7 @@ def test_sine_and_cosine_agree_with_their_series(angle: float) -> None:
 # --- unknown ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(st.data(), st.sampled_from(sorted(NUMERIC)))
 def test_one_argument_that_is_no_number_makes_all_unknown(data: st.DataObject, name: str) -> None:
     _, fewest, most = NUMERIC[name]
@@ -307,7 +308,7 @@ def test_one_argument_that_is_no_number_makes_all_unknown(data: st.DataObject, n
     assert call(name, arguments) is None
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(st.data(), st.sampled_from(sorted(NUMERIC)))
 def test_a_function_of_numbers_never_fails_nor_leaves_the_numbers(
     data: st.DataObject, name: str
@@ -410,7 +411,7 @@ latitudes, longitudes = st.floats(-90, 90), st.floats(-180, 180)
 places = st.tuples(latitudes, longitudes)
 
 
-@settings(max_examples=max(300, settings().max_examples))
+@examples(150)
 @given(places, places)
 def test_distance_agrees_with_another_formula_in_sixty_digits(
     here: tuple[float, float], there: tuple[float, float]
@@ -422,7 +423,7 @@ def test_distance_agrees_with_another_formula_in_sixty_digits(
     assert abs(metres(*here, *there) - exact) <= (0.5 if far else 1e-12 * exact + 4e-8)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(places, places)
 def test_distance_is_symmetric_to_the_last_bit(
     here: tuple[float, float], there: tuple[float, float]
@@ -431,7 +432,7 @@ def test_distance_is_symmetric_to_the_last_bit(
     assert 0 <= metres(*here, *there) <= math.pi * EARTH_RADIUS_M * (1 + 1e-15)
 
 
-@settings(max_examples=max(300, settings().max_examples))
+@examples(150)
 @given(places)
 def test_the_same_place_is_exactly_zero_away(here: tuple[float, float]) -> None:
     assert metres(*here, *here) == 0.0

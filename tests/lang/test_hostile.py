@@ -14,8 +14,9 @@ from collections.abc import Callable
 from types import FrameType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import parser
 from rove.lang.errors import LanguageError, LimitError, TextError
@@ -280,42 +281,37 @@ WORDS = [
 TEMPLATES = ["{}", "a {} 5", "a = '{}'", "`{}` > 5", "a > 5{}", "a.{} > 5", "a -- {}", "a IN ({})"]
 
 
-def at_least(examples: int) -> int:
-    """So many examples in `make test`, and all that `make soak` asks for."""
-    return max(examples, settings().max_examples)
-
-
 soup = st.lists(st.sampled_from(WORDS), max_size=12)
 any_text = st.text(st.characters(codec=None), max_size=12)
 
 
 @given(soup, st.sampled_from([" ", "", "\n"]))
-@settings(max_examples=at_least(3_000))
+@examples(1_000)
 def test_a_soup_of_the_languages_own_words(words: list[str], between: str) -> None:
     check(between.join(words))
 
 
 @given(soup, soup, st.sampled_from(["AND", "OR", ">", "BETWEEN 1 AND", "ORDER BY"]))
-@settings(max_examples=at_least(1_000))
+@examples(350)
 def test_a_soup_around_something_right(left: list[str], right: list[str], joint: str) -> None:
     check(" ".join(["a", joint, *left, "a", joint, *right]))
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=at_least(1_000))
+@examples(350)
 def test_a_soup_of_bytes(junk: bytes) -> None:
     check(junk.decode("latin-1"))
     check(junk.decode("utf-8", errors="surrogateescape"))
 
 
 @given(any_text, st.sampled_from(TEMPLATES))
-@settings(max_examples=at_least(1_000))
+@examples(350)
 def test_a_soup_of_unicode_anywhere(text: str, template: str) -> None:
     check(template.format(text))
 
 
 @given(subscriptions, st.integers(0, 400), st.integers(0, 3), st.sampled_from(WORDS) | any_text)
-@settings(max_examples=at_least(1_000))
+@examples(350)
 def test_a_slip_of_the_pen(tree: Subscription, place: int, missing: int, put: str) -> None:
     text = to_text(tree)
     place %= len(text) + 1
@@ -323,7 +319,7 @@ def test_a_slip_of_the_pen(tree: Subscription, place: int, missing: int, put: st
 
 
 @given(subscriptions, st.integers(0, 400))
-@settings(max_examples=at_least(500))
+@examples(150)
 def test_a_text_cut_off(tree: Subscription, place: int) -> None:
     text = to_text(tree)
     check(text[: place % (len(text) + 1)])

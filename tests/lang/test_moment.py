@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.moment import at_moment, is_fixed
@@ -11,7 +12,7 @@ from rove.lang.normal import NormalForm, holds
 from rove.testing import strategies
 
 
-@settings(max_examples=1_500)
+@examples(500)
 @given(strategies.encounters())
 def test_nothing_changes_but_that_it_stands_still(
     encounter: tuple[Subscription, dict[str, Any], float, dict[str, Any]],

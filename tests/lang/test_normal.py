@@ -4,8 +4,9 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import normal
 from rove.lang.canonical import as_condition
@@ -40,7 +41,7 @@ def written(text: str) -> str:
 # --- the same meaning ---------------------------------------------------------------------------
 
 
-@settings(max_examples=max(1_500, settings().max_examples))
+@examples(500)
 @given(strategies.encounters())
 def test_the_normal_form_matches_what_the_text_matches(encounter: Encounter) -> None:
     subscription, publication, t, me = encounter
@@ -48,7 +49,7 @@ def test_the_normal_form_matches_what_the_text_matches(encounter: Encounter) -> 
     assert holds(found, publication, t, me) == matches(subscription, publication, t, me)
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(strategies.encounters(strategies.static_subscriptions))
 def test_the_normal_form_of_sets_matches_what_the_text_matches(encounter: Encounter) -> None:
     subscription, publication, t, me = encounter
@@ -58,7 +59,7 @@ def test_the_normal_form_of_sets_matches_what_the_text_matches(encounter: Encoun
     assert holds(normalise(opposite), publication, t, me) == matches(opposite, publication, t, me)
 
 
-@settings(max_examples=max(300, settings().max_examples))
+@examples(150)
 @given(strategies.subscriptions, st.lists(strategies.publications, min_size=3, max_size=3))
 def test_the_normal_form_matches_on_any_publication(
     subscription: Subscription, publications: list[Any]
@@ -92,7 +93,7 @@ TELLING_VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(one_attribute)
 def test_merging_and_nesting_keep_the_meaning_for_every_kind_of_value(
     subscription: Subscription,
@@ -121,7 +122,7 @@ def test_sets_with_the_same_hash_are_not_taken_for_each_other() -> None:
 # --- its shape ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(strategies.subscriptions | one_attribute)
 def test_nothing_in_a_normal_form_could_be_left_out(
     subscription: Subscription,
@@ -445,7 +446,7 @@ def test_operands_may_stand_in_any_order(join: Any, texts: tuple[str, ...]) -> N
     assert len({to_text(as_condition(form)) for form in forms}) == 1
 
 
-@settings(max_examples=max(300, settings().max_examples))
+@examples(150)
 @given(strategies.subscriptions | one_attribute)
 @example(parse("a = 1 OR (a LIKE '%a' OR a >= 'ab')"))
 def test_the_normal_form_is_a_normal_form(subscription: Subscription) -> None:

@@ -15,8 +15,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import functions, tree
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -675,13 +676,13 @@ def assert_agreement(subscription: tree.Subscription, publication: Any, t: float
         assert score_of(subscription, publication, t, me) == number
 
 
-@settings(max_examples=max(2_000, settings().max_examples))
+@examples(650)
 @given(strategies.encounters())
 def test_a_second_opinion_agrees_on_the_bounds(encounter: Any) -> None:
     assert_agreement(*encounter)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(strategies.subscriptions, strategies.publications, strategies.times, strategies.states)
 def test_a_second_opinion_agrees_on_anything(
     subscription: tree.Subscription, publication: Any, t: float, me: Any
@@ -692,7 +693,7 @@ def test_a_second_opinion_agrees_on_anything(
 predicates = strategies.static_predicates | strategies.moving_predicates
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(strategies.encounters(st.builds(tree.Subscription, predicates)))
 def test_a_second_opinion_agrees_on_single_predicates(encounter: Any) -> None:
     assert_agreement(*encounter)

@@ -11,8 +11,9 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import patterns
 from rove.lang.limits import AUTOMATON_STEPS_MAX
@@ -112,7 +113,7 @@ def test_an_escape_must_escape_something(written: str, escape: str | None, is_so
 ODD = "aé𝄞\n\\.*[%_'"
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(st.text(ODD, max_size=8), st.text(ODD, max_size=8))
 def test_odd_characters_mean_themselves(written: str, text: str) -> None:
     assert like_pattern(written, None).matches(text) == bool(regular(written).fullmatch(text))
@@ -197,7 +198,7 @@ def test_two_patterns_are_equal_exactly_if_they_mean_the_same(length: int) -> No
     assert all(len(alike) == 1 for alike in meanings.values())
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(st.text("ab%_!\\é", max_size=8), st.sampled_from([None, "!", "\\"]))
 def test_the_canonical_spelling_is_read_back(written: str, escape: str | None) -> None:
     if pattern_fault(written, escape) is not None:
@@ -345,7 +346,7 @@ def test_spans_that_hold_nothing(low: str, high: str) -> None:
     assert find_string(Ends(low, high), [], []) is None
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(
     st.sampled_from(BOUNDS),
     st.sampled_from([*BOUNDS, None]),

@@ -1,8 +1,9 @@
 """Trees back to texts: the text means the tree, and holds no parenthesis too many."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang.lexer import RESERVED, forbidden_in
 from rove.lang.parser import parse
@@ -32,7 +33,7 @@ A, B, C = (Attribute((name,)) for name in "abc")
 
 
 @given(subscriptions)
-@settings(max_examples=max(2_000, settings().max_examples))
+@examples(650)
 def test_every_tree_is_read_back_as_itself(tree: Subscription) -> None:
     again = parse(to_text(tree))
     assert again == tree

@@ -9,8 +9,9 @@ import math
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import Delivery, RankedWindow, matches, parse, score_of
 from rove.lang.tree import Subscription
@@ -122,7 +123,7 @@ def histories(draw: st.DrawFn) -> list[Arrival]:
     return found
 
 
-@settings(max_examples=2_000)
+@examples(650)
 @given(texts, histories(), st.sampled_from([-2.0, 0.0, 1.5]))
 def test_both_judges_agree(text: str, history: list[Arrival], accepted_at: float) -> None:
     found = observed(text, history, accepted_at, end=100.0)
@@ -131,7 +132,7 @@ def test_both_judges_agree(text: str, history: list[Arrival], accepted_at: float
     assert [at for at, _, _ in found] == sorted(at for at, _, _ in found)
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(texts, histories(), st.lists(st.integers(0, 40), max_size=5))
 def test_it_does_not_matter_how_often_time_is_told(
     text: str, history: list[Arrival], ticks: list[int]

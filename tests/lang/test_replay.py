@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LanguageError, PublicationError, RankedWindow, TextError, matches, parse
 from rove.lang.replay import Notification, Replay
@@ -96,7 +97,7 @@ def test_what_moves_up_comes_before_what_arrives() -> None:
     assert heard == ["10 best two +", "10 all three", "10 best three"]
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(
     st.lists(static_subscriptions, min_size=1, max_size=3),
     st.lists(publications, max_size=4),

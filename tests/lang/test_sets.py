@@ -11,8 +11,9 @@ import sys
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import patterns
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -115,7 +116,7 @@ def are_normal(found: Spans) -> bool:
 # --- laws -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(sets, sets)
 def test_an_intersection_holds_what_both_hold(a: ValueSet, b: ValueSet) -> None:
     both = intersection(a, b)
@@ -126,7 +127,7 @@ def test_an_intersection_holds_what_both_hold(a: ValueSet, b: ValueSet) -> None:
     assert both.strings or not both.patterned
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(sets | plain_sets, sets | plain_sets)
 def test_a_union_holds_what_either_holds_unless_their_patterns_differ(
     a: ValueSet, b: ValueSet
@@ -139,7 +140,7 @@ def test_a_union_holds_what_either_holds_unless_their_patterns_differ(
         assert are_normal(either.strings)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(sets)
 def test_a_complement_holds_exactly_what_the_set_does_not(a: ValueSet) -> None:
     assert outside(a) == [value for value in TELLING if value not in a]
@@ -149,7 +150,7 @@ def test_a_complement_holds_exactly_what_the_set_does_not(a: ValueSet) -> None:
         assert are_normal(part.strings)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(plain_sets, plain_sets)
 def test_de_morgan(a: ValueSet, b: ValueSet) -> None:
     either = union(a, b)
@@ -163,7 +164,7 @@ def test_de_morgan(a: ValueSet, b: ValueSet) -> None:
     assert ([one_missing] if one_missing != EMPTY else []) == not_both
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(plain_sets, plain_sets, plain_sets)
 def test_plain_sets_that_are_equal_look_equal(a: ValueSet, b: ValueSet, c: ValueSet) -> None:
     left = union(union(a, b) or EMPTY, c)
@@ -177,7 +178,7 @@ def test_plain_sets_that_are_equal_look_equal(a: ValueSet, b: ValueSet, c: Value
     assert union(a, EVERYTHING) == EVERYTHING
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(plain_sets)
 def test_the_complement_of_the_complement_is_the_set(a: ValueSet) -> None:
     (outer,) = complement(a) or [EMPTY]
@@ -188,7 +189,7 @@ def test_the_complement_of_the_complement_is_the_set(a: ValueSet) -> None:
 # --- examples and proofs --------------------------------------------------------------------------
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(sets | st.builds(intersection, sets, sets))
 def test_an_example_is_a_member_and_an_empty_set_has_none(a: ValueSet) -> None:
     if is_empty(a):
@@ -199,7 +200,7 @@ def test_an_example_is_a_member_and_an_empty_set_has_none(a: ValueSet) -> None:
         assert example(a) in a
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(sets, sets)
 def test_a_subset_has_no_member_outside_and_no_subset_has_one(a: ValueSet, b: ValueSet) -> None:
     if is_subset(a, b):
@@ -211,7 +212,7 @@ def test_a_subset_has_no_member_outside_and_no_subset_has_one(a: ValueSet, b: Va
         assert witness not in b
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(sets, sets)
 def test_sets_lie_between_their_intersection_and_everything(a: ValueSet, b: ValueSet) -> None:
     assert is_subset(intersection(a, b), a)
@@ -220,7 +221,7 @@ def test_sets_lie_between_their_intersection_and_everything(a: ValueSet, b: Valu
     assert is_subset(a, EVERYTHING)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(sets)
 def test_settling_changes_no_member(a: ValueSet) -> None:
     assert told(settled(a)) == told(a)
@@ -326,7 +327,7 @@ def test_any_spans_made_normal(given_spans: list[tuple[Bound, Bound]], normal: S
     assert normal_spans(given_spans) == normal
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(st.lists(st.tuples(st.sampled_from(NUMBER_BOUNDS), st.sampled_from(NUMBER_BOUNDS))))
 def test_normal_spans_hold_the_same_numbers(pairs: list[tuple[Bound, Bound]]) -> None:
     found = normal_spans(pairs)
@@ -419,7 +420,7 @@ characters = st.sampled_from(["a", "b", "~", "\0", "\ud7ff", "\ue000", "\uffff",
 strings = st.lists(characters, max_size=4).map("".join)
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(strings, strings)
 def test_a_string_is_in_the_span_of_a_prefix_exactly_if_it_starts_with_it(
     prefix: str, text: str

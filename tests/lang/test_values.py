@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -74,7 +75,7 @@ def test_the_neighbours_at_every_seam(number: Number, following: Number) -> None
     assert previous_number(-number) == -following
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(numbers)
 @example(INTEGER_MAX)
 @example(INTEGER_MIN)
@@ -96,7 +97,7 @@ def candidates(number: Number) -> set[Number]:
     return {c for c in found if c > number}
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(numbers)
 def test_nothing_lies_between_a_number_and_the_next(number: Number) -> None:
     following = next_number(number)
@@ -104,7 +105,7 @@ def test_nothing_lies_between_a_number_and_the_next(number: Number) -> None:
     assert following in candidates(number)
 
 
-@settings(max_examples=max(1_000, settings().max_examples))
+@examples(350)
 @given(numbers, numbers)
 def test_a_greater_number_is_not_below_the_next(one: Number, other: Number) -> None:
     low, high = sorted((one, other))
@@ -294,7 +295,7 @@ def is_sound(value: object) -> bool:
     return not isinstance(value, float) or value - value == 0
 
 
-@settings(max_examples=max(500, settings().max_examples))
+@examples(150)
 @given(st.dictionaries(names, payloads, max_size=3))
 def test_exactly_the_sound_payloads_are_admitted(publication: dict[str, object]) -> None:
     if is_sound(publication):

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.moment import at_moment
@@ -110,7 +111,7 @@ def drawn_rows(
 
 
 @pytest.mark.parametrize("name", LIMITS)
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(strategies.encounters(), min_size=1, max_size=12),
     st.lists(strategies.publications, max_size=2),
@@ -204,7 +205,7 @@ ends = st.tuples(
 
 
 @pytest.mark.parametrize("name", ["as they are", "few cuts"])
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(ends, min_size=1, max_size=90),
     st.sampled_from(["", " AND y > 1", " AND y BETWEEN 0 + t AND 3 + t"]),

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.match import building_kernels
 from rove.match.building_kernels import _best_cut, _select, code_all, pack, put_in_order
@@ -51,7 +52,7 @@ def test_an_order_has_every_row_once(rows: int, subjects: int) -> None:
     assert np.sort(order).tolist() == list(range(rows))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.data())
 def test_the_smallest_come_first(values: list[int], data: st.DataObject) -> None:
     middle = data.draw(st.integers(0, len(values) - 1))
@@ -93,7 +94,7 @@ def test_equal_rows_are_no_trouble() -> None:
     assert np.sort(ordered(lows, highs))[-1] == 399_999
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.integers(65, 20_000), st.integers(1, 3), st.integers(0, 99), st.integers(1, 2_000))
 def test_cuts_lie_inside_and_at_whole_units(
     rows: int, subjects: int, seed: int, width: int
@@ -152,7 +153,7 @@ def test_the_stack_is_deep_enough_for_as_many_rows_as_there_may_be() -> None:
 # -- codes and columns -----------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.lists(st.integers(0, 2**64 - 1), max_size=20),
     st.lists(st.integers(0, 2**64 - 1), max_size=20, unique=True),
@@ -196,7 +197,7 @@ def test_what_excludes_most_comes_first() -> None:
     assert sorted(keys) == [0, 1, 2, 3]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_columns_hold_every_bound_that_excludes(seed: int, subjects: int) -> None:
     lows, highs = boxes(3 * WIDTH, subjects, seed)

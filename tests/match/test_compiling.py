@@ -5,8 +5,9 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import normalise, parse
 from rove.lang.normal import Conjunction, compared_conjunction
@@ -105,7 +106,7 @@ lines = (
 moments = strategies.times | st.floats(0, 1e6) | st.sampled_from([1e9, T_MAX, 1e300, 3.0, 2.0**53])
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(lines, strategies.comparators, st.lists(moments, min_size=1, max_size=4))
 def test_a_line_that_is_claimed_is_right_to_the_last_bit(
     node: ValueNode, comparator: Comparator, times: list[float]
@@ -135,7 +136,7 @@ functions_of_time = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(functions_of_time, strategies.comparators, st.lists(moments, min_size=1, max_size=4))
 def test_no_bound_excludes_what_holds(
     node: ValueNode, comparator: Comparator, times: list[float]

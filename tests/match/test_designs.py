@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LanguageError, LimitError, Subscription, TextError, matches, normalise, parse
 from rove.lang.normal import Conjunction, NormalForm, holds
@@ -126,7 +127,7 @@ class Script:
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(strategies.encounters(), min_size=1, max_size=12), st.integers(0, 2**32))
 def test_answers_are_those_of_the_oracle_at_the_declared_moment(
     name: str, encounters: list[Encounter], seed: int
@@ -142,7 +143,7 @@ def test_answers_are_those_of_the_oracle_at_the_declared_moment(
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-@settings(max_examples=30)
+@examples(30)
 @given(
     st.lists(strategies.encounters(), min_size=1, max_size=8),
     st.lists(strategies.times, min_size=1, max_size=8),
@@ -321,7 +322,7 @@ def test_a_design_is_given_a_time_that_it_can_use(option: float | None) -> None:
 # -- the split --------------------------------------------------------------------------------
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(strategies.encounters())
 def test_both_parts_together_mean_the_whole(encounter: Encounter) -> None:
     subscription, publication, t, me = encounter

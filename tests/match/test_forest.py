@@ -4,8 +4,9 @@ from itertools import pairwise, permutations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LanguageError, Subscription, Verdict, covers, matches, normalise, parse
 from rove.lang.tree import And, Or
@@ -120,7 +121,7 @@ class TestBoxes:
     def test_a_box_has_one_span_for_each_attribute(self, text: str, is_box: bool) -> None:
         assert (boxed(parse(text)) is not None) is is_box
 
-    @settings(max_examples=300)
+    @examples(150)
     @given(strategies.static_subscriptions, strategies.static_subscriptions)
     def test_boxes_cover_as_the_algebra_says(self, one: Subscription, other: Subscription) -> None:
         related = with_relatives([one, other])
@@ -291,7 +292,7 @@ class TestCounting:
         assert forest.counts.covers_asked > 0
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(strategies.static_subscriptions, min_size=2, max_size=4).map(with_relatives),
     st.lists(strategies.publications, min_size=4, max_size=4),
@@ -314,7 +315,7 @@ def test_it_stays_a_forest_of_what_covers_what(
         assert_matches(forest, live, publication, 0.0)
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(
     st.lists(strategies.encounters(), min_size=2, max_size=3),
     st.randoms(use_true_random=False),

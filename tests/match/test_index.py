@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, matches, normalise, parse
 from rove.lang.errors import PublicationError
@@ -135,7 +136,7 @@ class Script:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(strategies.encounters(), min_size=1, max_size=12), st.integers(0, 2**32))
 def test_changes_interleaved_with_merges_lose_and_invent_nothing(
     compiled: bool, drawn: list[Encounter], seed: int

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
+from tests.effort import examples
 
 from rove.match import intrinsics, layout
 from rove.match.layout import CODE_MAX, WIDTH, packed, section
@@ -36,7 +37,7 @@ def address_of(array: npt.NDArray[Any]) -> np.int64:
 codes = st.sampled_from([0, 1, 2, 254, 255, 256, 32_767, 32_768, CODE_MAX - 1, CODE_MAX])
 
 
-@settings(max_examples=200)
+@examples(150)
 @given(st.lists(codes, min_size=WIDTH + 8, max_size=WIDTH + 8), codes, st.integers(0, 7))
 def test_64_comparisons_at_once(drawn: list[int], value: int, shift: int) -> None:
     """At any address: a column need not begin at a whole word."""

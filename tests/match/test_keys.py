@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -61,7 +62,7 @@ def key_of(value: object, bounds: list[str]) -> int:
 # -- numbers ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(any_number, any_number)
 def test_keys_are_in_the_order_of_the_numbers(a: int | float, b: int | float) -> None:
     if a <= b:
@@ -70,13 +71,13 @@ def test_keys_are_in_the_order_of_the_numbers(a: int | float, b: int | float) ->
         assert (number_key(a) < number_key(b)) == (a < b)
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(any_number, any_float | strategies.numbers.map(float))
 def test_no_float_lies_between_a_number_and_its_key(value: int | float, bound: float) -> None:
     assert (number_key(value) >= number_key(bound)) == (value >= bound)
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(any_number)
 def test_the_float_below_is_the_nearest_one(value: int | float) -> None:
     below = floor_float(value)
@@ -91,7 +92,7 @@ def test_every_number_lies_between_facts_and_strings() -> None:
     assert number_key(-0.0) == number_key(0) == number_key(0.0)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(any_float | st.just(math.nan) | st.sampled_from([0.0, -0.0]), max_size=20))
 def test_many_floats_have_the_keys_that_each_has(values: list[float]) -> None:
     expected = [keys.NULL if math.isnan(value) else number_key(value) for value in values]
@@ -111,7 +112,7 @@ def plain_sets(subscription: Subscription) -> list[ValueSet]:
     return [ValueSet(each.numbers, each.strings, facts=each.facts) for each in sets]
 
 
-@settings(max_examples=250)
+@examples(150)
 @given(strategies.encounters(strategies.static_subscriptions), st.lists(strategies.values))
 def test_spans_hold_what_the_set_holds(
     encounter: tuple[Subscription, dict[str, object], float, dict[str, object]],

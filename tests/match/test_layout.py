@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.match import layout
 from rove.match.layout import FRAME, SECTIONS, packed, section
@@ -19,7 +20,7 @@ contents = st.dictionaries(
 )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(contents)
 def test_every_section_is_found_again(drawn: dict[int, list[int]]) -> None:
     buffer = packed({number: np.array(values) for number, values in drawn.items()})
@@ -27,7 +28,7 @@ def test_every_section_is_found_again(drawn: dict[int, list[int]]) -> None:
         assert section(buffer, number).tolist() == drawn.get(number, [])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(contents)
 def test_a_buffer_means_the_same_after_a_journey_as_bytes(drawn: dict[int, list[int]]) -> None:
     arrays: dict[int, npt.NDArray[Any]] = {n: np.array(values) for n, values in drawn.items()}

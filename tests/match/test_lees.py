@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import matches, normalise, parse
 from rove.lang.normal import Conjunction
@@ -81,7 +82,7 @@ def line_at(line: Line, t: float) -> float:
     return float(_bounds(numbers, np.array([t]))[0])
 
 
-@settings(max_examples=2_000)
+@examples(650)
 @given(nearly_lines, ages, st.fixed_dictionaries({"x": strategies.numbers, "y": st.floats(-9, 9)}))
 def test_a_line_is_its_tree_to_the_last_bit(node: ValueNode, t: float, me: dict[str, Any]) -> None:
     line = line_of(node, me)

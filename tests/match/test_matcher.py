@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LanguageError, LimitError, Subscription, matches, parse
 from rove.lang.errors import PublicationError
@@ -129,7 +130,7 @@ def told(deliveries: Any) -> list[Any]:
     return sorted(found, key=lambda each: each[0])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(strategies.encounters(), min_size=1, max_size=10), st.integers(0, 2**32))
 def test_everything_together_is_what_the_oracle_says(drawn: list[Encounter], seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -4,8 +4,9 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -46,7 +47,7 @@ def same(ours: object, wanted: object) -> bool:
     return type(ours) is type(wanted) and repr(ours) == repr(wanted)
 
 
-@settings(max_examples=800)
+@examples(250)
 @given(nodes, strategies.publications, strategies.times, strategies.states)
 def test_a_value_is_what_the_evaluator_says(
     node: ValueNode, publication: dict[str, Any], t: float, me: dict[str, Any]
@@ -58,7 +59,7 @@ def scored(node: ValueNode) -> Subscription:
     return Subscription(Literal(True), None, Rank(node, False, 1, Window(1, "HOURS")))
 
 
-@settings(max_examples=1_000)
+@examples(350)
 @given(strategies.encounters(strategies.number_values.map(scored)))
 def test_a_score_is_what_the_evaluator_says_where_bounds_meet(
     encounter: tuple[Subscription, dict[str, Any], float, dict[str, Any]],
@@ -69,7 +70,7 @@ def test_a_score_is_what_the_evaluator_says_where_bounds_meet(
     assert same(compiled_value(node)(publication, t, me), value_of(node, publication, t, me))
 
 
-@settings(max_examples=600)
+@examples(200)
 @given(strategies.encounters())
 def test_a_conjunction_holds_when_the_normal_form_says_so(
     encounter: tuple[Subscription, dict[str, Any], float, dict[str, Any]],
@@ -98,7 +99,7 @@ sets = st.builds(
 )
 
 
-@settings(max_examples=400)
+@examples(150)
 @given(
     st.dictionaries(nodes | strategies.state_variables, sets, max_size=3),
     st.lists(st.builds(Comparison, strategies.comparators, nodes, nodes), max_size=2).map(

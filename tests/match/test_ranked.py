@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import RankedWindow, Subscription, matches, parse
 from rove.lang.tree import TRUE, Rank, Window
@@ -221,7 +222,7 @@ def tell(story: Story, number: int, action: tuple[Any, Any, Any]) -> None:
         story.set_state(live[second % len(live)], first)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(ranked_texts(), min_size=1, max_size=6),
     drawn_states,
@@ -257,7 +258,7 @@ any_ranked = st.builds(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(any_ranked, min_size=1, max_size=5),
     strategies.states,
@@ -276,7 +277,7 @@ def test_any_score_over_any_values(
     story.advance(10.0)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.sampled_from(SCORES),
     st.booleans(),

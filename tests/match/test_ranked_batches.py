@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import RankedWindow, matches, parse
 from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE, Inputs, Skybands, column_of
@@ -199,7 +200,7 @@ def tell(story: Story, number: int, action: tuple[str, Any, Any]) -> None:
         story.set_state(live[second % len(live)], first)
 
 
-@settings(max_examples=200)
+@examples(150)
 @given(
     st.lists(ranked_texts(), min_size=1, max_size=6),
     drawn_states,
@@ -216,7 +217,7 @@ def test_every_story_ends_alike(
     story.end()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.sampled_from(SCORES),
     st.booleans(),

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LanguageError, PublicationError, Subscription, TextError
 from rove.lang.printer import to_text
@@ -120,7 +121,7 @@ def streams(draw: st.DrawFn) -> tuple[list[Subscribing], list[Step]]:
     return subscriptions, draw(st.lists(step, max_size=20))
 
 
-@settings(max_examples=200)
+@examples(150)
 @given(streams(), st.sampled_from([1, 3, 100]))
 def test_the_engine_says_what_the_oracle_says(
     drawn: tuple[list[Subscribing], list[Step]], batch: int
@@ -128,7 +129,7 @@ def test_the_engine_says_what_the_oracle_says(
     assert told_by_engine(*drawn, batch) == told_by_oracle(*drawn)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(streams())
 def test_so_it_does_without_kernels(drawn: tuple[list[Subscribing], list[Step]]) -> None:
     assert told_by_engine(*drawn, 100, compiled=False) == told_by_oracle(*drawn)

@@ -5,8 +5,9 @@ import operator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import normalise, parse
 from rove.match import row_kernels
@@ -33,7 +34,7 @@ def bits(value: float) -> np.uint64:
     return found
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(strategies.numbers.map(float) | st.floats(allow_nan=False, allow_infinity=False))
 def test_the_key_of_a_slot_is_that_of_its_number(value: float) -> None:
     key = int(row_kernels.key_of(bits(value)))
@@ -51,7 +52,7 @@ def test_what_is_no_number_has_none(key: int) -> None:
     assert math.isnan(row_kernels.number_of(np.uint64(key)))
 
 
-@settings(max_examples=200)
+@examples(150)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=40), st.integers(0, 2**64 - 1), st.data())
 def test_a_code_counts_the_cuts_that_are_not_above(
     drawn: list[int], key: int, data: st.DataObject

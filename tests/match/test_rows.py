@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, matches, normalise, parse
 from rove.lang.sets import ALL_STRINGS, IS_NULL, TOP, ValueSet, spans_of
@@ -96,7 +97,7 @@ several = st.lists(strategies.static_subscriptions, min_size=1, max_size=8)
 values_by_subject = st.dictionaries(st.integers(0, len(NUMBER_OF) - 1), strategies.values)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(several, st.lists(values_by_subject, min_size=1, max_size=4))
 def test_flat_rows_hold_what_the_rows_held(
     subscriptions: list[Subscription], publications: list[dict[int, object]]
@@ -109,7 +110,7 @@ def test_flat_rows_hold_what_the_rows_held(
         assert found == expected(drawn, values)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(several, min_size=1, max_size=4), st.lists(values_by_subject, min_size=1, max_size=3)
 )

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, parse
 from rove.match import Matcher, SavedError, parse_evolve
@@ -78,7 +79,7 @@ def test_every_kind_of_subscription_goes_on_as_it_was() -> None:
     assert (0, 0) in answers(loaded, [({"x": 9}, 30.0)])[0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(strategies.subscriptions, min_size=1, max_size=20),
     st.lists(strategies.publications, min_size=1, max_size=4),
@@ -163,7 +164,7 @@ class TestWhatIsNoMatcher:
             unpacked(forged)
 
     @given(st.integers(32, 3_000), st.integers(0, 255))
-    @settings(max_examples=60)
+    @examples(60)
     def test_a_changed_byte_does_no_harm(self, at: int, byte: int) -> None:
         whole = bytearray(b"".join(bytes(part) for part in packed({"a": [1, 2.5, "x"]}, [])))
         whole[at % len(whole)] = byte

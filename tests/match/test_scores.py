@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import parse, score_of
 from rove.lang.tree import TRUE, Rank, Subscription, ValueNode, Window
@@ -50,7 +51,7 @@ def computed(
     return int(value) if scores.whole[0] else value
 
 
-@settings(max_examples=600)
+@examples(200)
 @given(
     strategies.number_values,
     strategies.publications,

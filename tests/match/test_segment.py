@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.moment import at_moment
@@ -97,7 +98,7 @@ def test_subjects_in_use_are_those_of_live_rows() -> None:
     assert segment.subjects_in_use()[x] < before[x]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(strategies.encounters(), min_size=1, max_size=10),
     st.sets(st.integers(0, 9)),

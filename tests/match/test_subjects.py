@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang.errors import PublicationError
 from rove.lang.patterns import contains, ends_with, starts_with
@@ -66,7 +67,7 @@ PATTERNS = (contains("a"), starts_with("ab"), ends_with("B"))
 asked: st.SearchStrategy[ValueNode] = strategies.attributes | strategies.attributes.map(lower)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.lists(asked, max_size=8),
     st.lists(st.tuples(asked, st.sampled_from(PATTERNS)), max_size=6),
@@ -216,7 +217,7 @@ def test_the_value_of_an_attribute_by_its_number() -> None:
 numbers_or_nan = strategies.numbers.map(float) | st.just(math.nan)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.tuples(numbers_or_nan, numbers_or_nan, numbers_or_nan), max_size=5))
 def test_columns_are_a_batch_of_the_same_numbers(lines: list[tuple[float, float, float]]) -> None:
     subjects, names = Subjects(), ("a", "b", "c")

@@ -7,8 +7,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
 from rove.match import text_holders
@@ -62,7 +63,7 @@ def merge_all(patterns: PatternSet) -> int:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@settings(max_examples=200)
+@examples(150)
 @given(st.lists(patterns, max_size=30), st.lists(texts, min_size=1, max_size=5))
 def test_a_set_says_what_its_patterns_say(
     compiled: bool, drawn: list[Pattern], asked: list[str]
@@ -109,7 +110,7 @@ class Model:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.lists(patterns, min_size=1, max_size=40),
     st.lists(texts, min_size=1, max_size=4),
@@ -128,7 +129,7 @@ def test_changes_interleaved_with_merges_lose_and_invent_nothing(
     assert len(model.patterns) == len(model.held)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.lists(patterns, min_size=1, max_size=40),
     st.lists(texts, min_size=1, max_size=4),

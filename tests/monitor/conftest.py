@@ -177,7 +177,7 @@ class Live:
         return self.message("said", id=self._ids)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One that plays a small world and records it; tests share it."""
     database = str(tmp_path_factory.mktemp("monitor") / "metrics.sqlite")

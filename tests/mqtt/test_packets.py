@@ -14,8 +14,9 @@ from typing import Any
 import mqtt5
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -280,7 +281,7 @@ def test_connects_are_read(version: int) -> None:
 
 
 @given(FLOWS)
-@settings(max_examples=40)
+@examples(40)
 def test_cuts_do_not_matter(flow: Flow) -> None:
     version, from_server, packets = flow
     written = b"".join([encode(packet, version) for packet in packets])
@@ -312,19 +313,19 @@ def check_survives(written: bytes, version: int | None, from_server: bool) -> No
     st.binary(max_size=60),
     st.sampled_from([(None, False), (V5, False), (V5, True), (V311, False), (V311, True)]),
 )
-@settings(max_examples=300)
+@examples(300)
 def test_any_bytes_are_survived(written: bytes, side: tuple[int | None, bool]) -> None:
     check_survives(written, *side)
 
 
 @given(st.one_of(connects(V5), connects(V311)), st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_a_damaged_connect_is_survived(packet: Connect, data: st.DataObject) -> None:
     check_survives(data.draw(damaged(encode(packet))), None, False)
 
 
 @given(FLOWS, st.data())
-@settings(max_examples=150)
+@examples(150)
 def test_damaged_packets_are_survived(flow: Flow, data: st.DataObject) -> None:
     version, from_server, packets = flow
     written = b"".join([encode(packet, version) for packet in packets[:2]])
@@ -343,7 +344,7 @@ def damaged(draw: st.DrawFn, written: bytes) -> bytes:
 
 
 @given(FLOWS, st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_what_is_read_from_damaged_bytes_can_be_written(flow: Flow, data: st.DataObject) -> None:
     """The reader gives nothing that is not a packet: its own bytes are read as the same."""
     version, from_server, packets = flow
@@ -528,21 +529,21 @@ def left_by_stranger(packet: Packet) -> Packet:
 
 
 @given(st.one_of(connects(V5), FROM_CLIENT_5, FROM_SERVER_5))
-@settings(max_examples=400)
+@examples(400)
 def test_the_stranger_reads_what_we_write(packet: Packet) -> None:
     written = encode(packet)
     assert mqtt5.read(memoryview(written)) == (there(packet), len(written))
 
 
 @given(st.one_of(connects(V5), FROM_CLIENT_5))
-@settings(max_examples=300)
+@examples(300)
 def test_we_read_what_the_stranger_writes_as_a_client(packet: Packet) -> None:
     reader = Reader(version=None if isinstance(packet, Connect) else V5)
     assert reader.feed(there(packet).write()) == [left_by_stranger(packet)]
 
 
 @given(FROM_SERVER_5)
-@settings(max_examples=300)
+@examples(300)
 def test_we_read_what_the_stranger_writes_as_a_server(packet: Packet) -> None:
     reader = Reader(version=V5, from_server=True)
     assert reader.feed(there(packet).write()) == [left_by_stranger(packet)]
@@ -552,7 +553,7 @@ def test_every_kind_of_packet_is_generated() -> None:
     kinds: set[type] = set()
 
     @given(st.one_of(connects(V5), FROM_CLIENT_5, FROM_SERVER_5))
-    @settings(max_examples=300, database=None)
+    @examples(300)
     def collect(packet: Packet) -> None:
         kinds.add(type(packet))
 

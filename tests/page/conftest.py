@@ -113,7 +113,7 @@ class RunningMonitor:
                 self._process = None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor]:
     """One monitor for all tests: they share its world, its broker and its database."""
     if executable() is None:

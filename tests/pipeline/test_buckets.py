@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 from tests.interop.recorded import Notified, Recording
 
 from rove.lang import RankedWindow, matches, parse
@@ -172,7 +173,7 @@ acts = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(making, min_size=1, max_size=4),
     st.lists(acts, max_size=50),

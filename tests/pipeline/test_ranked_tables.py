@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.lang import RankedWindow, parse
 from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE
@@ -76,7 +77,7 @@ def as_rows(drawn_rows: list[tuple[int, Any, Any]]) -> list[dict[str, Any]]:
     return [row | {"n": number} for number, row in enumerate(rows)]
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(drawn, st.floats(0, 3), st.randoms(use_true_random=False))
 def test_any_order_within_the_lateness_gives_the_same(
     drawn_rows: list[tuple[int, Any, Any]], lateness_s: float, random: Random

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.effort import examples
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
 from rove.errors import RoveError
@@ -154,7 +155,7 @@ one_change = st.sampled_from(TABLES).flatmap(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.booleans(), st.lists(one_change, max_size=8)), max_size=8))
 def test_a_store_is_a_dictionary(
     turns: list[tuple[bool, list[tuple[str, Key, bytes | None]]]],
