@@ -285,7 +285,7 @@ def lived(seed: int, times: int, kill_share: float) -> Counter[str]:
     return life.done()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_a_hundred_rearrangements_change_nothing_for_anybody(seed: int) -> None:
     done = lived(seed, 100, kill_share=0.002)
     assert done["kill"] >= 10

@@ -594,7 +594,7 @@ def live(start_broker: StartBroker, seed: int) -> None:
         life.check_lake(broker.data / "lake")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_nothing_acknowledged_is_lost(start_broker: StartBroker, seed: int) -> None:
     live(start_broker, seed)
 

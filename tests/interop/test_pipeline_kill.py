@@ -6,6 +6,9 @@ power), single executors, and the driver (with its Java). A dead driver is start
 many workers die they are replaced, as whoever watches over a cluster would do it; executors are
 Spark's own business. In the end the sink must have what matching the whole lake in one process
 gives, and nothing twice.
+
+For `make soak`: five Javas start, for minutes. In `make test`, tests/pipeline/test_sink.py and
+test_stream.py kill what decides whether a row is there once.
 """
 
 from __future__ import annotations
@@ -161,6 +164,7 @@ def kill_and_compare(folder: Path, kinds: Iterable[str], seed: int) -> None:
         assert check(folder / "lake", folder / "out" / "match", folder / "work") > 100
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_three_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     kill_and_compare(tmp_path, ["kill_executor", "kill_worker", "kill_driver"], seed=1)

@@ -111,7 +111,10 @@ def new_seed() -> int:
     return SystemRandom().randrange(10**12)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+# A quarter of them in `make test`, all in `make soak`.
+@pytest.mark.parametrize(
+    "shard", [0, *(pytest.param(shard, marks=pytest.mark.soak) for shard in range(1, SHARDS))]
+)
 def test_a_million_triples(shard: int, record_property: Record) -> None:
     counts = run(trials_of(shard), 1_000_000 // SHARDS)
     report(record_property, counts)

@@ -101,6 +101,13 @@ class TestConfiguration:
         loud = SparkSettings(debug=True)
         assert not {"-Xlog:disable", "-XX:+UseSerialGC"} & set(configuration(loud)[name].split())
 
+    def test_executors_start_soon_where_that_is_wanted(self) -> None:
+        name = "spark.executor.extraJavaOptions"
+        brief = SparkSettings(master="yarn", brief=True, conf={name: "-Dmine=1"})
+        assert configuration(brief)[name].split()[1:] == ["-XX:+UseSerialGC", "-Dmine=1"]
+        for other in (SparkSettings(master="yarn"), SparkSettings(brief=True)):
+            assert name not in configuration(other)
+
     def test_a_cluster_elsewhere_is_told_no_loopback(self) -> None:
         assert "spark.driver.host" not in configuration(SparkSettings(master="yarn"))
 

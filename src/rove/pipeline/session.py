@@ -56,6 +56,8 @@ _ON_LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": LOOPBACK,
 }
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
+_BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _FORKS_BY_DEFAULT: Final = 25
 """The version of Java that warns of the quicker way to start a process."""
@@ -162,8 +164,12 @@ def configuration(settings: SparkSettings, java: Java | None = None) -> dict[str
     if not settings.is_local:
         found |= shipping.CONFIGURATION
     found |= settings.conf
-    own = " ".join(map(quoted, java_options(settings, java)))
-    found[_JAVA_OPTIONS] = f"{own} {settings.conf.get(_JAVA_OPTIONS, '')}".strip()
+    for name, options in (
+        (_JAVA_OPTIONS, java_options(settings, java)),
+        (_EXECUTOR_OPTIONS, executor_options(settings, java)),
+    ):
+        if words := " ".join([*map(quoted, options), settings.conf.get(name, "")]).strip():
+            found[name] = words
     return found
 
 
@@ -178,13 +184,21 @@ def java_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
     yield "-Darrow.enable_unsafe_memory_access=true"
     yield "-Darrow.enable_null_check_for_get=false"
     if settings.brief:
-        yield from ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        yield from _BRIEF
     else:
         yield "-XX:+UseParallelGC"
     if java is not None:
         if java.version < _FORKS_BY_DEFAULT:
             yield "-Djdk.lang.Process.launchMechanism=VFORK"
         yield from class_archive.options(java)
+
+
+def executor_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
+    """What the Javas of executors are told, where there are any and they are to start soon."""
+    if settings.brief and not settings.is_local:
+        yield from _BRIEF
+        if java is not None and settings.is_on_loopback:
+            yield from class_archive.options(java)
 
 
 def cores() -> int:
