@@ -12,7 +12,7 @@ from PIL import Image
 
 from rove.broker.records import LogRow
 from rove.broker.state import Channel, Settings
-from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason, Suback
+from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
@@ -112,6 +112,16 @@ class TestDeciding:
         set_policy(ann, "def arrived(m, me): return [message(n=1), m, message(n=2)]")
         bob.publish("t", b'{"a": 1}', 1)
         assert values(ann) == [{"n": 1}, {"a": 1}, {"n": 2}]
+
+    def test_whatever_is_made_of_it_has_its_id(self) -> None:
+        world = World()
+        ann, bob = world.connect("ann"), world.connect("bob")
+        ann.subscribe("t")
+        set_policy(ann, 'def arrived(m, me): return [message(a=m.id), keep(m, "x")]')
+        bob.publish("t", b'{"x": 1}', id="b-7", place="here")
+        got = ann.take(Publish)
+        assert [one.payload for one in got] == [b'{"a":"b-7"}', b'{"x":1}']
+        assert [one.properties.user for one in got] == 2 * [(("id", "b-7"),)]
 
     def test_a_subscription_has_its_own_instead_of_the_sessions(self) -> None:
         world = World()
@@ -251,80 +261,6 @@ class TestSetting:
         answer = ask(ann, "$rove/policy", HIGH)
         assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
         assert "runs no policies" in (answer.properties.reason_string or "")
-
-
-class TestVariables:
-    def test_a_policy_sets_what_its_subscriber_sees(self) -> None:
-        world = World()
-        ann, bob = world.connect("ann"), world.connect("bob")
-        ann.subscribe("t", "$rove/me")
-        set_policy(ann, COUNTING)
-        ann.take(Publish)
-        bob.publish("t", b"{}")
-        bob.publish("t", b"{}")
-        found: dict[str, list[Any]] = {}
-        for one in ann.take(Publish):
-            found.setdefault(one.topic, []).append(json.loads(one.payload))
-        assert [one["seen"] for one in found["t"]] == [1, 2]
-        assert [one["seen"] for one in found["$rove/me"]] == [1, 2]
-
-    def test_following_subscriptions_move_with_what_a_policy_sets(self) -> None:
-        world = World()
-        ann, bob = world.connect("ann"), world.connect("bob")
-        ask(ann, "$rove/me", '{"least": 0}')
-        ann.subscribe("t", filter="a > me.least")
-        set_policy(ann, "def arrived(m, me):\n    me.least = m.a\n    return m")
-        for a in (1, 3, 2, 4, 4, 5):
-            bob.publish("t", b'{"a": %d}' % a)
-        assert [one["a"] for one in values(ann)] == [1, 3, 4, 5]
-
-    def test_reports_make_automatic_ones(self) -> None:
-        world = World()
-        ann, bob = world.connect("ann"), world.connect("bob")
-        ann.subscribe("t")
-        set_policy(
-            ann, "def arrived(m, me): return message(b=me.battery, n=me.network, c=me.connected)"
-        )
-        assert ask(ann, "$rove/report", '{"battery": 0.5, "received": 0}').reason == 0
-        for _ in range(4):
-            bob.publish("t", b"{}")
-        assert values(ann)[0] == {"b": 0.5, "n": 1.0, "c": True}
-        ask(ann, "$rove/report", '{"battery": 0.4, "received": 3}')
-        bob.publish("t", b"{}")
-        assert values(ann) == [{"b": 0.4, "n": 0.75, "c": True}]
-        seen = world.broker.variables_view("ann")
-        assert seen is not None
-        assert seen["automatic"]["battery"] == 0.4
-        assert seen["manual"] == {}
-
-    @pytest.mark.parametrize(
-        "report", ['{"network": 1}', '{"received": -1}', '{"received": "x"}', "[]", "nonsense"]
-    )
-    def test_reports_that_cannot_be(self, report: str) -> None:
-        world = World()
-        ann = world.connect("ann")
-        assert ask(ann, "$rove/report", report).reason == Reason.PAYLOAD_FORMAT_INVALID
-
-    def test_automatic_ones_can_only_be_read(self) -> None:
-        world = World()
-        ann = world.connect("ann")
-        ask(ann, "$rove/report", '{"battery": 0.5, "place": "x"}')
-        for name in ("battery", "place", "network", "connected"):
-            answer = ask(ann, "$rove/me", json.dumps({name: 1}))
-            assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
-            assert "can only be read" in (answer.properties.reason_string or "")
-        ask(ann, "$rove/report", '{"place": null}')
-        assert ask(ann, "$rove/me", '{"place": "mine"}').reason == Reason.SUCCESS
-
-    def test_who_subscribes_to_its_variables_is_shown_them_at_once(self) -> None:
-        world = World()
-        ann = world.connect("ann")
-        ask(ann, "$rove/me", '{"x": 1}')
-        ann.send_subscribe("$rove/me")
-        first, second = ann.inbox
-        assert isinstance(first, Suback)
-        assert isinstance(second, Publish)
-        assert json.loads(second.payload) == {"x": 1}
 
 
 class TestStopping:

@@ -11,7 +11,8 @@ from rove.broker.limits import Limits
 from rove.broker.records import SessionRow
 from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
-from rove.mqtt.packets import Puback, Publish, Reason
+from rove.mqtt.packets import Puback, Publish, Reason, Suback
+from rove.policy.automatic import ON_ITS_WAY_S
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
@@ -27,6 +28,10 @@ def arrived(m, me):
 def ask(client: SimulatedClient, topic: str, payload: str) -> Puback:
     client.publish(topic, payload.encode(), 1)
     return client.only(Puback)
+
+
+def values(client: SimulatedClient) -> list[Any]:
+    return [json.loads(payload) for payload in client.payloads()]
 
 
 def automatic(world: World, client_id: str) -> dict[str, Any]:
@@ -68,6 +73,83 @@ class TestRestarts:
         assert automatic(world, "ann")["connected"] is False
 
 
+class TestChanges:
+    def test_a_policy_sets_what_its_subscriber_sees(self) -> None:
+        world = World()
+        ann, bob = world.connect("ann"), world.connect("bob")
+        ann.subscribe("t", "$rove/me")
+        ask(ann, "$rove/policy", COUNTING)
+        ann.take(Publish)
+        bob.publish("t", b"{}")
+        bob.publish("t", b"{}")
+        found: dict[str, list[Any]] = {}
+        for one in ann.take(Publish):
+            found.setdefault(one.topic, []).append(json.loads(one.payload))
+        assert len(found["t"]) == 2
+        assert [one["seen"] for one in found["$rove/me"]] == [1, 2]
+
+    def test_following_subscriptions_move_with_what_a_policy_sets(self) -> None:
+        world = World()
+        ann, bob = world.connect("ann"), world.connect("bob")
+        ask(ann, "$rove/me", '{"least": 0}')
+        ann.subscribe("t", filter="a > me.least")
+        ask(ann, "$rove/policy", "def arrived(m, me):\n    me.least = m.a\n    return m")
+        for a in (1, 3, 2, 4, 4, 5):
+            bob.publish("t", b'{"a": %d}' % a)
+        assert [one["a"] for one in values(ann)] == [1, 3, 4, 5]
+
+    def test_reports_make_automatic_ones(self) -> None:
+        world = World()
+        ann, bob = world.connect("ann"), world.connect("bob")
+        ann.subscribe("t")
+        ask(
+            ann,
+            "$rove/policy",
+            "def arrived(m, me): return message(b=me.battery, n=me.network, c=me.connected)",
+        )
+        assert ask(ann, "$rove/report", '{"battery": 0.5, "received": 0}').reason == 0
+        for _ in range(4):
+            bob.publish("t", b"{}")
+        assert values(ann)[0] == {"b": 0.5, "n": 1.0, "c": True}
+        world.advance(ON_ITS_WAY_S)
+        ask(ann, "$rove/report", '{"battery": 0.4, "received": 3}')
+        bob.publish("t", b"{}")
+        assert values(ann) == [{"b": 0.4, "n": 0.75, "c": True}]
+        seen = world.broker.variables_view("ann")
+        assert seen is not None
+        assert seen["automatic"]["battery"] == 0.4
+        assert seen["manual"] == {}
+
+    @pytest.mark.parametrize(
+        "report", ['{"network": 1}', '{"received": -1}', '{"received": "x"}', "[]", "nonsense"]
+    )
+    def test_reports_that_cannot_be(self, report: str) -> None:
+        world = World()
+        ann = world.connect("ann")
+        assert ask(ann, "$rove/report", report).reason == Reason.PAYLOAD_FORMAT_INVALID
+
+    def test_automatic_ones_can_only_be_read(self) -> None:
+        world = World()
+        ann = world.connect("ann")
+        ask(ann, "$rove/report", '{"battery": 0.5, "place": "x"}')
+        for name in ("battery", "place", "network", "connected"):
+            answer = ask(ann, "$rove/me", json.dumps({name: 1}))
+            assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
+            assert "can only be read" in (answer.properties.reason_string or "")
+        ask(ann, "$rove/report", '{"place": null}')
+        assert ask(ann, "$rove/me", '{"place": "mine"}').reason == Reason.SUCCESS
+
+    def test_who_subscribes_to_its_variables_is_shown_them_at_once(self) -> None:
+        world = World()
+        ann = world.connect("ann")
+        ask(ann, "$rove/me", '{"x": 1}')
+        ann.send_subscribe("$rove/me")
+        first, second = ann.inbox
+        assert isinstance(first, Suback)
+        assert isinstance(second, Publish)
+        assert json.loads(second.payload) == {"x": 1}
+
+
 class TestNetwork:
     def test_what_comes_for_a_client_that_is_away_was_not_sent(self) -> None:
         world = World()
@@ -82,6 +164,7 @@ class TestNetwork:
             ann.come_back()
             for _ in range(4):
                 bob.publish("t", b"{}")
+            world.advance(ON_ITS_WAY_S)
             ask(ann, "$rove/report", '{"received": 3}')
             assert automatic(world, "ann")["network"] == 0.75
 
@@ -94,7 +177,10 @@ class TestNetwork:
         for number in (0, 3, 1):
             bob.publish("t", b'{"n": %d}' % number)
         ask(ann, "$rove/report", '{"received": 1}')
-        assert automatic(world, "ann")["network"] == 0.25
+        assert automatic(world, "ann")["network"] == 1.0, "the others may be on their way"
+        world.advance(ON_ITS_WAY_S)
+        ask(ann, "$rove/report", '{"received": 1}')
+        assert automatic(world, "ann")["network"] == pytest.approx(1 / 3)
         ask(ann, "$rove/report", '{"received": 0}')
         assert automatic(world, "ann")["network"] == 1.0
 

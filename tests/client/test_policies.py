@@ -14,6 +14,7 @@ from rove.client.me import Me
 from rove.client.policies import PolicyNotice, Surroundings, check_runs, compiled
 from rove.client.reports import Reports
 from rove.mqtt.packets import Properties, Publish, Reason, Subscribe
+from rove.policy.automatic import ON_ITS_WAY_S
 
 if TYPE_CHECKING:
     from tests.client.conftest import Scripted, StartBroker
@@ -317,6 +318,7 @@ async def test_network_is_what_came_of_what_was_sent(start_broker: StartBroker) 
         assert [(await anext(numbers)).value for _ in range(5)] == [0, 2, 4, 6, 8]
         async with client.variables() as state:
             assert state["network"] == 1.0
+            await asyncio.sleep(ON_ITS_WAY_S)
             await client.report(Device())
             while state["network"] == 1.0:
                 await anext(state)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rove.policy.automatic import ReportError, changes_of, network_share, refused_change
+from rove.policy.automatic import (
+    ON_ITS_WAY_S,
+    ReportError,
+    Traffic,
+    changes_of,
+    network_share,
+    refused_change,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,10 +22,63 @@ def test_the_network_is_what_came_through(received: int, sent: int, share: float
     assert network_share(received, sent) == share
 
 
+def sent(*moments: float) -> Traffic:
+    traffic = Traffic()
+    for moment in moments:
+        traffic.send(moment)
+    return traffic
+
+
 def test_a_report_becomes_changes() -> None:
     report = {"battery": 0.5, "place": None, "received": 3}
-    assert changes_of(report, 4) == {"battery": 0.5, "place": None, "network": 0.75}
-    assert changes_of({"battery": 1}, 4) == {"battery": 1}
+    traffic = sent(1, 2, 2, 3)
+    assert changes_of(report, traffic, 30) == {"battery": 0.5, "place": None, "network": 0.75}
+    assert changes_of({"battery": 1}, traffic, 30) == {"battery": 1}
+    assert traffic.sent == 4, "a report that is not taken accounts for nothing"
+
+
+def test_what_is_on_its_way_is_neither_lost_nor_forgiven() -> None:
+    traffic = sent(1, 2, 29.5)
+    assert changes_of({"received": 2}, traffic, 30) == {"network": 1.0}
+    traffic.account(2, 30)
+    assert traffic.sent == 1
+    assert changes_of({"received": 0}, traffic, 30 + ON_ITS_WAY_S) == {"network": 0.0}
+    assert changes_of({"received": 1}, traffic, 60) == {"network": 1.0}
+
+
+def test_what_came_at_once_is_not_expected_again() -> None:
+    traffic = sent(29.5, 29.9)
+    traffic.account(2, 30)
+    assert traffic.sent == 0
+    assert changes_of({"received": 0}, traffic, 60) == {"network": 1.0}
+
+
+def test_reports_in_quick_succession_do_not_make_it_lost() -> None:
+    traffic = sent(10.0)
+    for at, network in ((10.2, 1.0), (10.6, 1.0), (11.0, 0.0)):
+        assert changes_of({"received": 0}, traffic, at) == {"network": network}
+        traffic.account(0, at)
+    assert traffic.sent == 0, "it is told of once"
+
+
+def test_no_more_is_forgiven_in_all_than_may_be_on_its_way() -> None:
+    """Two a second, of which one in half a minute is lost."""
+    traffic, shares = Traffic(), []
+    for interval in range(10):
+        for n in range(60):
+            traffic.send(30 * interval + (n + 1) / 2)
+        at = 30.0 * (interval + 1)
+        shares.append(changes_of({"received": 59}, traffic, at)["network"])
+        traffic.account(59, at)
+    assert shares == [1.0, 1.0, *[59 / 60] * 8]
+
+
+def test_only_moments_that_count_are_remembered() -> None:
+    traffic = Traffic()
+    for n in range(10_000):
+        traffic.send(n / 100)
+    assert len(traffic._recent) <= 101
+    assert traffic.sent == 10_000
 
 
 @pytest.mark.parametrize(
@@ -33,7 +93,7 @@ def test_a_report_becomes_changes() -> None:
 )
 def test_a_report_that_cannot_be(report: dict[str, object], said: str) -> None:
     with pytest.raises(ReportError, match=said):
-        changes_of(report, 0)
+        changes_of(report, Traffic(), 0.0)
 
 
 def test_who_may_set_what() -> None:

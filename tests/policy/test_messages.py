@@ -47,6 +47,23 @@ def test_user_properties_that_were_left_alone_stay_what_they_are() -> None:
     assert not arrived.is_user_property("a", m["a"])
 
 
+@pytest.mark.parametrize(
+    ("payload", "output", "sent"),
+    [
+        (b'{"a": 1}', Message(a=2), b'{"a":2}'),
+        (b'{"a": 1}', Message(id="mine"), b'{"id":"mine"}'),
+        (b'{"a": 1, "id": 5}', Message(id=5), b'{"id":5}'),
+        (b"no object", Message(payload=b"xy"), b"xy"),
+    ],
+)
+def test_what_it_is_called_stays(payload: bytes, output: Message, sent: bytes) -> None:
+    arrived = Arrived("t", payload, (("u", "y"), ("id", "p-17")))
+    assert arrived.written(output) == Written(sent, (("id", "p-17"),))
+    everything = arrived.written(arrived.message())
+    assert set(everything.user) == {("u", "y"), ("id", "p-17")}
+    assert b"p-17" not in everything.payload
+
+
 def test_the_topic_is_not_sent_twice() -> None:
     arrived = Arrived("t", b'{"a": 1}')
     assert arrived.written(Message(topic="other", a=2)).payload == b'{"a":2}'

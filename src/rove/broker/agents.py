@@ -571,7 +571,7 @@ class Agents:
         session = one.session
         if session.link is not None and session.desk is not None:
             # To a client that is away nothing is sent, whatever waits for it.
-            session.desk.sent += 1
+            session.desk.traffic.send(self._state.now)
         self._state.delivery.deliver(
             session,
             publication,

@@ -87,13 +87,14 @@ class Control:
     def _report(self, session: Session, publication: Publication) -> Answer:
         variables = self._state.variables
         try:
-            changes = variables.report(session, _CHANGES.decode(publication.payload))
+            report = _CHANGES.decode(publication.payload)
+            changes = variables.report(session, report)
             refusal = self._unfit(session, changes)
         except (ValueError, OverflowError, RecursionError, LanguageError, ReportError) as error:
             what = f"{PREFIX}report takes a JSON object: {error}"
             return Answer(Reason.PAYLOAD_FORMAT_INVALID, what)
         if refusal is None:
-            variables.reported(session, changes)
+            variables.reported(session, report, changes)
         every = f"{self._state.settings.report_s:g}"
         return refusal or Answer(Reason.SUCCESS, user=(("every", every),))
 

@@ -15,6 +15,7 @@ import msgspec
 from rove.broker.publications import Publication
 from rove.broker.records import CaseRow
 from rove.policy.agents import Agent, Allowance
+from rove.policy.automatic import Traffic
 from rove.policy.jobs import Compressed, Compression
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Arrived, User
@@ -137,14 +138,14 @@ def seat_key(session: Session, subscription: Subscription | None) -> str:
 class Desk:
     """What the broker does for one session beside delivering."""
 
-    __slots__ = ("allowance", "is_asking", "seat", "sent", "turns")
+    __slots__ = ("allowance", "is_asking", "seat", "traffic", "turns")
 
     def __init__(self) -> None:
         self.seat: Seat | None = None
         """The policy of the whole session."""
         self.allowance = Allowance()
-        self.sent = 0
-        """Notifications since the last report, while the client was there."""
+        self.traffic = Traffic()
+        """Notifications while the client was there."""
         self.is_asking = False
         """A worker does a whole call for it."""
         self.turns: deque[tuple[Seat, Case]] = deque()

@@ -20,7 +20,15 @@ from rove.broker.sessions import Session
 from rove.broker.subscriptions import NO_TEXT
 from rove.lang.values import change_state
 from rove.mqtt.packets import V5, Publish
-from rove.policy.automatic import CONNECTED, CONNECTED_AT, OWN, PROTOCOL, changes_of
+from rove.policy.automatic import (
+    CONNECTED,
+    CONNECTED_AT,
+    OWN,
+    PROTOCOL,
+    RECEIVED,
+    Traffic,
+    changes_of,
+)
 
 if TYPE_CHECKING:
     from rove.broker.state import State
@@ -63,12 +71,15 @@ class Variables:
 
     def report(self, session: Session, report: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a device's report changes; ReportError if it cannot be used."""
-        return changes_of(report, 0 if session.desk is None else session.desk.sent)
+        traffic = Traffic() if session.desk is None else session.desk.traffic
+        return changes_of(report, traffic, self._state.now)
 
-    def reported(self, session: Session, changes: Mapping[str, Any]) -> None:
-        """Take a report's changes."""
-        desk = self.desk(session)
-        desk.sent = 0
+    def reported(
+        self, session: Session, report: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        """Take a report, with what it changes."""
+        traffic = self.desk(session).traffic
+        traffic.account(report.get(RECEIVED, traffic.sent), self._state.now)
         told = {name for name, value in changes.items() if value is not None}
         session.automatic = (session.automatic - changes.keys()) | told | OWN
         self.change(session, changes, by="report")

@@ -3,11 +3,17 @@
 Some the broker finds out by itself (`OWN`), the others come in reports of the subscriber's device:
 whatever a report names is automatic from then on. How well the network carries what is sent is
 worked out here, as in SUBLIM: what the device says that it received, by what was sent to it in the
-same interval. It needs no clock and no probe, and it sees loss and delay alike.
+same interval. It needs no probe, and it sees loss and delay alike.
+
+One thing is different. What was sent just before a report may not have been there when the device
+made it; where little is sent, a single such message would look like a broken network. So what is
+missing and may still be on its way counts towards the next report instead. Nothing is forgiven
+twice: in all, no more than what is sent within `ON_ITS_WAY_S`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -26,8 +32,46 @@ USUAL: Final = frozenset(("battery", "display")) | OWN
 """Automatic wherever a policy runs, reported or not: no policy can set them."""
 
 
+ON_ITS_WAY_S: Final = 1.0
+"""What was sent so short a time ago need not be there yet."""
+
+
 class ReportError(RoveError):
     """A report that cannot be used."""
+
+
+class Traffic:
+    """What was sent to a device and has not been accounted for by a report of its."""
+
+    __slots__ = ("_accounted", "_recent", "_total")
+
+    def __init__(self) -> None:
+        self._total = self._accounted = 0
+        self._recent: deque[tuple[float, int]] = deque()
+        """Moments, and how much had been sent before each."""
+
+    @property
+    def sent(self) -> int:
+        """What no report has accounted for yet."""
+        return self._total - self._accounted
+
+    def send(self, now: float) -> None:
+        """One more is sent."""
+        recent = self._recent
+        if not recent or recent[-1][0] != now:
+            while recent and recent[0][0] <= now - ON_ITS_WAY_S:
+                recent.popleft()
+            recent.append((now, self._total))
+        self._total += 1
+
+    def on_its_way(self, received: int, now: float) -> int:
+        """How much of what is missing may still come."""
+        before = (sent for at, sent in self._recent if at > now - ON_ITS_WAY_S)
+        return min(self._total - next(before, self._total), max(0, self.sent - received))
+
+    def account(self, received: int, now: float) -> None:
+        """So much has been received; what else is missing is not expected any more."""
+        self._accounted = self._total - self.on_its_way(received, now)
 
 
 def network_share(received: int, sent: int) -> float:
@@ -35,8 +79,8 @@ def network_share(received: int, sent: int) -> float:
     return 1.0 if sent <= 0 else min(1.0, received / sent)
 
 
-def changes_of(report: Mapping[str, Any], sent: int) -> dict[str, Any]:
-    """What a report changes; `sent` is how much was sent since the last one."""
+def changes_of(report: Mapping[str, Any], traffic: Traffic, now: float) -> dict[str, Any]:
+    """What a report changes."""
     changes = {name: value for name, value in report.items() if name != RECEIVED}
     if own := sorted(OWN & changes.keys()):
         raise ReportError(f"{own[0]} is found out by the broker; leave it out of the report")
@@ -44,7 +88,8 @@ def changes_of(report: Mapping[str, Any], sent: int) -> dict[str, Any]:
         received = report[RECEIVED]
         if type(received) is not int or received < 0:
             raise ReportError(f"{RECEIVED} is {received!r}; say how many, 0 or more")
-        changes[NETWORK] = network_share(received, sent)
+        due = traffic.sent - traffic.on_its_way(received, now)
+        changes[NETWORK] = network_share(received, due)
     return changes
 
 

@@ -3,8 +3,9 @@
 `m` is a mapping of the publication's attributes (`rove.lang.attributes`): the members of its
 payload, its user properties and its `topic`; what is missing is None. A payload that is no JSON
 object is the attribute `payload`, as bytes. On the way out, attributes that came as user properties
-and were left alone stay user properties, everything else is a member of the payload, and `topic` is
-the topic that it came on, whatever the policy did to it.
+and were left alone stay user properties, everything else is a member of the payload. Two things
+stay whatever the policy does, because others go by them: the topic that it came on, and the user
+property `id`, by which a receiver knows what it has had before.
 
 `Arrived` is made once per publication and shared by all policies that see it. What passes as it
 came is the very payload that came, and what several make alike is written once. Seeing a message
@@ -25,6 +26,7 @@ from rove.lang.values import admit
 
 PAYLOAD: Final = "payload"
 TOPIC: Final = "topic"
+ID: Final = "id"
 WRITTEN_MAX: Final = 64
 """Different outputs of one publication that are remembered."""
 
@@ -118,13 +120,12 @@ class Arrived:
     def _write(self, output: Message) -> Written:
         members: dict[str, object] = dict(output)
         members.pop(TOPIC, None)
-        user = [
-            (name, value)
-            for name, value in self._from_user.items()
-            if name in members and members[name] is value
-        ]
-        for name, _ in user:
-            del members[name]
+        user = [named for named in self.user if named[0] == ID]
+        for name, value in self._from_user.items():
+            if name in members and members[name] is value:
+                del members[name]
+                if name != ID:
+                    user.append((name, value))
         payload = members.get(PAYLOAD)
         if isinstance(payload, bytes):
             if len(members) > 1:
