@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
 from tests.effort import SOAK_EXAMPLES
 
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.test_histories import BEGIN, DAY, Past
 
 from rove.cli import backtest as command
 from rove.cli import main
 from rove.cli.texts import moment_of
 from rove.errors import UsageError
+from tests.pipeline.test_histories import BEGIN, DAY, Past
 
 NOW = BEGIN + 3 * DAY
 SINCE, UNTIL = "2026-11-01", "2026-11-04T00:00"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.pipeline.test_backtest import report
 
 from rove.cli.backtest_view import DAY_S, HOUR_S, bars, lines_of, show
+from tests.pipeline.test_backtest import report
 
 BEGIN = 20_440 * DAY_S
 """A Thursday."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.serve.conftest import three_policies
 
 from rove.cli import ls
+from tests.serve.conftest import three_policies
 
 
 def run(*words: str) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.test_policies import TRIED, Written
 
 from rove.cli import main, pipeline_policy
 from rove.pipeline.deciding import Supposed
+from tests.pipeline.test_policies import TRIED, Written
 
 
 def refused(capfd: pytest.CaptureFixture[str], *words: str) -> str:

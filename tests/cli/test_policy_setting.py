@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.serve.conftest import Running, three_policies
 
 from rove.cli import main
 from rove.client import sync
 from rove.serve.config import Config, Data, Listen
+from tests.serve.conftest import Running, three_policies
 
 KEEPS = "def arrived(m, me):\n    return keep(m, 'NO2') if m.NO2 > 40 else None\n"
 SAYS = ["--client-id", "phone"]

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
-from tests.serve.conftest import three_matchers, three_policies
 
 from rove.cli import top
 from rove.cli.top import (
@@ -22,6 +21,7 @@ from rove.cli.top import (
 )
 from rove.errors import UsageError
 from rove.serve.metrics import metrics_text, policy_metrics
+from tests.serve.conftest import three_matchers, three_policies
 
 
 def run(*words: str) -> int:

@@ -9,7 +9,6 @@ import math
 import sys
 
 import pytest
-from tests.lab.test_world_live import Playing, crowd, url
 
 from rove.cli.world_live import (
     add_live_arguments,
@@ -21,6 +20,7 @@ from rove.cli.world_live import (
 )
 from rove.lab.world_live import LiveResult, ProcessFacts
 from rove.world.results import Result
+from tests.lab.test_world_live import Playing, crowd, url
 
 __all__ = ["url"]
 

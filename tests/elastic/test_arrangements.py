@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.elastic.conftest import row, source
 
 from rove.elastic.arrangements import (
     Arrangement,
@@ -17,6 +16,7 @@ from rove.elastic.arrangements import (
 from rove.elastic.commands import decoded_rows
 from rove.elastic.records import CellRecord
 from rove.elastic.tickets import Ticket
+from tests.elastic.conftest import row, source
 
 PART_ROWS_MIN = 16
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.elastic.conftest import Bench, Elastic, row
 
 from rove.elastic.cells import Cell
 from rove.elastic.commands import Failed, Match, Replies
 from rove.elastic.coordinator import FAILURES_MAX, HITS_EVERY
 from rove.elastic.records import LOG_MAX
 from rove.elastic.view import LAYOUTS, Layout
+from tests.elastic.conftest import Bench, Elastic, row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 2 PUBLICATIONS"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.elastic.covering import MOVED_MAX, TAKEN_MAX, Covering, Move
 from rove.lang import Subscription, matches, parse
 from rove.lang.tree import And, Comparison, Condition, Literal
 from rove.testing import strategies
+from tests.effort import examples
 
 
 class Told:

@@ -9,9 +9,9 @@ from itertools import chain
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.elastic.division import DEALT_SINGLY, divide, divided
+from tests.effort import examples
 
 MANY = 10 * DEALT_SINGLY
 

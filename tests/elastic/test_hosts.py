@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.elastic.conftest import row
 
 from rove.elastic import hosts
 from rove.elastic.cells import Matched
@@ -29,6 +28,7 @@ from rove.elastic.commands import (
 )
 from rove.elastic.hosts import CellHost, arrays_of, matched_of
 from rove.lang.attributes import attributes_of
+from tests.elastic.conftest import row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 10 SECONDS"
 

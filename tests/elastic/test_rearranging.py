@@ -7,12 +7,12 @@ from random import Random
 from typing import cast
 
 import pytest
-from tests.elastic.conftest import Elastic
 
 from rove.elastic.commands import Failed, Replies
 from rove.elastic.rearranging import RECOVERY_PAUSE_S, REMOVED_AT_ONCE
 from rove.elastic.records import LOG_MAX
 from rove.elastic.view import LAYOUTS, Layout
+from tests.elastic.conftest import Elastic
 
 RANKED = "ORDER BY x LIMIT 2 WITHIN 3 PUBLICATIONS"
 

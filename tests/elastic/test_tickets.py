@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.elastic.conftest import row
-
 from rove.elastic.commands import decoded_rows, encoded_rows
 from rove.elastic.tickets import PARTS_MAX, Ticket
+from tests.elastic.conftest import row
 
 
 def ticket(number: int = 5, advance_to: float | None = None) -> Ticket:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 from PIL import Image
-from tests.interop.recorded import KEPT, move_log
 
 from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import Filter, Properties, Publish
@@ -29,6 +28,7 @@ from rove.policy.limits import PolicyLimits
 from rove.serve.lake import Lake
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
+from tests.interop.recorded import KEPT, move_log
 
 DAY_S = 86_400
 MORNING_S = 1_700_006_400.0

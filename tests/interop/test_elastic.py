@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
-from tests.interop.recorded import EVOLVING, FOLLOWING, RANKED
 
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import LAYOUTS
@@ -29,6 +28,7 @@ from rove.mqtt.packets import Properties, Publish
 from rove.mqtt.topics import fits
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import SimulatedClient, World
+from tests.interop.recorded import EVOLVING, FOLLOWING, RANKED
 
 TOPICS = ("air/a", "air/b", "road/a")
 FILTERS = ("air/#", "air/+", "road/#", "#", "air/a", "+/a")

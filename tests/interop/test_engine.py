@@ -20,10 +20,10 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
-from tests.interop.by_hand import HandMatch
 
 from rove.client import sync
 from rove.pipeline.delivering import at_once, deliver
+from tests.interop.by_hand import HandMatch
 
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, StartBroker

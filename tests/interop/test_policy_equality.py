@@ -15,11 +15,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.interop.recorded_day import DAY_S, LIMITS, Received, RecordedDay
 
 from rove.pipeline.lake import read_file
 from rove.pipeline.policies import replay_policies
 from rove.testing.policies import SimulatedWorkers
+from tests.interop.recorded_day import DAY_S, LIMITS, Received, RecordedDay
 
 
 class Logged(NamedTuple):

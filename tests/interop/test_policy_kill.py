@@ -20,9 +20,9 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.interop.test_kill import PAUSE_S, Asker, Lost, Publisher, until
 
 from rove.mqtt.packets import Packet, Puback, Publish
+from tests.interop.test_kill import PAUSE_S, Asker, Lost, Publisher, until
 
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, StartBroker

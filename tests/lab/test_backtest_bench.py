@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from tests.pipeline.test_backtest import report
 
 from rove.errors import UsageError
 from rove.lab import backtest_bench as bench
 from rove.lab.match_engines import WrongAnswerError
 from rove.pipeline.histories import TableHistory
 from rove.pipeline.tables import Table
+from tests.pipeline.test_backtest import report
 
 ROWS, DAYS = 3_000, 2
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.test_backtest import report
 
 from rove.errors import UsageError
 from rove.lab.backtest_plot import by_hour_of_day, draw, over_period
+from tests.pipeline.test_backtest import report
 
 DAY_S, HOUR_S = 86_400, 3_600
 BEGIN = 20_440 * DAY_S

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.lab.test_mqtt_bus import shore
-from tests.lab.test_world_roles import small
 
 from rove.lab.world_console import ConsoleError, console
 from rove.lab.world_roles import RUN_TOPIC, Announcement
 from rove.mqtt.packets import Publish
 from rove.mqtt.writing import encode
+from tests.lab.test_mqtt_bus import shore
+from tests.lab.test_world_roles import small
 
 
 def talk(folder: Path, announced: bytes) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.lab.test_world_roles import small
 
 from rove.client.sync import connect
 from rove.lab import world_live
@@ -23,6 +22,7 @@ from rove.world.live_roles import Role
 from rove.world.running import Run
 from rove.world.scenarios import People, Scenario
 from rove.world.state import WorldError
+from tests.lab.test_world_roles import small
 
 
 @pytest.fixture(scope="module")

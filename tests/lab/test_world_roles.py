@@ -10,8 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.lab.test_mqtt_bus import Shore, shore
-from tests.world.test_live_roles import scenario
 
 from rove.lab.broker_process import free_port
 from rove.lab.world_roles import (
@@ -29,6 +27,8 @@ from rove.mqtt.writing import encode
 from rove.world.live_roles import Role
 from rove.world.scenarios import MapChoice, People, Said, Scenario
 from rove.world.state import WorldError
+from tests.lab.test_mqtt_bus import Shore, shore
+from tests.world.test_live_roles import scenario
 
 
 def small(**changes: object) -> Scenario:

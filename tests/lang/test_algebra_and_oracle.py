@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import (
     Answer,
@@ -51,6 +50,7 @@ from rove.testing.strategies import (
     static_subscriptions,
     subscriptions,
 )
+from tests.effort import examples
 
 # --- no publication contradicts an answer -----------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang.bounds import Enclosure, enclose, line_in_time, surely_at_most, surely_less
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -32,6 +31,7 @@ from rove.lang.tree import (
 )
 from rove.lang.values import Number, next_number, previous_number
 from rove.testing.strategies import numbers
+from tests.effort import examples
 
 MAX = sys.float_info.max
 A, B, MINE, T = Attribute(("a",)), Attribute(("b",)), Me(("x",)), Time()

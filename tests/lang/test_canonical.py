@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang.canonical import canonical, canonical_text
 from rove.lang.errors import LimitError
@@ -15,6 +14,7 @@ from rove.lang.parser import parse
 from rove.lang.printer import to_text
 from rove.lang.tree import Attribute, Comparison, Literal, Subscription, TextTest, Window, depth
 from rove.testing import strategies
+from tests.effort import examples
 
 Encounter = tuple[Subscription, dict[str, Any], float, dict[str, Any]]
 

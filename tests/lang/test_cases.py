@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang.cases import (
     Case,
@@ -31,6 +30,7 @@ from rove.testing.strategies import (
     static_predicates,
     times,
 )
+from tests.effort import examples
 
 X, Y, N = Attribute(("x",)), Attribute(("y",)), Attribute(("n",))
 

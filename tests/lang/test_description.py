@@ -6,12 +6,12 @@ import sys
 
 import pytest
 from hypothesis import given
-from tests.effort import examples
 
 from rove.lang import LimitError, canonical_text, describe, matches, normalise, parse
 from rove.lang.description import is_linear, is_piecewise_linear, types_of
 from rove.lang.tree import Attribute, Comparison, Subscription, parts
 from rove.testing.strategies import publications, subscriptions
+from tests.effort import examples
 
 
 @pytest.mark.parametrize(

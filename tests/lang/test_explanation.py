@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.effort import examples
 
 from rove.lang import Explanation, explain, matches, parse, score_of, to_text, truth
 from rove.lang.tree import And, Condition, Not, Or, Subscription
 from rove.testing.strategies import publications, states, subscriptions, times
+from tests.effort import examples
 
 
 def beside(condition: Condition, one: Explanation) -> Iterator[tuple[Condition, Explanation]]:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.effort import examples
 
 from rove.lang.folding import Unknown, folded
 from rove.lang.oracle import value_of
@@ -12,6 +11,7 @@ from rove.lang.parser import parse
 from rove.lang.printer import to_text
 from rove.lang.tree import Comparison, Rank, Subscription, ValueNode, Window
 from rove.testing import strategies
+from tests.effort import examples
 
 
 def value(text: str) -> ValueNode:

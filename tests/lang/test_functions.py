@@ -13,13 +13,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import functions
 from rove.lang.functions import EARTH_RADIUS_M, NAMES, NUMERIC, arithmetic, call, negate
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.values import Known, Number
 from rove.testing import strategies
+from tests.effort import examples
 
 FLOAT_MAX = sys.float_info.max
 TINY = 5e-324

@@ -16,7 +16,6 @@ from types import FrameType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import parser
 from rove.lang.errors import LanguageError, LimitError, TextError
@@ -26,6 +25,7 @@ from rove.lang.parser import parse
 from rove.lang.printer import to_text
 from rove.lang.tree import Subscription
 from rove.testing.strategies import subscriptions
+from tests.effort import examples
 
 TEN_MILLION = 10_000_000
 BUFFER_BYTES_MAX = 200_000

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.moment import at_moment, is_fixed
 from rove.lang.normal import NormalForm, holds
 from rove.testing import strategies
+from tests.effort import examples
 
 
 @examples(500)

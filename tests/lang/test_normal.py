@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import normal
 from rove.lang.canonical import as_condition
@@ -25,6 +24,7 @@ from rove.lang.printer import to_text
 from rove.lang.sets import EMPTY, EVERYTHING, NULL, OBJECT, is_empty
 from rove.lang.tree import And, Attribute, Me, Not, Or, Subscription, Time, walk
 from rove.testing import strategies
+from tests.effort import examples
 
 Encounter = tuple[Subscription, dict[str, Any], float, dict[str, Any]]
 

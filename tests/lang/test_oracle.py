@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import functions, tree
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.oracle import all_of, any_of, compare, matches, opposite, score_of, truth
 from rove.lang.parser import parse
 from rove.testing import strategies
+from tests.effort import examples
 
 TRUE, FALSE, UNKNOWN = True, False, None
 TRUTHS = (TRUE, FALSE, UNKNOWN)

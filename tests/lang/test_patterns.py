@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import patterns
 from rove.lang.limits import AUTOMATON_STEPS_MAX
@@ -30,6 +29,7 @@ from rove.lang.patterns import (
     pattern_fault,
     starts_with,
 )
+from tests.effort import examples
 
 
 def words(alphabet: str, longest: int) -> list[str]:

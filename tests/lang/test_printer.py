@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang.lexer import RESERVED, forbidden_in
 from rove.lang.parser import parse
@@ -28,6 +27,7 @@ from rove.lang.tree import (
 )
 from rove.lang.values import Value
 from rove.testing.strategies import subscriptions
+from tests.effort import examples
 
 A, B, C = (Attribute((name,)) for name in "abc")
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import Delivery, RankedWindow, matches, parse, score_of
 from rove.lang.tree import Subscription
+from tests.effort import examples
 
 # --- the second judge -------------------------------------------------------------------------
 

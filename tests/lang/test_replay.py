@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LanguageError, PublicationError, RankedWindow, TextError, matches, parse
 from rove.lang.replay import Notification, Replay
 from rove.testing.strategies import publications, static_subscriptions
+from tests.effort import examples
 
 
 def told(notifications: list[Notification]) -> list[str]:

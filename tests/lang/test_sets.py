@@ -13,7 +13,6 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import patterns
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -52,6 +51,7 @@ from rove.lang.sets import (
     union,
 )
 from rove.lang.values import CARRIED, next_number, previous_number
+from tests.effort import examples
 
 FLOAT_MAX = sys.float_info.max
 LANDMARKS = (-FLOAT_MAX, -(2**63), -(2**53), -1, 0, 0.5, 3, 2**53, 2**63 - 1, 2.0**63, FLOAT_MAX)

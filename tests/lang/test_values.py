@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -24,6 +23,7 @@ from rove.lang.values import (
     plain_number,
     previous_number,
 )
+from tests.effort import examples
 
 FLOAT_MAX = sys.float_info.max
 TINY = 5e-324

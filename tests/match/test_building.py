@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.moment import at_moment
@@ -23,6 +22,7 @@ from rove.match.segment import Found, Segment, Workspace
 from rove.match.subjects import Subjects
 from rove.testing import strategies
 from rove.testing.boxes import workload
+from tests.effort import examples
 
 Publication = dict[str, Any]
 LIMITS: dict[str, dict[str, int]] = {

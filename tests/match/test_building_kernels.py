@@ -8,11 +8,11 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.match import building_kernels
 from rove.match.building_kernels import _best_cut, _select, code_all, pack, put_in_order
 from rove.match.layout import CODE_MAX, WIDTH
+from tests.effort import examples
 
 Codes = npt.NDArray[np.uint16]
 STACK = 512

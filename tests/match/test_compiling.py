@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import normalise, parse
 from rove.lang.normal import Conjunction, compared_conjunction
@@ -39,6 +38,7 @@ from rove.match.layout import (
 from rove.match.rows import Bound, Row
 from rove.match.subjects import Subjects
 from rove.testing import strategies
+from tests.effort import examples
 
 X = Attribute(("x",))
 COMPARATORS: dict[int, str] = {AT_LEAST: ">=", ABOVE: ">", AT_MOST: "<=", BELOW: "<", EQUAL: "="}

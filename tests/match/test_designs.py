@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LanguageError, LimitError, Subscription, TextError, matches, normalise, parse
 from rove.lang.normal import Conjunction, NormalForm, holds
@@ -34,6 +33,7 @@ from rove.match.designs import (
 from rove.match.lees import Lees
 from rove.match.pes import Pes
 from rove.testing import strategies
+from tests.effort import examples
 
 Encounter = tuple[Subscription, dict[str, Any], float, dict[str, Any]]
 

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LanguageError, Subscription, Verdict, covers, matches, normalise, parse
 from rove.lang.tree import And, Or
 from rove.match.forest import Box, Forest, box_covers, box_of
 from rove.testing import strategies
 from rove.testing.boxes import Name, workload
+from tests.effort import examples
 
 State = dict[str, object]
 Publication = dict[str, object]

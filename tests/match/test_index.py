@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, matches, normalise, parse
 from rove.lang.errors import PublicationError
@@ -20,6 +19,7 @@ from rove.match.index import Index, Merge
 from rove.match.layout import T_MAX
 from rove.match.subjects import Subjects
 from rove.testing import strategies
+from tests.effort import examples
 
 Publication = dict[str, Any]
 Encounter = tuple[Subscription, Publication, float, Publication]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
-from tests.effort import examples
 
 from rove.match import intrinsics, layout
 from rove.match.layout import CODE_MAX, WIDTH, packed, section
+from tests.effort import examples
 
 
 def compiled(intrinsic: Any, arguments: int) -> Any:

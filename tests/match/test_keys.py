@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -38,6 +37,7 @@ from rove.match.keys import (
     string_bounds,
 )
 from rove.testing import strategies
+from tests.effort import examples
 
 any_integer = st.integers(INTEGER_MIN, INTEGER_MAX)
 any_float = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.match import layout
 from rove.match.layout import FRAME, SECTIONS, packed, section
+from tests.effort import examples
 
 WIDE = {layout.ALIVE, layout.ENTRY_FIRSTS, layout.ENTRY_LASTS, layout.CUTS}
 """Sections of keys and masks, which need all of their 64 bits."""

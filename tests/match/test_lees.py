@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import matches, normalise, parse
 from rove.lang.normal import Conjunction
@@ -28,6 +27,7 @@ from rove.match.lees import (
     line_of,
 )
 from rove.testing import strategies
+from tests.effort import examples
 
 AREA = "x BETWEEN {x} + {v} * t AND {x} + 200 + {v} * t AND y BETWEEN {y} - {v} * t AND 5000 - t"
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LanguageError, LimitError, Subscription, matches, parse
 from rove.lang.errors import PublicationError
@@ -20,6 +19,7 @@ from rove.match import index as index_module
 from rove.match.designs import Evolve, parse_evolve
 from rove.match.matcher import EXACT, Matcher, Work
 from rove.testing import strategies
+from tests.effort import examples
 
 Publication = dict[str, Any]
 Encounter = tuple[Subscription, Publication, float, Publication]

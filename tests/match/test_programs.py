@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
@@ -30,6 +29,7 @@ from rove.lang.tree import (
 from rove.match import programs
 from rove.match.programs import compiled_conjunction, compiled_value
 from rove.testing import strategies
+from tests.effort import examples
 
 A, B, X = Attribute(("a",)), Attribute(("b",)), Me(("x",))
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import RankedWindow, Subscription, matches, parse
 from rove.lang.tree import TRUE, Rank, Window
@@ -23,6 +22,7 @@ from rove.match.ranks import Ranked, RankedDelivery, is_conditional
 from rove.match.scores import read
 from rove.match.skyband import SkybandRanked
 from rove.testing import strategies
+from tests.effort import examples
 
 Told = list[tuple[int, object, float, str, bool]]
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import RankedWindow, matches, parse
 from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE, Inputs, Skybands, column_of
 from rove.match.skyband import Records
 from rove.testing import strategies
+from tests.effort import examples
 
 Told = tuple[float, int, int, str, bool]
 

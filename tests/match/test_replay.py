@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LanguageError, PublicationError, Subscription, TextError
 from rove.lang.printer import to_text
@@ -18,6 +17,7 @@ from rove.match import Evolve, engine, replay
 from rove.match.replay import EngineReplay
 from rove.testing import strategies
 from rove.testing.workloads import AirQuality
+from tests.effort import examples
 
 
 class Step(NamedTuple):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import normalise, parse
 from rove.match import row_kernels
@@ -19,6 +18,7 @@ from rove.match.rows import from_rows
 from rove.match.segment import Segment
 from rove.match.subjects import Subjects
 from rove.testing import strategies
+from tests.effort import examples
 
 SIGNS = {
     AT_LEAST: operator.ge,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, matches, normalise, parse
 from rove.lang.sets import ALL_STRINGS, IS_NULL, TOP, ValueSet, spans_of
@@ -20,6 +19,7 @@ from rove.match.layout import ABOVE, AT_LEAST, AT_MOST, BELOW, CHECK, EQUAL, MOV
 from rove.match.rows import Bound, Row, Rows, from_boxes, from_rows, merged
 from rove.testing import strategies
 from rove.testing.boxes import Boxes, workload
+from tests.effort import examples
 
 NUMBER_OF = {path: number for number, path in enumerate(strategies.PATHS)}
 

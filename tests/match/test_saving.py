@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, parse
 from rove.match import Matcher, SavedError, parse_evolve
 from rove.match.saving import packed, unpacked
 from rove.testing import strategies
 from rove.testing.boxes import workload
+from tests.effort import examples
 
 STREAM: list[tuple[dict[str, object], float]] = [
     ({"x": 3, "name": "Zagreb", "n": {"m": 1}}, 4.0),

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import parse, score_of
 from rove.lang.tree import TRUE, Rank, Subscription, ValueNode, Window
@@ -15,6 +14,7 @@ from rove.match import score_kernels as kernels
 from rove.match import scores as scores_module
 from rove.match.scores import Columns, Unscored, compiled, library_agrees, read
 from rove.testing import strategies
+from tests.effort import examples
 
 
 def subscription_of(score: ValueNode, descending: bool = False) -> Subscription:

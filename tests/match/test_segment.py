@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.moment import at_moment
@@ -21,6 +20,7 @@ from rove.match.rows import Row, Rows, from_rows
 from rove.match.segment import Found, Segment, Workspace
 from rove.match.subjects import Subjects
 from rove.testing import strategies
+from tests.effort import examples
 
 Publication = dict[str, Any]
 

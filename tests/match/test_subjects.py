@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang.errors import PublicationError
 from rove.lang.patterns import contains, ends_with, starts_with
@@ -18,6 +17,7 @@ from rove.match.batch import Batch
 from rove.match.keys import LAST, number_key
 from rove.match.subjects import Subjects, is_subject
 from rove.testing import strategies
+from tests.effort import examples
 
 SIGN = 1 << 63
 NAN = 0x7FF8_0000_0000_0000

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
 from rove.match import text_holders
 from rove.match import texts as texts_module
 from rove.match.text_holders import PROGRAM_MAX
 from rove.match.texts import Merge, PatternSet
+from tests.effort import examples
 
 ALPHABET = "abé𝄞\u0301"
 """Few characters, so that everything overlaps: plain, accented, beyond 16 bits, combining."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import sqlalchemy as sa
-from tests.metrics.conftest import DatabaseServer
 
 from rove.metrics.arrivals import pending
 from rove.metrics.database import (
@@ -25,6 +24,7 @@ from rove.metrics.database import (
     Series,
     url_of,
 )
+from tests.metrics.conftest import DatabaseServer
 
 NOW = 1_790_000_000.0
 

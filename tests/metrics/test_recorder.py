@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.metrics.conftest import DatabaseServer
 
 from rove.metrics.database import Database, Reading
 from rove.metrics.recorder import BATCH_MAX, Recorder, RecorderState
+from tests.metrics.conftest import DatabaseServer
 
 NOW = 1_790_000_000.0
 PATIENCE_S = 60

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from tests.serve.conftest import Running as RunningBroker
 from websockets.sync.client import ClientConnection, connect
 
 from rove.monitor.serving import Settings, serve
 from rove.serve.config import Access, Config, Data, Listen
 from rove.serve.passwords import set_password
 from rove.world.scenarios import Air, Engines, MapChoice, People, Scenario
+from tests.serve.conftest import Running as RunningBroker
 
 PATIENCE_S = 60.0
 ENGINES = ("object", "tile", "area", "evolving", "evolving-pes", "evolving-clees")

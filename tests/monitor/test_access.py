@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.monitor.conftest import Answer, Running
-from tests.serve.conftest import Running as RunningBroker
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rove.monitor import access
 from rove.monitor.access import FAILURES_MAX, is_loopback
+from tests.monitor.conftest import Answer, Running
+from tests.serve.conftest import Running as RunningBroker
 
 StartMonitor = Callable[..., Running]
 OPEN = ("/api/hello", "/", "/page/main.js")

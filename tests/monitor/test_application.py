@@ -3,10 +3,10 @@
 import random
 
 import pytest
-from tests.monitor.conftest import Frame, Running
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rove.monitor.application import BODY_BYTES_MAX
+from tests.monitor.conftest import Frame, Running
 
 
 def test_hello_says_what_is_there(monitor: Running) -> None:

@@ -5,11 +5,11 @@ import socket
 
 import msgspec
 import pytest
-from tests.serve.conftest import Running as RunningBroker
 
 from rove.errors import UsageError
 from rove.monitor.answers import Fault
 from rove.monitor.broker import KEPT_MAX, Broker
+from tests.serve.conftest import Running as RunningBroker
 
 
 def test_the_same_question_is_asked_once_a_second(broker: RunningBroker) -> None:

@@ -4,10 +4,10 @@ import random
 from collections.abc import Callable
 
 import pytest
-from tests.monitor.conftest import Running
 
 from rove.metrics.database import Database, Reading, Run
 from rove.monitor.comparing import Line, batch_means, differences, unit_of
+from tests.monitor.conftest import Running
 
 BEGAN = 1_700_000_000.0
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tests.monitor.conftest import read_frame
 
 from rove.monitor.frames import TOLERANCE_M, Areas, Motion, header_of
+from tests.monitor.conftest import read_frame
 
 TICK_S = 0.1
 

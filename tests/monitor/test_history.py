@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.monitor.conftest import Running
 
 from rove.metrics.database import Database, Reading, Run
 from rove.monitor.answers import Fault
 from rove.monitor.history import History, moment, points_in
+from tests.monitor.conftest import Running
 
 BEGAN = 1_700_000_000.0
 

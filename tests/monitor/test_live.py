@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
 
 from rove.monitor.frames import Motion
 from rove.monitor.live import SAID_AT_ONCE, TEXTS_MAX, Asking, Hub, Page
 from rove.world.state import Floats
+from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
 
 COUNT = 50
 

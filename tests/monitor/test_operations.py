@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.monitor.conftest import PATIENCE_S, Running
-from tests.serve.conftest import Running as RunningBroker
 
 from rove.monitor import operations
 from rove.monitor.broker import Answer
@@ -15,6 +13,8 @@ from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
 from rove.pipeline.status import Reporter
 from rove.serve.config import Channel, Lake, Matchers
 from rove.serve.policy_settings import Policies
+from tests.monitor.conftest import PATIENCE_S, Running
+from tests.serve.conftest import Running as RunningBroker
 
 StartMonitor = Callable[..., Running]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
 
 from rove.monitor.playing import Ask, Complete, Heat, Player, Say, Watch
 from rove.world.commands import FORMS
 from rove.world.scenarios import Said
+from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
 
 
 class Stage:

@@ -4,11 +4,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.monitor.conftest import PATIENCE_S, Running
-
 from rove.metrics.database import Database
 from rove.monitor.history import History
 from rove.monitor.recording import Recording
+from tests.monitor.conftest import PATIENCE_S, Running
 
 
 def begun(name: str) -> dict[str, object]:

@@ -6,11 +6,11 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from tests.monitor.conftest import PATIENCE_S, Running, yard
 
 from rove.errors import UsageError
 from rove.monitor.serving import MonitorError, Settings, check, serve
 from rove.world.scenarios import Traffic
+from tests.monitor.conftest import PATIENCE_S, Running, yard
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "monitor.example"])

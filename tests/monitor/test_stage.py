@@ -4,11 +4,10 @@ import asyncio
 import os
 import signal
 
-from tests.monitor.conftest import PATIENCE_S, yard
-
 from rove.monitor.frames import header_of
 from rove.monitor.playing import Say
 from rove.monitor.stage import WAITING_MAX, Stage
+from tests.monitor.conftest import PATIENCE_S, yard
 
 
 def pid_of(stage: Stage) -> int:

@@ -5,9 +5,9 @@ import hashlib
 from importlib import resources
 
 import pytest
-from tests.monitor.conftest import Running
 
 from rove.monitor.static import Files, without_comments
+from tests.monitor.conftest import Running
 
 
 def test_the_front_page_and_its_files(monitor: Running) -> None:

@@ -1,11 +1,11 @@
 """A world as the page draws it."""
 
 import msgspec
-from tests.monitor.conftest import ENGINES, yard
 
 from rove.monitor.views import world_view
 from rove.world.running import Run
 from rove.world.scenarios import load_scenario
+from tests.monitor.conftest import ENGINES, yard
 
 
 def test_a_view_has_what_does_not_move() -> None:

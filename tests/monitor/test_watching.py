@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-from tests.monitor.conftest import Running
-from tests.serve.conftest import Running as RunningBroker
 
 from rove.monitor.broker import Answer
 from rove.monitor.watching import WELL, state_of
+from tests.monitor.conftest import Running
+from tests.serve.conftest import Running as RunningBroker
 
 
 def test_a_broker_that_goes_away_is_a_note(

@@ -16,7 +16,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -47,6 +46,7 @@ from rove.mqtt.packets import (
 from rove.mqtt.properties import TABLE, Place
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
+from tests.effort import examples
 
 # --- packets that their sender may send -------------------------------------------------------
 

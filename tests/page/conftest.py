@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.interop.conftest import TOOLS, RunningBroker, accepts, free_port
 
 PATIENCE_S = 60.0

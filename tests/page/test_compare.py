@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
-from tests.page.waiting import until
 
 from rove.metrics.database import Database, Reading, Run
 from rove.metrics.worlds import world_labels
+from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
+from tests.page.waiting import until
 
 expect.set_options(timeout=PATIENCE_MS)
 

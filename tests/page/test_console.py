@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from playwright.sync_api import expect
+
 from tests.page.conftest import PATIENCE_MS, Watched
 
 expect.set_options(timeout=PATIENCE_MS)

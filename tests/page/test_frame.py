@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+
+from rove.monitor.static import Files
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
 from tests.page.waiting import until
-
-from rove.monitor.static import Files
 
 PAGE = Path(__file__).parents[2] / "src" / "rove" / "monitor" / "page"
 PAGE_BYTES_MAX = 150_000

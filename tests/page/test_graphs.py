@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.page.conftest import PATIENCE_MS, PATIENCE_S, RunningMonitor, Shot, Watched, faults_of
-from tests.page.waiting import until
 
 from rove.metrics.database import Database, Reading
+from tests.page.conftest import PATIENCE_MS, PATIENCE_S, RunningMonitor, Shot, Watched, faults_of
+from tests.page.waiting import until
 
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -14,12 +14,12 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from playwright.sync_api import expect
+
+from rove.pipeline.status import Progress, Reporter, held
 from tests.interop.conftest import RunningBroker
 from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.plain_monitor import PlainMonitor
 from tests.serve.conftest import QUIET, three_matchers, three_policies
-
-from rove.pipeline.status import Progress, Reporter, held
 
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 from playwright.sync_api import expect
+
+from rove.monitor.frames import Areas, Motion
 from tests.page.conftest import PATIENCE_MS, PLAYERS, RunningMonitor, Shot, Watched
 from tests.page.plain_monitor import PlainMonitor
 from tests.page.waiting import until
-
-from rove.monitor.frames import Areas, Motion
 
 SCRIPT_MS_MAX = 4.0
 ITEMS = 40

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.pipeline.test_histories import BEGIN, DAY, ME, RANKED, Past
 
 from rove.lang import TextError
 from rove.pipeline.backtest import (
@@ -23,6 +22,7 @@ from rove.pipeline.backtest import (
 from rove.pipeline.histories import History, LakeHistory, TableHistory
 from rove.pipeline.lake import Lake
 from rove.pipeline.tables import Table
+from tests.pipeline.test_histories import BEGIN, DAY, ME, RANKED, Past
 
 SINCE, UNTIL = BEGIN + 0.5 * DAY, BEGIN + 2.75 * DAY
 

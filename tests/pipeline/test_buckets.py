@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
-from tests.interop.recorded import Notified, Recording
 
 from rove.lang import RankedWindow, matches, parse
 from rove.lang.attributes import attributes_of
@@ -25,6 +23,8 @@ from rove.pipeline.index_files import write_index
 from rove.pipeline.judging import RANKED_ROWS, IndexSpec, PartSpec, opened
 from rove.pipeline.lake import Event
 from rove.pipeline.versions import from_lake
+from tests.effort import examples
+from tests.interop.recorded import Notified, Recording
 
 Given = tuple[int, int, str, int, float, bool]
 """Subscription, position, id, due at in microseconds, score, promoted."""

@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.interop.by_hand import Batches, HandMatch
-from tests.serve.conftest import Running
 
 from rove.broker.limits import Limits
 from rove.client import ConnectionFailed, PublishRefused, sync
@@ -26,6 +24,8 @@ from rove.pipeline.sink import Sink
 from rove.pipeline.status import statuses
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
 from rove.serve.passwords import set_password
+from tests.interop.by_hand import Batches, HandMatch
+from tests.serve.conftest import Running
 
 PATIENCE_S = 20.0
 CHANNELS = (Channel("air", ("air/#",), ("publications", "notifications")),)

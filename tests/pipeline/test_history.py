@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
-from tests.interop.recorded import Notified, Recording, record
 
 from rove.pipeline.history import replay
 from rove.pipeline.lake import Lake, LakeError
 from rove.pipeline.session import cores
+from tests.interop.recorded import Notified, Recording, record
 
 
 def found_by_spark(spark: Any, recording: Recording, **how: Any) -> list[Notified]:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.recorded import Notified, Recording
 
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
@@ -12,6 +11,7 @@ from rove.lang.parser import parse
 from rove.pipeline.index_files import write_index
 from rove.pipeline.judging import IndexSpec, PartSpec, VersionIndex, opened
 from rove.pipeline.versions import Version, from_lake
+from tests.interop.recorded import Notified, Recording
 
 
 def judged(recording: Recording, versions: list[Version], folder: Path) -> list[Notified]:

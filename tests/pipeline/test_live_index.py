@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from tests.interop.recorded import Notified, Recording
-from tests.pipeline.test_judging import judged, pairs_of
 
 from rove.pipeline.judging import opened
 from rove.pipeline.lake import Event
 from rove.pipeline.live_index import PARTS_MAX, LiveIndex
 from rove.pipeline.versions import from_lake
+from tests.interop.recorded import Notified, Recording
+from tests.pipeline.test_judging import judged, pairs_of
 
 
 @pytest.mark.parametrize("size", [3, 40, 1000])

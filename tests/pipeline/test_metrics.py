@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.serve.conftest import PATIENCE_S, Running
 
 from rove.broker.counters import Counters
 from rove.broker.records import LogRow
@@ -28,6 +27,7 @@ from rove.pipeline.status import Reporter
 from rove.serve.config import Channel, Config, Data, Listen
 from rove.serve.config import Lake as LakeSettings
 from rove.serve.lake import Lake as LakeFolder
+from tests.serve.conftest import PATIENCE_S, Running
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
 COLUMNS = "position long, at timestamp, id string, payload binary, channel string"

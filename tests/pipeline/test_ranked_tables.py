@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.lang import RankedWindow, parse
 from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE
@@ -26,6 +25,7 @@ from rove.pipeline.ranked_tables import (
     ranked_texts,
 )
 from rove.pipeline.versions import Version
+from tests.effort import examples
 
 SCHEMA = pa.schema(
     [("at", pa.float64()), ("n", pa.int64()), ("a", pa.float64()), ("b", pa.int64())]

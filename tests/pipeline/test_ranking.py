@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.interop.recorded import Recording
 
 from rove.lang import RankedWindow, parse
 from rove.pipeline.buckets import RankingError, run_bucket
@@ -15,6 +14,7 @@ from rove.pipeline.index_files import write_index
 from rove.pipeline.judging import RANKED_ROWS_SQL, IndexSpec, PartSpec, opened
 from rove.pipeline.ranking import rank, rank_rows
 from rove.pipeline.versions import from_lake
+from tests.interop.recorded import Recording
 
 TEXTS = [
     ("best", "ORDER BY a LIMIT 2 WITHIN 30 SECONDS"),

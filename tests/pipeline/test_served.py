@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.by_hand import Batches
 
 from rove.broker.records import LogRow
 from rove.lab.pipeline_feed import Feed
@@ -14,6 +13,7 @@ from rove.pipeline import served as served_module
 from rove.pipeline import sink as sink_module
 from rove.pipeline.lake import Lake
 from rove.pipeline.served import PIECE_BITS, Found, Place, Served, sink_name
+from tests.interop.by_hand import Batches
 
 PLAIN, OTHER, RANKED, LIVE = 100, 101, 102, 103
 

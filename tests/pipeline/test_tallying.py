@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from tests.pipeline.test_histories import BEGIN, DAY, ME, RANKED, TEXTS, Past
-from tests.pipeline.test_pruning import admitted, tables, written
 
 from rove.lang import LimitError, TextError, matches, normalise, parse, to_text
 from rove.pipeline import tables as tables_module
@@ -38,6 +36,8 @@ from rove.pipeline.tallying import (
     tallied_hits,
 )
 from rove.testing import strategies
+from tests.pipeline.test_histories import BEGIN, DAY, ME, RANKED, TEXTS, Past
+from tests.pipeline.test_pruning import admitted, tables, written
 
 UNTIL = BEGIN + 3 * DAY
 

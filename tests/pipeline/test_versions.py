@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.serve.conftest import Running
 
 from rove.client import sync
 from rove.pipeline.lake import Event
@@ -21,6 +20,7 @@ from rove.pipeline.versions import (
 )
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
 from rove.serve.passwords import set_password
+from tests.serve.conftest import Running
 
 
 def made(number: int, position: int, text: str = "x > 1", **more: Any) -> Event:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.serve.conftest import Running
 
 from rove.mqtt.packets import Connack, Connect, Disconnect, Packet, Publish, Reason
 from rove.mqtt.reading import Reader
@@ -16,6 +15,7 @@ from rove.mqtt.writing import PINGREQ, PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.listener import peer_name
 from rove.serve.server import Server
+from tests.serve.conftest import Running
 
 
 class Transport:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.serve.conftest import three_matchers, three_policies
-
 from rove.broker.counters import Counters
 from rove.elastic.view import MatcherView
 from rove.policy.view import Tally
 from rove.serve.metrics import matcher_metrics, metrics_text, policy_metrics
+from tests.serve.conftest import three_matchers, three_policies
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running

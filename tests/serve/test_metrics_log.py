@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from tests.serve.conftest import PATIENCE_S, Running
 
 from rove.broker.counters import Counters
 from rove.serve.config import Channel, Lake
 from rove.serve.metrics_log import wait_s
+from tests.serve.conftest import PATIENCE_S, Running
 
 Start = Callable[..., Running]
 EVERY_S = 0.05

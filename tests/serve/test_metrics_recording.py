@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.metrics.conftest import DatabaseServer, PostgreSql, serving
-from tests.serve.conftest import Running
 
 from rove.errors import RoveError
 from rove.metrics.database import Database
 from rove.serve.config import Metrics
+from tests.metrics.conftest import DatabaseServer, PostgreSql, serving
+from tests.serve.conftest import Running
 
 Start = Callable[..., Running]
 EVERY_S = 0.05

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pyarrow.dataset as ds
 import pytest
-from tests.serve.conftest import PATIENCE_S, Running
 
 import rove
 from rove.broker.interests import Interests
@@ -23,6 +22,7 @@ from rove.serve.index_file import NAME
 from rove.serve.policy_settings import Policies
 from rove.serve.policy_workers import memory_bytes_of
 from rove.serve.server import Server, elasticity_of, settings_of
+from tests.serve.conftest import PATIENCE_S, Running
 
 Start = Callable[..., Running]
 

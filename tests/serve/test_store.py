@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.effort import examples
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
 from rove.errors import RoveError
 from rove.serve import store as store_module
 from rove.serve.store import FILE_NAME, Durability, Store, StoreError, Writer
+from tests.effort import examples
 
 DURABILITIES: tuple[Durability, ...] = ("full", "process", "none")
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.world.test_roads import grid
 
 from rove.world.air import ZAGREB, Air, AirSensors
 from rove.world.feeds import Audience, Feed
 from rove.world.maps import Map
 from rove.world.state import Entities, Kind
+from tests.world.test_roads import grid
 
 WIDE = 500.0
 

@@ -1,7 +1,6 @@
 """A centre that hears of queues and does something about them."""
 
 import numpy as np
-from tests.world.test_roads import grid
 
 from rove.world.control import GREEN_S_MIN, TrafficCentre
 from rove.world.feeds import Feed, Notifications
@@ -10,6 +9,7 @@ from rove.world.roads import GREEN, RoadGraph
 from rove.world.roadside import Roadside
 from rove.world.state import Entities
 from rove.world.traffic import Traffic
+from tests.world.test_roads import grid
 
 TICK_S = 0.1
 

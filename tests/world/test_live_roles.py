@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.lab.test_mqtt_bus import Shore, shore
 
 from rove.lab.mqtt_bus import MqttBus
 from rove.world.array_bus import ArrayBus
@@ -24,6 +23,7 @@ from rove.world.roles import SERVERS_FROM, SERVICE
 from rove.world.running import Run
 from rove.world.scenarios import MapChoice, People, Said, Scenario, ScenarioError
 from rove.world.state import WorldError
+from tests.lab.test_mqtt_bus import Shore, shore
 
 PLAYERS = 16
 SERVERS = 2

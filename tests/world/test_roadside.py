@@ -4,13 +4,13 @@ from typing import cast
 
 import numpy as np
 import pytest
-from tests.world.test_roads import grid
 
 from rove.world.feeds import Audience, Feed
 from rove.world.roads import RoadGraph
 from rove.world.roadside import SLOW_MPS, Roadside
 from rove.world.state import Entities
 from rove.world.traffic import VEHICLE_LENGTH_M, Traffic
+from tests.world.test_roads import grid
 
 TICK_S = 0.1
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.world.test_roads import LIMIT, grid, ring
 
 from rove.world.maps import Lane, Light, Phase, Roads
 from rove.world.roads import RED, RoadGraph
 from rove.world.state import Entities, Kind, WorldError
 from rove.world.traffic import VEHICLE_LENGTH_M, Traffic, demand
 from rove.world.traffic_kernels import DRIVING, WAITING
+from tests.world.test_roads import LIMIT, grid, ring
 
 TICK_S = 0.1
 

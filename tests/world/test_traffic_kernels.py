@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from tests.world.test_roads import grid, ring
 
 from rove.world import traffic_kernels as kernels
 from rove.world.roads import RoadGraph
 from rove.world.state import Entities
 from rove.world.traffic import Traffic
+from tests.world.test_roads import grid, ring
 
 TICK_S = 0.1
 
