@@ -44,13 +44,13 @@ def test_portions_are_never_more_than_what_is_left() -> None:
 def test_what_is_made_is_paid_for() -> None:
     some = guards()
     assert some.made("x" * 1000) == "x" * 1000
-    assert some.bytes == 1000
+    assert some.spent_bytes == 1000
     assert some.steps == 1000 // 64
     some.made("€" * 10)
-    assert some.bytes == 1040
+    assert some.spent_bytes == 1040
     some.made([1, 2])
     some.made(b"abc")
-    assert some.bytes == 1040 + 16 + 3
+    assert some.spent_bytes == 1040 + 16 + 3
     assert some.made(5.5) == 5.5
     assert kind_of(some.made, 1 << BITS_MAX) == "error"
     assert kind_of(some.spend, MIB) == "memory"

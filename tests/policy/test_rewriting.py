@@ -4,9 +4,10 @@ import ast
 
 import pytest
 
+from rove.policy.costs import DIRECT
 from rove.policy.functions import FUNCTIONS
 from rove.policy.library import Call
-from rove.policy.rewriting import DIRECT, METHODS, PLAIN, RENAMED, Rewriter
+from rove.policy.rewriting import METHODS, PLAIN, RENAMED, Rewriter
 from rove.policy.whitelist import parsed
 
 
@@ -69,8 +70,8 @@ def test_others_count_every_round(body: str) -> None:
 
 def test_a_break_inside_ends_only_that_loop() -> None:
     lines = rewritten("for x in m.xs:\n    for y in m.ys:\n        break")
-    assert lines[1] == "for x in _call.each(m['xs'], 4):"
-    assert lines[2] == "for y in _call.walk(m['ys']):"
+    assert lines[2] == "for x in _call.each(m['xs'], 4):"
+    assert lines[3] == "for y in _call.walk(_m0):"
 
 
 def test_every_function_is_somewhere() -> None:

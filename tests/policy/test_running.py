@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from rove.policy.compiling import compiled
+from rove.policy.guards import LOOK_STEPS
 from rove.policy.jobs import Outcome, Sent, Stopped, Wanted
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Arrived
@@ -156,7 +157,7 @@ def test_the_clock_is_looked_at(body: str) -> None:
     limits = PolicyLimits(time_ms=100)
     result = stopped(body, limits, clock=Clock(0.03))
     assert (result.kind, result.text) == ("time", "it takes too long")
-    assert result.steps < 5_000
+    assert result.steps < 10 * LOOK_STEPS
     assert result.line
 
 

@@ -18,7 +18,8 @@ from rove.policy.guards import FILE
 from rove.policy.library import Call, clamp, distance
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Message
-from rove.policy.rewriting import FLOAT, INT, STR, Rewriter
+from rove.policy.rewriting import Rewriter
+from rove.policy.trees import FLOAT, INT, LEN, LIST, STR
 from rove.policy.verifying import verify
 from rove.policy.whitelist import FUNCTION, parsed
 
@@ -36,8 +37,8 @@ _GIVEN: Final[dict[str, object]] = {
     "_clamp": clamp,
     "_distance": distance,
     "_floor": math.floor,
-    "_len": len,
-    "_list": list,
+    LEN: len,
+    LIST: list,
     STR: str,
     "_max": max,
     "_min": min,

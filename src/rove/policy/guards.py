@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from rove.policy.jobs import Compression, Kind
 from rove.policy.messages import Message
+from rove.policy.trees import SHORT_MAX
 
 BITS_MAX: Final = 4_096
 """Of an integer that a policy can have."""
@@ -35,13 +36,16 @@ HIGHEST: Final = 2**64 - 1
 NESTING_MAX: Final = 64
 """Depth of a value that is compared, written or kept."""
 PORTION_STEPS_MAX: Final = 256
-"""Iterations between two looks at the clock, at most."""
+"""Steps that are granted to a loop at a time, at most."""
+LOOK_STEPS: Final = 2_048
+"""Steps between two looks at the clock and at numbers that grow. Added up that often, a number is
+still so small that nobody notices."""
 BYTES_PER_STEP: Final = 64
 LARGE_BYTES: Final = BYTES_PER_STEP * PORTION_STEPS_MAX
 FILE: Final = "<policy>"
 """Where compiled code says that it is from."""
 ELEMENTS_PER_STEP: Final = 4
-_ELEMENT_BYTES: Final = 8
+ELEMENT_BYTES: Final = 8
 
 _TEXTS: Final[frozenset[Any]] = frozenset({str, bytes})
 _HOLDERS: Final[frozenset[Any]] = frozenset({list, tuple, dict, Message})
@@ -82,10 +86,16 @@ def fault(text: str) -> Halted:
 class Guards:
     """What one call has left, and the operators that look at it."""
 
-    __slots__ = (
-        "_alarm", "_clock", "_ends_at", "_numbers", "bytes", "bytes_max", "left", "steps",
-        "steps_max",
-    )  # fmt: skip
+    # What most calls leave as it is stands here: an object without it is made sooner.
+    steps = 0
+    """Paid, or granted to a loop."""
+    left = 0
+    """Of what was granted, when the function returned."""
+    spent_bytes = 0
+    _clock: Callable[[], float] | None = None
+    _ends_at = 0.0
+    _numbers: Any = None
+    """A list that is known to have nothing but numbers."""
 
     def __init__(
         self,
@@ -94,18 +104,12 @@ class Guards:
         clock: Callable[[], float] | None = None,
         time_ms: int = 0,
     ) -> None:
-        self.steps = 0
-        """Paid, or granted to a loop."""
         self.steps_max = steps_max
-        self.left = 0
-        """Of what was granted, when the function returned."""
-        self.bytes = 0
         self.bytes_max = bytes_max
-        self._clock = clock
-        self._numbers: Any = None
-        """A list that is known to have nothing but numbers."""
-        self._alarm = min(steps_max, PORTION_STEPS_MAX)
-        self._ends_at = 0.0 if clock is None else clock() + time_ms / 1000
+        self._alarm = min(steps_max, LOOK_STEPS)
+        if clock is not None:
+            self._clock = clock
+            self._ends_at = clock() + time_ms / 1000
 
     # --- what is left ---
 
@@ -129,7 +133,7 @@ class Guards:
             raise self._too_many_steps()
         if self._clock is not None and self._clock() > self._ends_at:
             raise Halted("time", "it takes too long")
-        self._alarm = min(self.steps_max, self.steps + PORTION_STEPS_MAX)
+        self._alarm = min(self.steps_max, self.steps + LOOK_STEPS)
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_code.co_filename != FILE:
             frame = frame.f_back
@@ -151,13 +155,15 @@ class Guards:
 
     def spend(self, size_bytes: int) -> None:
         """Pay for making something."""
-        self.bytes += size_bytes
-        if self.bytes > self.bytes_max:
+        self.spent_bytes += size_bytes
+        if self.spent_bytes > self.bytes_max:
             raise Halted("memory", f"it makes more than {self.bytes_max:,} bytes")
         if size_bytes >= LARGE_BYTES:
             self.pay(size_bytes // BYTES_PER_STEP)
         elif size_bytes >= BYTES_PER_STEP:
-            self.charge(size_bytes // BYTES_PER_STEP)
+            self.steps += size_bytes // BYTES_PER_STEP
+            if self.steps > self._alarm:
+                self._look()
 
     def pass_over(self, *texts: str | bytes) -> None:
         """Pay for reading texts from end to end."""
@@ -170,11 +176,13 @@ class Guards:
     def made(self, value: Any) -> Any:
         """Pay for what an operator or a function has made."""
         kind = value.__class__
+        if kind is float:
+            return value
         if kind is str:
             size_bytes = len(value) if value.isascii() else 4 * len(value)
             if size_bytes < BYTES_PER_STEP:
                 # Too short for a step; the round that makes it is paid for.
-                self.bytes += size_bytes
+                self.spent_bytes += size_bytes
             else:
                 self.spend(size_bytes)
         elif kind is int:
@@ -183,7 +191,7 @@ class Guards:
         elif kind is bytes:
             self.spend(len(value))
         elif kind is list or kind is tuple:
-            self.spend(_ELEMENT_BYTES * len(value))
+            self.spend(ELEMENT_BYTES * len(value))
         return value
 
     def bounded(self, value: Any) -> Any:
@@ -199,9 +207,9 @@ class Guards:
         """
         size_bytes = 0
         level = [value]
-        if not leaves and value and self._has_numbers(value):
+        if not leaves and self._has_numbers(value):
             self.charge(1 + len(value) // ELEMENTS_PER_STEP)
-            return _ELEMENT_BYTES * len(value)
+            return ELEMENT_BYTES * len(value)
         for _ in range(NESTING_MAX):
             below: list[Any] = []
             for each in level:
@@ -210,7 +218,7 @@ class Guards:
                     if kind is Message and leaves:
                         raise fault("a message cannot be kept inside of something else")
                     self.charge(1 + len(each) // ELEMENTS_PER_STEP)
-                    size_bytes += _ELEMENT_BYTES * len(each)
+                    size_bytes += ELEMENT_BYTES * len(each)
                     if kind is dict or kind is Message:
                         below.extend(each)
                         below.extend(each.values())
@@ -232,7 +240,10 @@ class Guards:
             return True
         if value.__class__ is not list and value.__class__ is not tuple:
             return False
-        if not _NUMBERS.issuperset(map(type, value)):
+        try:
+            # Only numbers can be added to 0, and nothing else finds that out as quickly.
+            sum(value)
+        except (TypeError, OverflowError):
             return False
         self._numbers = value
         return True
@@ -256,7 +267,7 @@ class Guards:
         if right.__class__ is not int and right.__class__ is not bool:
             return left * right
         if left.__class__ is list or left.__class__ is tuple:
-            self.spend(_ELEMENT_BYTES * len(left) * max(0, right))
+            self.spend(ELEMENT_BYTES * len(left) * max(0, right))
         elif left.__class__ in _TEXTS:
             wide = 1 if left.__class__ is bytes or left.isascii() else 4
             self.spend(wide * len(left) * max(0, right))
@@ -289,6 +300,16 @@ class Guards:
             self.weigh(left)
             self.weigh(right)
         return _SIGNS[sign](left, right)
+
+    def searchable(self, whole: Any) -> bool:
+        """Whether looking for something in it costs next to nothing, whatever that is."""
+        if whole.__class__ is not list or len(whole) >= SHORT_MAX:
+            return False
+        for each in whole:
+            kind = each.__class__
+            if kind not in _NUMBERS and (kind is not str or len(each) >= SHORT_MAX):
+                return False
+        return True
 
     def inside(self, value: Any, whole: Any) -> bool:
         """`value in whole`, paid for."""
@@ -333,7 +354,7 @@ class Guards:
         if kind is list or kind is tuple or kind is str:
             return whole
         if kind in _MEMBERED:
-            self.spend(_ELEMENT_BYTES * len(whole))
+            self.spend(ELEMENT_BYTES * len(whole))
             return list(whole)
         raise fault(f"`for` cannot go through {named(whole)}")
 
@@ -345,7 +366,7 @@ class Guards:
             steps = len(whole) * cost
         except OverflowError:
             raise self._too_many_steps() from None
-        if steps <= PORTION_STEPS_MAX:
+        if steps <= LOOK_STEPS:
             self.charge(steps)
             return whole
         if steps > self.steps_max - self.steps:
@@ -353,7 +374,7 @@ class Guards:
         return self._in_portions(whole, cost)
 
     def _in_portions(self, whole: Any, cost: int) -> Iterator[Any]:
-        size = max(1, PORTION_STEPS_MAX // cost)
+        size = max(1, LOOK_STEPS // cost)
         for start in range(0, len(whole), size):
             part = whole[start : start + size]
             self.charge(len(part) * cost)

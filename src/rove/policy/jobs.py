@@ -37,15 +37,15 @@ class Compression(msgspec.Struct, frozen=True, array_like=True):
     """Of the longer side."""
 
 
-class Sent(msgspec.Struct, array_like=True):
+class Sent(msgspec.Struct, array_like=True, frozen=True):
     """One output of a call."""
 
     payload: bytes
     user: User
 
 
-class Outcome(msgspec.Struct, array_like=True, tag=True):
-    """How a call went that was not stopped."""
+class Outcome(msgspec.Struct, array_like=True, tag=True, frozen=True):
+    """How a call went that was not stopped; several calls may share one."""
 
     outputs: tuple[Sent, ...]
     changes: dict[str, Any]

@@ -71,8 +71,7 @@ class Sorts:
             elif isinstance(node, ast.AugAssign):
                 self._give(node.target, self._operation(node.op, node.target, node.value))
             elif isinstance(node, ast.For):
-                is_range = isinstance(node.iter, ast.Call) and _called(node.iter) == "range"
-                self._give(node.target, "number" if is_range else "any")
+                self._give(node.target, self._element(node.iter))
             self._found.clear()
         return self._variables != before
 
@@ -82,6 +81,15 @@ class Sorts:
         elif isinstance(target, ast.Tuple):
             for each in target.elts:
                 self._give(each, "any")
+
+    def _element(self, node: ast.expr) -> Sort:
+        """What is certain of each that a loop goes through."""
+        match node:
+            case ast.Call(func=ast.Name(id="range")):
+                return "number"
+            case ast.Call(func=ast.Name(id="split")):
+                return "text"
+        return "text" if self.of(node) == "text" else "any"
 
     def of(self, node: ast.expr) -> Sort:
         """What is certain of an expression."""

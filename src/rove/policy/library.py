@@ -21,9 +21,11 @@ import msgspec
 from rove.policy import images
 from rove.policy.guards import (
     BYTES_PER_STEP,
+    ELEMENT_BYTES,
+    ELEMENTS_PER_STEP,
     HIGHEST,
+    LOOK_STEPS,
     LOWEST,
-    PORTION_STEPS_MAX,
     Awaited,
     Guards,
     Halted,
@@ -57,10 +59,10 @@ Memory = dict[str, Any]
 class Call(Guards):
     """One call of one policy."""
 
-    __slots__ = (
-        "_arrived", "_automatic", "_m", "_me", "_memory_before", "_now", "_results",
-        "_steps_limit", "changes", "is_written", "memory",
-    )  # fmt: skip
+    memory: Memory | None = None
+    """What is remembered from now on; None for what was remembered before."""
+    is_written = False
+    """`m` is no longer as it came."""
 
     def __init__(
         self,
@@ -76,27 +78,21 @@ class Call(Guards):
         clock: Callable[[], float] | None,
     ) -> None:
         # What `Guards` begins with, written out: a call of its own would cost a tenth of a policy.
-        self.steps = self.left = self.bytes = 0
         self.steps_max = steps_max
         self.bytes_max = limits.memory_bytes_max
-        self._clock = clock
-        self._numbers = None
-        self._alarm = min(steps_max, PORTION_STEPS_MAX)
+        self._alarm = LOOK_STEPS if steps_max > LOOK_STEPS else steps_max
         if clock is not None:
+            self._clock = clock
             self._ends_at = clock() + limits.time_ms / 1000
         self._arrived = arrived
         self._m = m
         self._me = me
         self._memory_before = memory
-        self.memory: Memory | None = None
-        """What is remembered from now on; None for what was remembered before."""
         self._now = now
         self._automatic = automatic
         self._results = results
         self._steps_limit = limits.steps_max
         self.changes: dict[str, Any] = {}
-        self.is_written = False
-        """`m` is no longer as it came."""
 
     # --- state ---
 
@@ -370,40 +366,60 @@ class Call(Guards):
 
     # --- lists ---
 
+    def smallest(self, values: Any) -> Any:
+        """`min(xs)`"""
+        self._go_through(values)
+        return min(values)
+
+    def largest(self, values: Any) -> Any:
+        """`max(xs)`"""
+        self._go_through(values)
+        return max(values)
+
     def least(self, *values: Any) -> Any:
-        return min(self._compared(values))
+        """`min(a, b, …)`"""
+        self._look_at(values)
+        return min(values)
 
     def greatest(self, *values: Any) -> Any:
-        return max(self._compared(values))
+        """`max(a, b, …)`"""
+        self._look_at(values)
+        return max(values)
 
-    def _compared(self, values: tuple[Any, ...]) -> Any:
-        """The values to compare, paid for: those given, or those in the one list given."""
-        if len(values) == 1:
-            self._listed(values[0])
-            self.weigh(values[0])
-            return values[0]
+    def _look_at(self, values: tuple[Any, ...]) -> None:
+        """Pay for comparing these."""
         for value in values:
             if value.__class__ not in _NUMBERS:
                 self.weigh(value)
-        return values
+
+    def _go_through(self, values: Any) -> int:
+        """Pay for going through a list; its size in bytes, about."""
+        if values is self._numbers or self._has_numbers(values):
+            count = len(values)
+            self.steps += 1 + count // ELEMENTS_PER_STEP
+            if self.steps > self._alarm:
+                self._look()
+            return ELEMENT_BYTES * count
+        self._listed(values)
+        return self.weigh(values)
 
     def _listed(self, value: Any) -> None:
         if value.__class__ is not list and value.__class__ is not tuple:
             raise fault(f"a list belongs here, not {named(value)}")
 
     def total(self, values: Any) -> Any:
-        self._listed(values)
-        self.weigh(values)
+        self._go_through(values)
         return self.made(sum(values))
 
     def ordered(self, values: Any) -> list[Any]:
-        self._listed(values)
-        size_bytes = self.weigh(values)
-        self.charge((len(values) + size_bytes // BYTES_PER_STEP) * len(values).bit_length() // 8)
+        size_bytes = self._go_through(values)
+        count = len(values)
+        self.charge((count + size_bytes // BYTES_PER_STEP) * count.bit_length() // 8)
         made = sorted(values)
+        self.spend(ELEMENT_BYTES * count)
         if values is self._numbers:
             self._numbers = made
-        return self.made(made)  # type: ignore[no-any-return]
+        return made
 
     # --- texts ---
 
@@ -435,7 +451,7 @@ class Call(Guards):
         if separator is not None:
             self._text(separator)
             self.search(text, separator)
-        room = max(0, self.bytes_max - self.bytes) // _PART_BYTES
+        room = max(0, self.bytes_max - self.spent_bytes) // _PART_BYTES
         parts: list[str] = text.split(separator, room)
         self.spend(_PART_BYTES * len(parts) + len(text))
         return parts

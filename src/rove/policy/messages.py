@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from rove.lang.attributes import members_of
 from rove.lang.values import admit
+
+if TYPE_CHECKING:
+    from rove.policy.jobs import Outcome
 
 PAYLOAD: Final = "payload"
 TOPIC: Final = "topic"
@@ -62,8 +65,8 @@ class Arrived:
         "_kept",
         "_written",
         "attributes",
+        "passed",
         "payload",
-        "sent",
         "topic",
         "user",
     )
@@ -77,8 +80,8 @@ class Arrived:
         self.topic = topic
         self.payload = payload
         self.user: User = tuple(user)
-        self.sent: Any = None
-        """As `run` says that it passes, once it has said so."""
+        self.passed: Outcome | None = None
+        """As `rove.policy.running` says that it passes, once it has said so."""
         members = members_of(payload)
         self._from_user: dict[str, str] = {}
         for name, value in self.user:

@@ -14,30 +14,44 @@ functions to count lines (three times slower, and one long line is still one lin
 from __future__ import annotations
 
 import ast
-from typing import Any, Final
+from typing import Final
 
+from rove.policy.costs import DIRECT, may_end_early, round_cost
 from rove.policy.facts import ends, given, learnt
+from rove.policy.hoisting import hoisted, lists_searched_in_loops
 from rove.policy.kinds import CERTAIN, Sorts, is_small
+from rove.policy.trees import (
+    FLOAT,
+    INT,
+    LIST,
+    STR,
+    all_true,
+    any_true,
+    assign,
+    at,
+    call_of,
+    choice,
+    constant_of,
+    is_call_of,
+    is_class,
+    is_number,
+    is_short,
+    is_short_text,
+    is_simple,
+    is_text,
+    name_of,
+    with_binding,
+)
 from rove.policy.whitelist import FUNCTION, ME, M, Parsed
 
 CALL: Final = "_call"
 LEFT: Final = "_left"
 VALUE: Final = "_value"
-SHORT_MAX: Final = 64
-"""A list with fewer elements is looked through in no time."""
+SHORT: Final = "_short_"
+"""Before the name of a variable: whether it is a list that is searched at once."""
 FINE_MAX: Final = 1 << 30
 """Integers below are compared fastest; larger ones are looked at by a guard."""
-INT: Final = "_int"
-STR: Final = "_str"
-FLOAT: Final = "_float"
 
-NODES_PER_STEP: Final = 40
-"""Pieces of syntax in the body of a loop that one step pays for."""
-NODES_PER_CALL: Final = 150
-"""Pieces of syntax that a function of the library is as dear as, however short its texts are."""
-
-DIRECT: Final = frozenset({"len", "abs", "floor", "ceil", "sqrt", "bool", "range"})
-"""Functions that take what they take and cost next to nothing, whatever they are given."""
 PLAIN: Final = frozenset({"clamp", "distance"})
 """Functions of ours that need to know nothing of the call."""
 WITH_PLACE: Final = frozenset({"every", "changed", "summary"})
@@ -58,15 +72,19 @@ METHODS: Final = frozenset(
     {
         "changed", "compare", "compress", "contains", "cut", "data", "drop", "each", "ends_with",
         "every", "find", "forget", "get", "greatest", "hour", "inside", "item", "join", "keep",
-        "least", "lower", "made", "member", "message", "minute", "modulo", "more", "now", "ordered",
-        "power", "put", "real", "remove", "replace", "rounded", "set_data", "spelled", "split",
-        "starts_with", "store", "strip", "summary", "text", "times", "total", "upper", "walk",
-        "weekday", "whole",
+        "largest", "least", "lower", "made", "member", "message", "minute", "modulo", "more", "now",
+        "ordered", "power", "put", "real", "remove", "replace", "rounded", "searchable", "set_data",
+        "smallest", "spelled", "split", "starts_with", "store", "strip", "summary", "text", "times",
+        "total", "upper", "walk", "weekday", "whole",
     }
 )  # fmt: skip
 """Of the call, that the code may use."""
 TEXT_ENDS: Final = {"starts_with": "startswith", "ends_with": "endswith"}
 """Functions, and the methods of a Python text that do them."""
+OF_LISTS: Final = {"max": "largest", "min": "smallest"}
+"""Functions of several values, and the methods that do them for those in one list."""
+OF_TEXTS: Final = frozenset({"float", "int", "lower", "strip", "upper"})
+"""Functions that do to a short text what Python does."""
 ATTRIBUTES: Final = METHODS | set(TEXT_ENDS.values()) | {"left", "__class__"}
 
 _SIGNS: Final[dict[type[ast.cmpop], str]] = {
@@ -84,11 +102,13 @@ class Rewriter:
 
     def __init__(self, parsed: Parsed) -> None:
         self._parsed = parsed
-        self._sorts = Sorts(parsed.body, parsed.constants)
+        self._body = hoisted(parsed.body)
+        self._sorts = Sorts(self._body, parsed.constants)
+        self._searched = lists_searched_in_loops(self._body)
         self._temporary = 0
         self._counts = any(
-            isinstance(node, ast.While) or (isinstance(node, ast.For) and _may_end_early(node))
-            for each in parsed.body
+            isinstance(node, ast.While) or (isinstance(node, ast.For) and may_end_early(node))
+            for each in self._body
             for node in ast.walk(each)
         )
         self.writes = False
@@ -98,10 +118,10 @@ class Rewriter:
 
     def module(self) -> ast.Module:
         """The whole program: one function of the message, the state and the call."""
-        body = self._block(self._parsed.body)
+        body = self._block(self._body)
         if self._counts:
-            body = [_at(_assign(LEFT, ast.Constant(0)), self._parsed.body[0]), *body]
-            body.append(_at(self._note_left(), self._parsed.body[-1]))
+            body = [at(assign(LEFT, ast.Constant(0)), self._body[0]), *body]
+            body.append(at(self._note_left(), self._body[-1]))
         elif not body:
             body = [ast.Pass()]
         function = ast.FunctionDef(
@@ -123,7 +143,7 @@ class Rewriter:
     # --- statements ---
 
     def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        return [_at(made, node) for node in body for made in self._statement(node)]
+        return [at(made, node) for node in body for made in self._statement(node)]
 
     def _statement(self, node: ast.stmt) -> list[ast.stmt]:
         match node:
@@ -158,9 +178,14 @@ class Rewriter:
             return [self._store(target, made)]
         sort = self._sorts.of(value)
         self._sorts.numbers -= given([target])
-        if isinstance(target, ast.Name) and sort in CERTAIN:
-            self._sorts.numbers.add(target.id)
-        return [ast.Assign([target], made)]
+        assigned: list[ast.stmt] = [ast.Assign([target], made)]
+        if isinstance(target, ast.Name):
+            if sort in CERTAIN:
+                self._sorts.numbers.add(target.id)
+            if target.id in self._searched:
+                test = self._method("searchable", name_of(target.id))
+                assigned.append(assign(f"{SHORT}{target.id}", test))
+        return assigned
 
     def _if(self, node: ast.If) -> ast.If:
         test = self._learning(node.test)
@@ -187,14 +212,14 @@ class Rewriter:
         read: ast.expr
         match node.target:
             case ast.Name():
-                read = _at(_name(node.target.id), node.target)
+                read = at(name_of(node.target.id), node.target)
             case ast.Attribute():
                 read = ast.Attribute(node.target.value, node.target.attr, ast.Load())
             case ast.Subscript():
                 read = ast.Subscript(node.target.value, node.target.slice, ast.Load())
             case _:
                 raise AssertionError(node.target)
-        value = _at(ast.BinOp(_at(read, node.target), node.op, node.value), node)
+        value = at(ast.BinOp(at(read, node.target), node.op, node.value), node)
         return self._assignment(node.target, value)
 
     def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> ast.stmt:
@@ -219,17 +244,17 @@ class Rewriter:
         owner = target.value
         if isinstance(target, ast.Attribute):
             return owner, ast.Constant(target.attr)
-        return _at(_name(owner.id), owner), self._expression(target.slice)
+        return at(name_of(owner.id), owner), self._expression(target.slice)
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
         through = self._learning(node.iter)
         numbers = self._sorts.numbers = self._sorts.numbers - given([node.target, *node.body])
         self._sorts.numbers = set(numbers)
-        if not _may_end_early(node):
-            through = self._method("each", through, ast.Constant(_cost(node)))
+        if not may_end_early(node):
+            through = self._method("each", through, ast.Constant(round_cost(node)))
             body = self._block(node.body)
         else:
-            if not (isinstance(node.iter, ast.Call) and _is_call_of(node.iter, "range")):
+            if not (isinstance(node.iter, ast.Call) and is_call_of(node.iter, "range")):
                 through = self._method("walk", through)
             body = self._loop(node)
         self._sorts.numbers = numbers
@@ -237,24 +262,23 @@ class Rewriter:
 
     def _loop(self, node: ast.For | ast.While) -> list[ast.stmt]:
         """The body, after what counts its rounds."""
-        cost = _cost(node)
         count = ast.Assign(
             [ast.Name(LEFT, ast.Store())],
-            ast.BinOp(_name(LEFT), ast.Sub(), ast.Constant(cost)),
+            ast.BinOp(name_of(LEFT), ast.Sub(), ast.Constant(round_cost(node))),
         )
-        is_over = ast.Compare(_name(LEFT), [ast.Lt()], [ast.Constant(0)])
-        renew = _assign(LEFT, self._method("more", _name(LEFT)))
+        is_over = ast.Compare(name_of(LEFT), [ast.Lt()], [ast.Constant(0)])
+        renew = assign(LEFT, self._method("more", name_of(LEFT)))
         counted: list[ast.stmt] = [count, ast.If(is_over, [renew], [])]
-        return [_at(each, node) for each in counted] + self._block(node.body)
+        return [at(each, node) for each in counted] + self._block(node.body)
 
     def _note_left(self) -> ast.stmt:
-        target = ast.Attribute(_name(CALL), "left", ast.Store())
-        return ast.Assign([target], _name(LEFT))
+        target = ast.Attribute(name_of(CALL), "left", ast.Store())
+        return ast.Assign([target], name_of(LEFT))
 
     # --- expressions ---
 
     def _expression(self, node: ast.expr) -> ast.expr:
-        made: ast.expr = _at(self._rewritten(node), node)
+        made: ast.expr = at(self._rewritten(node), node)
         return made
 
     def _rewritten(self, node: ast.expr) -> ast.expr:  # noqa: C901  (one branch per kind of syntax)
@@ -290,7 +314,7 @@ class Rewriter:
         if node.id in self._parsed.constants:
             value = self._parsed.constants[node.id]
             if not isinstance(value, list | tuple):
-                return _constant(value)
+                return constant_of(value)
         return node
 
     def _part(self, node: ast.expr) -> ast.expr:
@@ -298,7 +322,7 @@ class Rewriter:
 
     def _member(self, owner: ast.expr, name: ast.expr) -> ast.expr:
         if isinstance(owner, ast.Name) and owner.id == ME:
-            return _call(ast.Attribute(_name(ME), "get", ast.Load()), name)
+            return call_of(ast.Attribute(name_of(ME), "get", ast.Load()), name)
         if self._sorts.of(owner) == "message":
             return ast.Subscript(self._expression(owner), name, ast.Load())
         return self._method("member", self._expression(owner), name)
@@ -318,10 +342,10 @@ class Rewriter:
         folded = self._folded(node)
         if folded is not None:
             return folded
-        whole, at = self._expression(node.value), self._expression(index)
+        whole, place = self._expression(node.value), self._expression(index)
         if isinstance(index, ast.Constant) or self._sorts.of(index) in CERTAIN:
-            return ast.Subscript(whole, at, ast.Load())
-        return self._method("item", whole, at)
+            return ast.Subscript(whole, place, ast.Load())
+        return self._method("item", whole, place)
 
     def _folded(self, node: ast.Subscript) -> ast.expr | None:
         """`CALM[0]` of a constant, if that is a plain value."""
@@ -329,7 +353,7 @@ class Rewriter:
             whole, index = self._parsed.constants.get(node.value.id), node.slice.value
             if isinstance(whole, tuple | list) and type(index) is int and index < len(whole):
                 value = whole[index]
-                return None if isinstance(value, tuple | list) else _constant(value)
+                return None if isinstance(value, tuple | list) else constant_of(value)
         return None
 
     # --- operators ---
@@ -358,13 +382,13 @@ class Rewriter:
         binding, left, right = self._bound(left, right)
         guarded = self._method("power", left, right)
         plain = ast.BinOp(left, ast.Pow(), right)
-        return _choice(binding, [_is_class(left, FLOAT)], plain, guarded)
+        return choice(binding, [is_class(left, FLOAT)], plain, guarded)
 
     def _checked(self, node: ast.expr) -> ast.expr:
         """What `node` gives, if it is a number, else after a guard has seen it."""
         kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
-        is_number = _any_true([_is_class(kept, FLOAT), _is_class(_name(VALUE), INT)])
-        return ast.IfExp(is_number, _name(VALUE), self._method("made", _name(VALUE)))
+        fits = any_true([is_class(kept, FLOAT), is_class(name_of(VALUE), INT)])
+        return ast.IfExp(fits, name_of(VALUE), self._method("made", name_of(VALUE)))
 
     def _product(self, node: ast.BinOp, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
         smalls = is_small(node.left), is_small(node.right)
@@ -377,24 +401,24 @@ class Rewriter:
         guarded = self._method("times", left, right)
         if any(smalls):
             unknown = right if smalls[0] else left
-            return _choice(binding, _is_number(unknown), again, guarded)
+            return choice(binding, is_number(unknown), again, guarded)
         unknowns = [
             each for each, sort in zip((left, right), sorts, strict=True) if sort not in CERTAIN
         ]
         if len(unknowns) == 2 and ast.dump(left) == ast.dump(right):
             unknowns.pop()
-        are_floats = [_is_class(each, FLOAT) for each in unknowns]
-        are_integers = _all_true([_is_class(each, INT) for each in unknowns])
+        are_floats = [is_class(each, FLOAT) for each in unknowns]
+        are_integers = all_true([is_class(each, INT) for each in unknowns])
         product = self._kept_in_bounds(again)
-        return _choice(binding, are_floats, again, ast.IfExp(are_integers, product, guarded))
+        return choice(binding, are_floats, again, ast.IfExp(are_integers, product, guarded))
 
     def _kept_in_bounds(self, node: ast.expr) -> ast.expr:
         """A product of numbers, after a guard has seen it if it is a large integer."""
         kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
         ends = ast.Constant(-FINE_MAX), ast.Constant(FINE_MAX)
-        is_low = ast.Compare(ends[0], [ast.Lt(), ast.Lt()], [_name(VALUE), ends[1]])
-        is_fine = _any_true([_is_class(kept, FLOAT), is_low])
-        return ast.IfExp(is_fine, _name(VALUE), self._method("made", _name(VALUE)))
+        is_low = ast.Compare(ends[0], [ast.Lt(), ast.Lt()], [name_of(VALUE), ends[1]])
+        is_fine = any_true([is_class(kept, FLOAT), is_low])
+        return ast.IfExp(is_fine, name_of(VALUE), self._method("made", name_of(VALUE)))
 
     def _remainder(self, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
         if sorts[0] in CERTAIN:
@@ -402,7 +426,7 @@ class Rewriter:
         binding, left, right = self._bound(plain.left, plain.right)
         guarded = self._method("modulo", left, right)
         again = ast.BinOp(left, ast.Mod(), right)
-        return _choice(binding, _is_number(left), again, guarded)
+        return choice(binding, is_number(left), again, guarded)
 
     def _bound(self, left: ast.expr, right: ast.expr) -> tuple[list[ast.expr], ast.expr, ast.expr]:
         """Names for two operands, and a test that gives them their values (`_with`)."""
@@ -410,12 +434,12 @@ class Rewriter:
         taken: list[ast.expr] = []
         names: list[ast.expr] = []
         for side, each in (("left", left), ("right", right)):
-            if _is_simple(each):
+            if is_simple(each):
                 names.append(each)
             else:
                 name = f"_{side}{self._temporary}"
                 taken.append(ast.NamedExpr(ast.Name(name, ast.Store()), each))
-                names.append(_name(name))
+                names.append(name_of(name))
         if len(taken) == 2:
             # Both sides of `is` are worked out, in their order, and its answer is never None.
             taken = [ast.Compare(taken[0], [ast.Is()], [taken[1]])]
@@ -435,11 +459,11 @@ class Rewriter:
         for index, (before, sign, after) in enumerate(pairs):
             right = self._expression(after)
             again = right
-            if index + 1 < len(pairs) and not _is_simple(right):
+            if index + 1 < len(pairs) and not is_simple(right):
                 # It is compared twice and worked out once.
                 self._temporary += 1
                 name = f"_between{self._temporary}"
-                right, again = ast.NamedExpr(ast.Name(name, ast.Store()), right), _name(name)
+                right, again = ast.NamedExpr(ast.Name(name, ast.Store()), right), name_of(name)
             tests.append(self._compared(before, sign, after, left, right))
             left = again
         return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
@@ -450,27 +474,28 @@ class Rewriter:
         plain = ast.Compare(left, [sign], [right])
         if self._is_cheap(before, sign, after):
             return plain
-        if isinstance(sign, ast.In):
-            return self._inside(left, right)
-        if isinstance(sign, ast.NotIn):
-            return ast.UnaryOp(ast.Not(), self._inside(left, right))
+        if isinstance(sign, ast.In | ast.NotIn):
+            inside = self._inside(left, right)
+            return inside if isinstance(sign, ast.In) else ast.UnaryOp(ast.Not(), inside)
         binding, left, right = self._bound(left, right)
         guarded = self._method("compare", ast.Constant(_SIGNS[type(sign)]), left, right)
         again = ast.Compare(left, [sign], [right])
-        side = right if _is_simple(before) else left
-        return _choice(binding, _is_number(side), again, guarded)
+        side = right if is_simple(before) else left
+        return choice(binding, is_number(side), again, guarded)
 
     def _inside(self, left: ast.expr, right: ast.expr) -> ast.expr:
         """`left in right`: at once if that is a number or a short text in a short list."""
         binding, left, right = self._bound(left, right)
+        guarded = self._method("inside", left, right)
         if isinstance(left, ast.Constant) or isinstance(right, ast.Constant):
-            return _with(binding, self._method("inside", left, right))
-        is_text = _all_true([_is_class(left, STR), _is_short(left)])
-        is_plain = _any_true([_is_class(left, INT), is_text])
-        tests = [_is_class(right, "_list"), _is_short(right), is_plain]
-        fine = _all_true(tests)
+            return with_binding(binding, guarded)
+        if isinstance(right, ast.Name) and right.id in self._searched:
+            test: ast.expr = name_of(f"{SHORT}{right.id}")
+        else:
+            is_plain = any_true([is_class(left, INT), is_short_text(left)])
+            test = all_true([is_class(right, LIST), is_short(right), is_plain])
         plain = ast.Compare(left, [ast.In()], [right])
-        return _with(binding, ast.IfExp(fine, plain, self._method("inside", left, right)))
+        return with_binding(binding, ast.IfExp(test, plain, guarded))
 
     def _is_cheap(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> bool:
         """Comparing them costs next to nothing, whatever they are."""
@@ -507,39 +532,66 @@ class Rewriter:
         else:
             assert isinstance(node.func, ast.Name)
             name = node.func.id
-        if name == "get" and not keywords and _is_text(node.args[0]):
-            return _call(ast.Attribute(_name(ME), "get", ast.Load()), *arguments)
+        if name == "get" and not keywords and is_text(node.args[0]):
+            return call_of(ast.Attribute(name_of(ME), "get", ast.Load()), *arguments)
         if name in DIRECT or name in PLAIN:
-            return _call(_name(f"_{name}"), *arguments)
-        if name in ("min", "max") and len(arguments) > 1:
+            return call_of(name_of(f"_{name}"), *arguments)
+        if name in OF_LISTS and len(arguments) == 1:
+            return self._method(OF_LISTS[name], *arguments)
+        if name in OF_LISTS:
             return self._extreme(name, node, arguments)
         if name == "round" and len(arguments) == 1 and self._sorts.of(node.args[0]) == "float":
-            return _call(_name("_round"), *arguments)
-        if name in TEXT_ENDS and len(arguments) == 2 and _is_text(node.args[1]):
-            return self._text_end(name, *arguments)
+            return call_of(name_of("_round"), *arguments)
+        if name in TEXT_ENDS and len(arguments) == 2 and is_text(node.args[1]):
+            return self._text_end(name, node.args[0], *arguments)
+        if name in OF_TEXTS:
+            return self._of_short_text(name, node.args[0], arguments[0])
         self._note(name)
         if name in WITH_PLACE:
             arguments.insert(0, ast.Constant(f"{node.lineno}:{node.col_offset + 1}"))
         return self._method(RENAMED.get(name, name), *arguments, keywords=keywords)
 
-    def _text_end(self, name: str, text: ast.expr, end: ast.expr) -> ast.expr:
+    def _text_end(self, name: str, written: ast.expr, text: ast.expr, end: ast.expr) -> ast.expr:
         """Whether a text begins or ends with one that is written here, and so is not long."""
+        if self._sorts.of(written) == "text":
+            return call_of(ast.Attribute(text, TEXT_ENDS[name], ast.Load()), end)
         binding, text, end = self._bound(text, end)
-        plain = _call(ast.Attribute(text, TEXT_ENDS[name], ast.Load()), end)
+        plain = call_of(ast.Attribute(text, TEXT_ENDS[name], ast.Load()), end)
         guarded = self._method(name, text, end)
-        return _choice(binding, [_is_class(text, STR)], plain, guarded)
+        return choice(binding, [is_class(text, STR)], plain, guarded)
+
+    def _of_short_text(self, name: str, written: ast.expr, text: ast.expr) -> ast.expr:
+        """What Python itself does with a short text: then there is nothing to pay for."""
+        method, sort = RENAMED.get(name, name), self._sorts.of(written)
+
+        def plain(argument: ast.expr) -> ast.expr:
+            if method == name:
+                return call_of(ast.Attribute(argument, name, ast.Load()))
+            return call_of(name_of(f"_{name}"), argument)
+
+        if method != name and sort in CERTAIN:
+            return plain(text)
+        binding, taken, _ = self._bound(text, ast.Constant(None))
+        test = is_short_text(taken, is_text=sort == "text")
+        made = choice(binding, [test], plain(taken), self._method(method, taken))
+        match written, text:
+            case ast.Subscript(slice=index), ast.Subscript(value=ast.Name() as whole):
+                if self._sorts.of(index) in CERTAIN:
+                    # An element of a text is a letter.
+                    return ast.IfExp(is_class(whole, STR), plain(text), made)
+        return made
 
     def _extreme(self, name: str, node: ast.Call, arguments: list[ast.expr]) -> ast.expr:
         """What is compared with a number is a number itself, or an error."""
-        direct = _call(_name(f"_{name}"), *arguments)
+        direct = call_of(name_of(f"_{name}"), *arguments)
         if any(self._sorts.of(each) in CERTAIN for each in node.args):
             return direct
         if len(arguments) != 2:
             return self._method(RENAMED[name], *arguments)
         binding, left, right = self._bound(*arguments)
         guarded = self._method(RENAMED[name], left, right)
-        direct = _call(_name(f"_{name}"), left, right)
-        return _choice(binding, _is_number(left), direct, guarded)
+        direct = call_of(name_of(f"_{name}"), left, right)
+        return choice(binding, is_number(left), direct, guarded)
 
     def _note(self, name: str) -> None:
         if name in ("set", "remove"):
@@ -552,137 +604,5 @@ class Rewriter:
     ) -> ast.expr:
         self.needs_call = True
         return ast.Call(
-            ast.Attribute(_name(CALL), method, ast.Load()), list(arguments), keywords or []
+            ast.Attribute(name_of(CALL), method, ast.Load()), list(arguments), keywords or []
         )
-
-
-def _at(made: Any, node: ast.AST) -> Any:
-    """Give what was made the place in the text of what it was made from."""
-    if "lineno" in made._attributes and not hasattr(made, "lineno"):
-        # Of one line: of a call over several, Python would name the last.
-        made.lineno = made.end_lineno = node.lineno  # type: ignore[attr-defined]
-        made.col_offset = made.end_col_offset = node.col_offset  # type: ignore[attr-defined]
-        for child in ast.iter_child_nodes(made):
-            _at(child, node)
-    return made
-
-
-def _name(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
-def _constant(value: Any) -> ast.expr:
-    return ast.Constant(value)
-
-
-def _assign(name: str, value: ast.expr) -> ast.stmt:
-    return ast.Assign([ast.Name(name, ast.Store())], value)
-
-
-def _call(function: ast.expr, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(function, list(arguments), [])
-
-
-def _is_short(node: ast.expr) -> ast.expr:
-    length = _call(_name("_len"), node)
-    return ast.Compare(length, [ast.Lt()], [ast.Constant(SHORT_MAX)])
-
-
-def _is_class(node: ast.expr, name: str) -> ast.expr:
-    return ast.Compare(ast.Attribute(node, "__class__", ast.Load()), [ast.Is()], [_name(name)])
-
-
-def _is_number(node: ast.expr) -> list[ast.expr]:
-    return [_is_class(node, INT), _is_class(node, FLOAT)]
-
-
-def _with(binding: list[ast.expr], value: ast.expr) -> ast.expr:
-    """A value after a binding that tells nothing."""
-    if not binding:
-        return value
-    unused = ast.BoolOp(ast.And(), [binding[0], ast.Constant(False)])
-    return ast.BoolOp(ast.Or(), [unused, value])
-
-
-def _choice(
-    binding: list[ast.expr], tests: list[ast.expr], plain: ast.expr, guarded: ast.expr
-) -> ast.expr:
-    """`plain` if one of the tests holds, else `guarded`; after a binding, or with it in a test."""
-    if binding:
-        match binding[0], tests[0]:
-            case (
-                ast.Compare(left=ast.NamedExpr(target=ast.Name(id=name)) as taken),
-                ast.Compare(left=ast.Attribute(value=ast.Name(id=tested)), comparators=[kind]),
-            ) if name == tested and isinstance(kind, ast.Name):
-                binding, tests = [], [_is_class(taken, kind.id), *tests[1:]]
-    return _with(binding, ast.IfExp(_any_true(tests), plain, guarded))
-
-
-def _any_true(tests: list[ast.expr]) -> ast.expr:
-    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests)
-
-
-def _all_true(tests: list[ast.expr]) -> ast.expr:
-    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
-
-
-def _is_simple(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name | ast.Constant)
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _is_call_of(node: ast.Call, *names: str) -> bool:
-    return isinstance(node.func, ast.Name) and node.func.id in names
-
-
-def _may_end_early(node: ast.For) -> bool:
-    """Something in the loop can end it before its last round."""
-    waiting: list[ast.AST] = list(node.body)
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, ast.Return | ast.Break):
-            return True
-        if isinstance(each, ast.For | ast.While):
-            # A break in there ends only that one.
-            waiting.extend(child for child in ast.walk(each) if isinstance(child, ast.Return))
-        else:
-            waiting.extend(ast.iter_child_nodes(each))
-    return False
-
-
-def _cost(node: ast.For | ast.While) -> int:
-    """Steps of one round."""
-    return 1 + _size(node) // NODES_PER_STEP
-
-
-def _is_dear(node: ast.AST) -> bool:
-    """It becomes a call of something of ours."""
-    match node:
-        case ast.Call():
-            return not _is_call_of(node, *DIRECT)
-        case ast.Attribute() | ast.Subscript():
-            return isinstance(node.ctx, ast.Store | ast.Del)
-    return isinstance(node, ast.JoinedStr | ast.Slice | ast.For)
-
-
-def _size(node: ast.For | ast.While) -> int:
-    """Pieces of syntax in the body of a loop; loops in it count for themselves."""
-    count = 0
-    waiting: list[ast.AST] = list(node.body)
-    if isinstance(node, ast.While):
-        waiting.append(node.test)
-    while waiting:
-        each = waiting.pop()
-        count += NODES_PER_CALL if _is_dear(each) else 1
-        if isinstance(each, ast.For):
-            waiting.append(each.iter)
-        elif not isinstance(each, ast.While):
-            waiting.extend(
-                child
-                for child in ast.iter_child_nodes(each)
-                if not isinstance(child, ast.expr_context | ast.operator | ast.cmpop)
-            )
-    return count

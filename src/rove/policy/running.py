@@ -73,7 +73,7 @@ _SENTENCES: Final = (
 _MISSING: Final = '; what is missing is None, so give a default, as in get("x", 0)'
 _NOTHING: Final[dict[str, Any]] = {}
 """What nearly all calls change; nobody writes into it."""
-"""What nearly all calls change; nobody writes into it."""
+_DROPPED: Final = Outcome((), _NOTHING, None, 0)
 
 
 def run(
@@ -115,9 +115,9 @@ def run(
         returned = policy.function(m, state, call)
         if call is None:
             if returned is None:
-                return Outcome((), _NOTHING, None, 0)
+                return _DROPPED
             if returned is m:
-                return Outcome(arrived.sent or _sent(arrived), _NOTHING, None, 0, True)
+                return arrived.passed or _passed(arrived)
             outputs, passes = _written(returned, m, arrived, limits)
             return Outcome(outputs, _NOTHING, None, 0, passes)
         return _outcome(returned, call, m, state, arrived, limits, automatic)
@@ -149,18 +149,20 @@ def _outcome(
     if returned is None:
         return Outcome((), call.changes, call.memory, steps)
     if returned is m and not call.is_written:
-        sent = arrived.sent or _sent(arrived)
-        return Outcome(sent, call.changes, call.memory, steps, True)
+        passed = arrived.passed or _passed(arrived)
+        if steps or call.changes or call.memory is not None:
+            return Outcome(passed.outputs, call.changes, call.memory, steps, True)
+        return passed
     outputs, passes = _written(returned, None if call.is_written else m, arrived, limits)
     return Outcome(outputs, call.changes, call.memory, steps, passes)
 
 
-def _sent(arrived: Arrived) -> tuple[Sent, ...]:
+def _passed(arrived: Arrived) -> Outcome:
     """The message as it came; made once for all policies that let it pass."""
-    if arrived.sent is None:
-        arrived.sent = (Sent(arrived.payload, arrived.user),)
-    sent: tuple[Sent, ...] = arrived.sent
-    return sent
+    if arrived.passed is None:
+        sent = Sent(arrived.payload, arrived.user)
+        arrived.passed = Outcome((sent,), _NOTHING, None, 0, True)
+    return arrived.passed
 
 
 def _written(
@@ -175,7 +177,7 @@ def _written(
     for each in outputs:
         if each is untouched and each is not None:
             if len(outputs) == 1:
-                return _sent(arrived), True
+                return _passed(arrived).outputs, True
             written = arrived.as_it_came
         elif each.__class__ is Message:
             try:
