@@ -3,8 +3,11 @@
 `make test` must say the same thing twice, on every machine, so the default profile draws the
 same examples each time. Looking for new ones is the business of `make soak`. No deadlines in
 either: they measure the machine's neighbours.
+
+Whatever starts Spark has work for seconds, so it is told to be brief.
 """
 
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +20,7 @@ from tests.effort import SOAK_EXAMPLES
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("soak", deadline=None, max_examples=SOAK_EXAMPLES, print_blob=True)
 settings.load_profile("default")
+os.environ.setdefault("ROVE_SPARK_BRIEF", "1")
 
 
 @pytest.fixture(scope="session")

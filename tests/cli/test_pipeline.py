@@ -33,8 +33,13 @@ def test_the_options_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pipeline.spark_settings(parse("doctor")) == SparkSettings()
     monkeypatch.setenv("ROVE_SPARK_MASTER", "local[1]")
     words = ("--memory", "3g", "--ui", "--conf", "spark.a=1", "--conf", "spark.b=2", "--debug")
-    assert pipeline.spark_settings(parse("doctor", *words)) == SparkSettings(
-        master="local[1]", memory="3g", ui=True, conf={"spark.a": "1", "spark.b": "2"}, debug=True
+    assert pipeline.spark_settings(parse("doctor", "--brief", *words)) == SparkSettings(
+        master="local[1]",
+        memory="3g",
+        ui=True,
+        brief=True,
+        conf={"spark.a": "1", "spark.b": "2"},
+        debug=True,
     )
     with pytest.raises(UsageError, match="'a=1' is no setting of Spark"):
         pipeline.spark_settings(parse("doctor", "--conf", "a=1"))

@@ -50,10 +50,13 @@ class TestSettings:
             "ROVE_SPARK_MASTER": "local[3]",
             "ROVE_SPARK_MEMORY": "3g",
             "ROVE_SPARK_UI": "yes",
+            "ROVE_SPARK_BRIEF": "1",
             "ROVE_SPARK_CONF": "spark.a=1 'spark.b=x y'",
         }
         found = settings_from(environment)
         assert (found.master, found.memory, found.ui) == ("local[3]", "3g", True)
+        assert found.brief
+        assert not settings_from(environment, brief=False).brief
         assert found.conf == {"spark.a": "1", "spark.b": "x y"}
         found = settings_from(environment, master="yarn", memory="1g", ui=False, conf=["spark.a=2"])
         assert (found.master, found.memory, found.ui) == ("yarn", "1g", False)

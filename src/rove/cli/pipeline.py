@@ -45,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def add_spark_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that needs Spark."""
-    options = parser.add_argument_group("for Spark (or ROVE_SPARK_MASTER, _MEMORY, _UI, _CONF)")
+    options = parser.add_argument_group(
+        "for Spark (or ROVE_SPARK_MASTER, _MEMORY, _UI, _BRIEF, _CONF)"
+    )
     options.add_argument(
         "--master", metavar="URL", help="local[n], spark://host:port, yarn, k8s://… (local[*])"
     )
@@ -60,6 +62,9 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--ui", action="store_const", const=True, help="serve Spark's own page at port 4040"
     )
+    options.add_argument(
+        "--brief", action="store_const", const=True, help="start sooner and compute slower"
+    )
 
 
 def spark_settings(arguments: argparse.Namespace) -> SparkSettings:
@@ -71,6 +76,7 @@ def spark_settings(arguments: argparse.Namespace) -> SparkSettings:
         master=arguments.master,
         memory=arguments.memory,
         ui=arguments.ui,
+        brief=arguments.brief,
         conf=arguments.conf,
         debug=getattr(arguments, "debug", False),
     )

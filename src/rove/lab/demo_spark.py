@@ -90,6 +90,7 @@ class SparkBeside:
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "rove", "pipeline", "run", "match"]
         command += ["--lake", str(self._lake), "--out", str(self._out), "--memory", "1g"]
+        command.append("--brief")
         # Behind what the viewer looks at.
         return subprocess.Popen(
             ["nice", "-n", "5", *command] if os.name == "posix" else command,

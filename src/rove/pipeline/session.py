@@ -33,7 +33,7 @@ LOOPBACK: Final = "127.0.0.1"
 ARROW_ROWS: Final = 100_000
 """Rows in one batch between the JVM and Python."""
 ENVIRONMENT_PREFIX: Final = "ROVE_SPARK_"
-"""ROVE_SPARK_MASTER, …_MEMORY, …_UI and …_CONF (`name=value` pairs, spaces between them)."""
+"""ROVE_SPARK_MASTER, …_MEMORY, …_UI, …_BRIEF and …_CONF (`name=value` pairs, spaces between)."""
 MEMORY_BYTES_MIN: Final = 512 << 20
 """Spark refuses a little less than this."""
 
@@ -106,6 +106,7 @@ def settings_from(
     master: str | None = None,
     memory: str | None = None,
     ui: bool | None = None,
+    brief: bool | None = None,
     conf: Iterable[str] = (),
     debug: bool = False,
 ) -> SparkSettings:
@@ -115,7 +116,8 @@ def settings_from(
     return SparkSettings(
         master=master or environment.get(f"{ENVIRONMENT_PREFIX}MASTER") or default.master,
         memory=memory or environment.get(f"{ENVIRONMENT_PREFIX}MEMORY") or default.memory,
-        ui=_switch(environment, f"{ENVIRONMENT_PREFIX}UI") if ui is None else ui,
+        ui=_switch(environment, "UI") if ui is None else ui,
+        brief=_switch(environment, "BRIEF") if brief is None else brief,
         conf=dict(map(_pair, pairs)),
         debug=debug,
     )
@@ -303,7 +305,8 @@ def _builder(settings: SparkSettings) -> Any:
     return SparkSession.builder
 
 
-def _switch(environment: Mapping[str, str], name: str) -> bool:
+def _switch(environment: Mapping[str, str], what: str) -> bool:
+    name = f"{ENVIRONMENT_PREFIX}{what}"
     value = environment.get(name, "").lower()
     if value in ("", "0", "false", "no", "off"):
         return False
