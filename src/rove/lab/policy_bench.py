@@ -20,7 +20,7 @@ messages of 100 KB, and the speed of policies by themselves. Names are `policy.P
 - `speed`: evaluations in a second, beside plain Python (`rove.lab.policy_speed`).
 
 `link` and `battery` run in virtual time (`rove.lab.policy_simulated`), the others on this machine;
-while it does something else, they mean little. Takes six minutes; with `full`, where runs last
+while it does something else, they mean little. Takes thirteen minutes; with `full`, where runs last
 five minutes as SUBLIM's did, thirteen hours.
 """
 
@@ -79,8 +79,10 @@ class Options(msgspec.Struct, frozen=True):
     plots: Path | None = None
     """A folder for pictures."""
     subscribers: Sequence[int] = (20, 100, 220)
-    rates: Sequence[int] = (120, 240)
+    rates: Sequence[int] = (30, 60, 120, 240)
     paced_s: float = 3.0
+    paced_messages: int = 6
+    """At least, whatever the rate."""
     unpaced_messages: int = 60
     unpaced_rounds: int = 5
     link_rates: Sequence[int] = (20, 40, 60, 80, 100, 120)
@@ -95,7 +97,7 @@ class Options(msgspec.Struct, frozen=True):
     malicious_rates: Sequence[int] = (120, 240)
     malicious_s: float = 2.0
     malicious_rounds: int = 2
-    largest_rounds: int = 2
+    largest_rounds: int = 5
     largest_s: float = 10.0
     """With the highest rate and the most subscribers, by which the goal is judged: of fewer
     messages a p99 would be that of the slowest."""
@@ -106,7 +108,6 @@ class Options(msgspec.Struct, frozen=True):
 
 FULL: Final = Options(
     subscribers=(20, 60, 100, 140, 180, 200, 220),
-    rates=(30, 60, 120, 240),
     paced_s=300.0,
     unpaced_messages=1_000,
     link_runs=20,
@@ -123,6 +124,7 @@ QUICK: Final = Options(
     subscribers=(4, 8),
     rates=(240,),
     paced_s=0.5,
+    paced_messages=2,
     unpaced_messages=5,
     unpaced_rounds=1,
     link_rates=(60, 120),
@@ -201,8 +203,10 @@ def _job(broker: Running, devices: Sequence[Device], messages: int, per_min: int
     )
 
 
-def _paced(broker: Running, devices: Sequence[Device], rate: int, seconds: float) -> Job:
-    return _job(broker, devices, max(2, round(seconds * rate / _S_PER_MIN)), rate)
+def _paced(
+    broker: Running, devices: Sequence[Device], rate: int, seconds: float, at_least: int = 2
+) -> Job:
+    return _job(broker, devices, max(at_least, round(seconds * rate / _S_PER_MIN)), rate)
 
 
 # -- experiment 1 -------------------------------------------------------------------------------
@@ -210,14 +214,13 @@ def _paced(broker: Running, devices: Sequence[Device], rate: int, seconds: float
 
 def _overhead(options: Options, tell: Tell) -> Iterator[Measure]:
     found: dict[Point, dict[str, Outcome]] = {}
+    length = options.paced_s, options.paced_messages
     with _running() as broker:
         for rate in options.rates:
             for count in options.subscribers:
                 tell(f"policy.overhead, {count} subscribers, {rate} a minute")
                 cases = (BLIND, *CASES)
-                jobs = [
-                    _paced(broker, _devices(case, count), rate, options.paced_s) for case in cases
-                ]
+                jobs = [_paced(broker, _devices(case, count), rate, *length) for case in cases]
                 some = dict(zip(cases, policy_load.run(jobs), strict=True))
                 found[rate, count] = some
                 yield from _overheads(rate, count, some)

@@ -41,20 +41,27 @@ _LINKS: Final = {
 _STRAIGHT: Final = 5.0
 """Percent up to which the scale of overheads is straight."""
 _WIDE_INCHES: Final = (10.0, 7.5)
+_PANEL_INCHES: Final = 3.4
+"""The width of one panel of several."""
 _SIZE_INCHES: Final = (8.0, 5.0)
 
 
 def overhead(found: Mapping[tuple[int, int], Mapping[str, Outcome]], path: Path) -> None:
     """Experiment 1, by SUBLIM's measure and by processor time, into a PNG file."""
     rates = sorted({rate for rate, _ in found})
-    figure = new_figure(_WIDE_INCHES)
+    width, height = _WIDE_INCHES
+    figure = new_figure((max(width, _PANEL_INCHES * len(rates)), height))
     panels = figure.subplots(2, len(rates), sharex=True, sharey="row", squeeze=False)
     for column, rate in enumerate(rates):
         durations, costs = panels[0][column], panels[1][column]
         for place, (case, label) in enumerate(_LABELS.items()):
             _draw(durations, _more(found, rate, case, "seconds"), label, place)
             _draw(costs, _more(found, rate, case, "cpu_s"), label, place)
-        _draw_sublim(durations, [(n, more) for (r, n), more in OVERHEAD.items() if r == rate])
+        theirs = [(n, more) for (r, n), more in OVERHEAD.items() if r == rate]
+        if theirs:
+            _draw_sublim(durations, theirs)
+        else:
+            _words(durations, OVERHEAD_TEXT, (0.02, 0.96))
         _percent_scale(durations)
         _percent_scale(costs)
         costs.set_ylim(bottom=-1)
@@ -64,8 +71,6 @@ def overhead(found: Mapping[tuple[int, int], Mapping[str, Outcome]], path: Path)
     panels[0][0].set_ylabel("time until all is delivered,\n% more than blind delivery")
     panels[1][0].set_ylabel("processor time of the broker,\n% more than blind delivery")
     _legend(figure, panels[0][-1])
-    if not any(rate in rates for rate, _ in OVERHEAD):
-        _words(panels[0][0], OVERHEAD_TEXT, (0.02, 0.96))
     figure.suptitle(
         "Experiment 1: a policy for each subscriber, messages of 100 KB", x=0.01, ha="left"
     )
@@ -180,11 +185,10 @@ def _draw(axes: Axes, line: Line, label: str, place: int) -> None:
 
 
 def _draw_sublim(axes: Axes, line: Line) -> None:
-    if line:
-        axes.plot(
-            *zip(*line, strict=True), label="SUBLIM, as published", color=_SUBLIM_COLOUR,
-            marker="X", linestyle=(0, (3, 1, 1, 1)),
-        )  # fmt: skip
+    axes.plot(
+        *zip(*line, strict=True), label="SUBLIM, as published", color=_SUBLIM_COLOUR,
+        marker="X", linestyle=(0, (3, 1, 1, 1)),
+    )  # fmt: skip
 
 
 def _percent_scale(axes: Axes) -> None:
