@@ -34,7 +34,7 @@ def test_so_much_syntax_is_allowed() -> None:
 
     most = (NODES_MAX - 8) // 3
     parsed(text(most), 10**6)
-    with pytest.raises(PolicyError, match="3,000 pieces"):
+    with pytest.raises(PolicyError, match="1,500 pieces"):
         parsed(text(most + 5), 10**6)
 
 

@@ -138,7 +138,9 @@ class Rewriter:
         )
         function.lineno = function.end_lineno = self._parsed.line
         function.col_offset = function.end_col_offset = 0
-        return ast.fix_missing_locations(ast.Module([function], type_ignores=[]))
+        for each in (*function.args.args, *body):
+            at(each, function)
+        return ast.Module([function], type_ignores=[])
 
     # --- statements ---
 

@@ -17,7 +17,7 @@ from rove.policy.automatic import USUAL
 from rove.policy.errors import PolicyError
 from rove.policy.functions import FUNCTIONS, closest
 
-NODES_MAX: Final = 3_000
+NODES_MAX: Final = 1_500
 """Of syntax. What stands outside of loops is done at most once, so this bounds it."""
 DEPTH_MAX: Final = 80
 """Of syntax: brackets in brackets, branches in branches."""
