@@ -199,6 +199,25 @@ def test_none_removes_a_variable() -> None:
     assert ended("me.a = None\nme.b = None", me={"a": 1}).changes == {"a": None}
 
 
+@pytest.mark.parametrize(
+    ("before", "set_to", "is_change"),
+    [
+        (5, "5", False),
+        (5, "5.0", True),
+        (1, "True", True),
+        ("a", '"a"', False),
+        (True, "True", False),
+        (0.0, "-0.0", True),
+        ([1], "[1]", True),
+        (5, "6\nme.a = 5", True),
+    ],
+)
+def test_what_a_variable_is_already_is_no_change(
+    before: object, set_to: str, is_change: bool
+) -> None:
+    assert bool(ended(f"me.a = {set_to}", me={"a": before}).changes) is is_change
+
+
 def test_a_variable_that_was_set_and_removed_again_is_removed() -> None:
     assert ended("me.a = 1\ndel me.a").changes == {"a": None}
 

@@ -52,6 +52,7 @@ REMEMBERED_BYTES_MAX: Final = 64
 _PART_BYTES: Final = 64
 """A short text in a list, about."""
 _NUMBERS: Final[frozenset[Any]] = frozenset({int, float, bool})
+_SCALARS: Final[frozenset[Any]] = _NUMBERS | {str}
 
 Memory = dict[str, Any]
 
@@ -106,6 +107,9 @@ class Call(Guards):
         self._settable(name)
         if value is None:
             self.remove(name)
+            return
+        if _is_same(value, self._me.get(name)):
+            # Nothing to write down, and nobody to tell.
             return
         self._storable(value)
         self.charge(REMEMBERING_STEPS)
@@ -538,6 +542,17 @@ def within(values: Mapping[str, Any], bytes_max: int, what: str) -> None:
     size_bytes = len(msgspec.json.encode(values))
     if size_bytes > bytes_max:
         raise Halted("state", f"{what} would take {size_bytes:,} bytes; allowed are {bytes_max:,}")
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    """Whether a plain value is just what there was; 0.0 may be another zero."""
+    kind = value.__class__
+    return (
+        kind is before.__class__
+        and kind in _SCALARS
+        and bool(value == before)
+        and not (kind is float and value == 0)
+    )
 
 
 def _differs(before: Any, value: Any, by: Any) -> bool:

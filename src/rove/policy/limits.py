@@ -67,7 +67,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share_s: Seconds = 10.0
     """Over how long that is averaged."""
 
-    waiting_max: Count = 100
+    waiting_max: Count = 1_000
     """Messages of one subscriber that may wait for a worker. One more is not sent."""
 
     # --- of patience ---
