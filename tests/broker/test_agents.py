@@ -7,7 +7,6 @@ import io
 import json
 from typing import Any
 
-import pytest
 from PIL import Image
 
 from rove.broker.records import LogRow
@@ -573,32 +572,6 @@ class TestSurviving:
         ann.come_back()
         assert acknowledge(ann) == [{"n": 1}]
         assert world.disk.sizes() == {"sessions": 1, "subscriptions": 1}
-
-    @pytest.mark.parametrize("ends", ["removed", "session", "subscription"])
-    def test_one_that_is_not_run_here_goes_with_what_it_belongs_to(self, ends: str) -> None:
-        world = World()
-        ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
-        ann.subscribe("t", identifier=1, policy=HIGH)
-        if ends != "subscription":
-            ann.unsubscribe("t")
-            set_policy(ann, HIGH)
-        assert world.disk.sizes()["agents"] == 1
-        limits, world._policies = world._policies, PolicyLimits(text_bytes_max=10)
-        world.crash()
-        assert world.broker.policies_view().count == 0
-        assert world.disk.sizes()["agents"] == 1
-        if ends == "session":
-            ann.connect(clean_start=True, expiry_s=EXPIRES_NEVER_S)
-        else:
-            ann.come_back()
-        if ends == "removed":
-            assert ask(ann, "$rove/policy", b"").reason == Reason.SUCCESS
-        elif ends == "subscription":
-            ann.unsubscribe("t")
-        world._policies = limits
-        world.crash()
-        assert world.broker.policies_view().count == 0
-        assert "agents" not in world.disk.sizes()
 
 
 class TestLogging:

@@ -533,7 +533,7 @@ class Life:
         waiting = [case.key for seat in agents.seats for case in seat.waiting if case.key]
         assert rows["cases"].keys() == set(waiting)
         durable = {seat.key for seat in agents.seats if seat.session.is_durable}
-        assert rows["agents"].keys() == durable | agents._unrun
+        assert rows["agents"].keys() == durable | agents.seating.unrun
         assert rows["publications"].keys() == {one.number for one in kept}
 
     def check_calm(self) -> None:

@@ -25,8 +25,9 @@ from rove.broker.cases import Cases
 from rove.broker.logbook import log_notification, why_decided
 from rove.broker.overview import overview
 from rove.broker.publications import Publication
-from rove.broker.records import CaseRow, encoded
-from rove.broker.seats import Case, Desk, Notification, Seat, Shown, seat_key
+from rove.broker.records import CaseRow
+from rove.broker.seating import Seating
+from rove.broker.seats import Case, Desk, Notification, Seat, Shown
 from rove.broker.sessions import Select, Session
 from rove.broker.subscriptions import Subscription
 from rove.broker.variables import Variables
@@ -37,7 +38,7 @@ from rove.policy.jobs import Compressed, Compression, Outcome, Ran, Run, Stopped
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import WRITTEN_MAX, Arrived
 from rove.policy.pool import Pool, Ready
-from rove.policy.view import PoliciesView, Tally
+from rove.policy.view import PoliciesView
 
 if TYPE_CHECKING:
     from rove.broker.state import State
@@ -71,21 +72,17 @@ class Agents:
         self._clock = None if workers is None else workers.clock
         self.pool: Pool[Asker] | None = None if workers is None else Pool(workers)
         self._cases = Cases(state)
-        self._seats: dict[Seat, None] = {}
+        self.seating = Seating(state, variables)
         self._shown: OrderedDict[tuple[int, object], Shown] = OrderedDict()
         self._restored: dict[Seat, None] = {}
         """Policies for which something waited before a restart, until it is taken up."""
         self._orphans: list[Case] = []
         """What waited for policies that are not there after a restart."""
-        self._unrun: set[str] = set()
-        """Keys of rows of policies that are on disk and cannot be run here."""
-        self._gone = Tally()
-        """What agents did that are no more."""
 
     @property
     def seats(self) -> Iterable[Seat]:
         """All policies, where they sit."""
-        return self._seats
+        return self.seating.seats
 
     # -- setting policies ----------------------------------------------------------------------
 
@@ -110,16 +107,16 @@ class Agents:
         desk = self._variables.desk(session)
         seat = desk.seat if subscription is None else subscription.seat
         if seat is None:
-            self._drop_unrun(session, subscription)
+            self.seating.drop_unrun(session, subscription)
             seat = Seat(Agent(policy, self._state.now), session, subscription)
-            self._seat(seat)
+            self.seating.take(seat)
         elif seat.agent.policy.text == policy.text:
             # Clients say it again when they come back: what it remembers must not be lost.
             seat.agent.suspended_until = None
         else:
-            self._gone.add(seat.agent.tally)
+            self.seating.gone.add(seat.agent.tally)
             seat.agent = Agent(policy, self._state.now)
-        self._keep(seat)
+        self.seating.keep(seat)
         self._state.diary.policy_set(seat, self._state.now)
 
     def remove_policy(self, session: Session, subscription: Subscription | None = None) -> bool:
@@ -129,9 +126,9 @@ class Agents:
         else:
             seat = None if session.desk is None else session.desk.seat
         if seat is None:
-            return self._drop_unrun(session, subscription)
+            return self.seating.drop_unrun(session, subscription)
         waiting = list(seat.waiting)
-        self._unseat(seat)
+        self.seating.leave(seat)
         self._state.diary.policy_set(seat, self._state.now, is_over=True)
         for case in waiting:
             self._go_on_without(case)
@@ -147,84 +144,39 @@ class Agents:
             return
         if policy is None:
             waiting = list(seat.waiting)
-            self._unseat(seat)
+            self.seating.leave(seat)
             for case in waiting:
                 self._go_on_without(case)
             return
-        self._drop_row(seat)
+        self.seating.drop_row(seat)
         is_same = seat.agent.policy.text == policy.text
         if not is_same:
-            self._gone.add(seat.agent.tally)
+            self.seating.gone.add(seat.agent.tally)
             seat.agent = Agent(policy, self._state.now)
         old.seat, new.seat, seat.subscription = None, seat, new
-        self._keep(seat)
+        self.seating.keep(seat)
         self._state.diary.policy_set(seat, self._state.now, replaces=old.number if is_same else 0)
         for case in seat.waiting:
             self._cases.put(case, seat)
 
     def ended(self, subscription: Subscription) -> None:
         """A subscription is no more, and what waits for its policy is wanted no more."""
-        self._drop_unrun(subscription.session, subscription)
+        self.seating.drop_unrun(subscription.session, subscription)
         if subscription.seat is not None:
             seat = subscription.seat
             for case in seat.waiting:
                 self._cases.end(case)
-            self._unseat(seat)
+            self.seating.leave(seat)
 
     def session_ended(self, session: Session) -> None:
         """A session is no more."""
-        self._drop_unrun(session, None)
+        self.seating.drop_unrun(session, None)
         desk, session.desk = session.desk, None
         if desk is not None and desk.seat is not None:
             for case in desk.seat.waiting:
                 self._cases.end(case)
             self._state.diary.policy_set(desk.seat, self._state.now, is_over=True)
-            self._unseat(desk.seat)
-
-    def _seat(self, seat: Seat) -> None:
-        self._seats[seat] = None
-        if seat.subscription is not None:
-            seat.subscription.seat = seat
-        else:
-            assert seat.session.desk is not None
-            seat.session.desk.seat = seat
-        self._forget_routes(seat)
-
-    def _unseat(self, seat: Seat) -> None:
-        del self._seats[seat]
-        seat.waiting.clear()
-        self._gone.add(seat.agent.tally)
-        if seat.subscription is not None:
-            seat.subscription.seat = None
-        elif seat.session.desk is not None:
-            seat.session.desk.seat = None
-        self._drop_row(seat)
-        self._forget_routes(seat)
-
-    def _forget_routes(self, seat: Seat) -> None:
-        # The policy of a session is found by its desk, so routes need not know of it.
-        if seat.subscription is not None:
-            self._state.interests.forget_routes((seat.subscription,))
-
-    def _keep(self, seat: Seat) -> None:
-        if seat.session.is_durable:
-            self._state.gate.changes.put("agents", seat.key, encoded(seat.agent.kept()))
-
-    def _drop_unrun(self, session: Session, subscription: Subscription | None) -> bool:
-        """Let there be no row of a policy that was not run, if there is one."""
-        if not self._unrun:
-            return False
-        key = seat_key(session, subscription)
-        if key not in self._unrun:
-            return False
-        self._unrun.remove(key)
-        self._state.gate.changes.delete("agents", key)
-        self._state.diary.unrun_dropped(session, subscription, self._state.now)
-        return True
-
-    def _drop_row(self, seat: Seat) -> None:
-        if seat.session.is_durable:
-            self._state.gate.changes.delete("agents", seat.key)
+            self.seating.leave(desk.seat)
 
     # -- notifications -------------------------------------------------------------------------
 
@@ -562,7 +514,7 @@ class Agents:
         if decision.changes:
             self._variables.change(session, decision.changes, by="policy")
         if decision.remembers:
-            self._keep(seat)
+            self.seating.keep(seat)
         for notice in decision.notices:
             self._tell_of(seat, one, notice)
         self._cases.end(case)
@@ -620,24 +572,7 @@ class Agents:
 
     def restore_agent(self, key: str, kept: Kept) -> None:
         """A policy was there before a restart."""
-        number, _, client_id = key.partition("/")
-        session = self._state.sessions.get(client_id)
-        subscription = None
-        if session is not None and number != "0":
-            numbered = (one for one in session.subscriptions.values() if one.number == int(number))
-            subscription = next(numbered, None)
-        if session is None or (number != "0" and subscription is None):
-            self._state.gate.changes.delete("agents", key)
-            return
-        try:
-            policy = self.compiled(kept.text)
-        except PolicyError as error:
-            # Its row stays: with another configuration it may run again.
-            self._unrun.add(key)
-            self._state.note("warning", "policy not run", client=client_id, reason=error.what)
-            return
-        self._variables.restore_desk(session)
-        self._seat(Seat(Agent.restored(policy, kept), session, subscription))
+        self.seating.restore(key, kept, self.compiled)
 
     def restore_case(
         self, key: int, row: CaseRow, session: Session, publication: Publication
@@ -681,7 +616,7 @@ class Agents:
             else:
                 self._cases.end(case)
         for seat in restored:
-            if seat in self._seats:
+            if seat in self.seating.seats:
                 self._go_on(seat)
 
     # -- for whoever wants to see --------------------------------------------------------------
@@ -689,8 +624,8 @@ class Agents:
     def view(self, limit: int | None = None, client_id: str | None = None) -> PoliciesView:
         """All policies, or the first so many, or those of a client."""
         return overview(
-            self._seats,
-            self._gone,
+            self.seating.seats,
+            self.seating.gone,
             self.pool,
             self._isolation,
             self._state.now,
