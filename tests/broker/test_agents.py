@@ -415,7 +415,25 @@ class TestWorkers:
             world.work(1)
         assert [one["n"] for one in acknowledge(ann)] == [0, 1, 2]
 
-    def test_workers_that_die_cost_a_message_and_no_more(self) -> None:
+    def test_a_worker_that_dies_costs_nothing(self) -> None:
+        workers = SimulatedWorkers()
+        workers.holds_jobs = True
+        world = World(workers=workers, isolation="process")
+        ann, bob = world.connect("ann"), world.connect("bob")
+        ann.subscribe("t")
+        set_policy(ann, COUNTING)
+        for number in range(3):
+            bob.publish("t", b'{"n": %d}' % number)
+        workers.kill_share = 1.0
+        world.work(1)
+        workers.kill_share = 0.0
+        while workers.waiting:
+            world.work()
+        assert values(ann) == [{"n": n, "seen": n + 1} for n in range(3)]
+        assert workers.kills == 1
+        assert world.broker.policies_view().total.stopped == {}
+
+    def test_a_message_that_workers_die_of_costs_itself_and_no_more(self) -> None:
         workers = SimulatedWorkers()
         world = World(workers=workers, isolation="process")
         ann, bob = world.connect("ann"), world.connect("bob")

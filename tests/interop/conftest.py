@@ -28,6 +28,8 @@ from queue import Empty, Queue
 
 import pytest
 
+from rove.lab.broker_process import family
+
 PATIENCE_S = 30.0
 """How long anything that has to happen may take; only a failure waits for so long."""
 TOOLS = Path(sys.prefix) / "interop"
@@ -95,6 +97,15 @@ class RunningBroker:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def kill_child(self) -> bool:
+        """End one of the processes that it has started, if there is any."""
+        assert self._process is not None
+        children = family(self._process.pid)[1:]
+        if children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(children[-1], signal.SIGKILL)
+        return bool(children)
 
     def stop(self) -> int:
         """End it in good order; its exit code."""

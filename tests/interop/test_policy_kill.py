@@ -2,7 +2,7 @@
 
 A subscriber's policy counts what it decides on in a variable and writes the count and the number of
 its version into what it sends; now and then it takes so long that a worker has to do it. Meanwhile
-it is replaced by later versions, and the broker is killed at random moments. Afterwards:
+it is replaced by later versions, and workers and the broker are killed now and then. Afterwards:
 
 - the counts are 1, 2, 3, … without a gap, each with one message only: what was sent, what was
   remembered and what was waiting have survived together or not at all;
@@ -72,6 +72,7 @@ class Ward:
         """The last version that was acknowledged."""
         self.granted_at: dict[int, int] = {}
         """The same when a number was published."""
+        self.workers_killed = 0
 
     async def run(self, kills: int, chance: random.Random) -> None:
         self.publisher.start()
@@ -111,7 +112,10 @@ class Ward:
         await asyncio.sleep(0.5)
         for _ in range(kills):
             await asyncio.to_thread(self.broker.wait)
-            await asyncio.sleep(chance.uniform(0.3, 1.2))
+            # One in each life: a message that two workers die of is given up.
+            await asyncio.sleep(chance.uniform(0.2, 0.6))
+            self.workers_killed += self.broker.kill_child()
+            await asyncio.sleep(chance.uniform(0.1, 0.6))
             self.broker.kill()
             self.broker.spawn()
         await asyncio.to_thread(self.broker.wait)
@@ -135,6 +139,7 @@ class Ward:
         assert all(value["first"] == value["second"] for value in firsts.values())
         assert all(value["first"] >= self.granted_at[value["n"]] for value in firsts.values())
         assert len(set(versions)) > 3
+        assert self.workers_killed
 
 
 async def live(broker: RunningBroker, kills: int, seed: int) -> None:

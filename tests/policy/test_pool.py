@@ -118,6 +118,42 @@ def test_what_is_lost_is_told_and_not_remembered() -> None:
     assert len(workers.given) == 3
 
 
+def test_what_a_worker_died_of_is_done_once_more_and_before_all_else() -> None:
+    workers = Workers()
+    pool: Pool[str] = Pool(workers)
+    for number in range(4):
+        pool.run("ann", call(f"a{number}"), f"a{number}", 500)
+    pool.run("bob", call("b"), "b", 500)
+    first = workers.given[0].number
+    pool.lost(first, "error", "killed")
+    assert not pool.has_ready
+    texts = [one.text for one in workers.given if isinstance(one, Run)]
+    assert texts == ["a0", "a1", "a0"]
+    again = workers.given[2].number
+    assert again != first
+    pool.answered(Ran(first, Outcome((), {}, None, 0)))
+    assert not pool.has_ready
+    pool.lost(again, "error", "killed")
+    (ready,) = pool.take()
+    assert (ready.asker, ready.answer.is_lost) == ("a0", True)
+    assert pool.lost_count == 2
+
+
+def test_a_picture_that_many_want_is_done_once_more_for_all() -> None:
+    workers = Workers()
+    pool: Pool[str] = Pool(workers)
+    pool.run("ann", call(), "busy", 500)
+    for asker in ("ann", "bob", "eve"):
+        pool.compress(asker, wish(), asker, 500)
+    pool.lost(workers.given[1].number, "error", "killed")
+    assert [type(job) for job in workers.given] == [Run, Compress, Compress]
+    pool.answered(Compressed(workers.given[2].number, b"small"))
+    assert [one.asker for one in pool.take()] == ["ann", "bob", "eve"]
+    pool.answered(Ran(workers.given[0].number, Outcome((), {}, None, 0)))
+    assert (pool.waiting, pool.under_way, len(pool._queues)) == (0, 0, 0)
+    assert len(workers.given) == 3
+
+
 def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     pool: Pool[str] = Pool(Workers())
     pool.answered(Compressed(7, b"x"))

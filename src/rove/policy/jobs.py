@@ -2,7 +2,7 @@
 
 A call that would delay others, and a heavy function such as the compression of a picture, become a
 *job*: everything that it needs goes with it, and its answer is all that there is. A worker knows
-nothing between two jobs but what it may forget, so one that dies or is killed costs one answer.
+nothing between two jobs but what it may forget: of one that dies, one job has to be done again.
 """
 
 from __future__ import annotations

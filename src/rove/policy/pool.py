@@ -3,7 +3,8 @@
 Each subscriber has a queue of its own, and the queues have their turns one after the other. Workers
 are given no more than keeps them busy, so that a subscriber who asks now need not wait for what
 somebody else asked a second ago. What several want alike is done once, and its answer is kept for a
-while: two hundred doctors who want the same picture smaller cost one compression.
+while: two hundred doctors who want the same picture smaller cost one compression. A job
+whose worker dies is done once more by another.
 
 Nothing here knows processes or time: `Workers` does the jobs, and what it says is kept until the
 broker's turn asks for it (`take`).
@@ -47,6 +48,8 @@ class _Wish(msgspec.Struct):
     askers: list[object]
     is_begun: bool = False
     """A worker has it; it may still be in queues of others who asked for it."""
+    is_again: bool = False
+    """A worker that had it has died."""
 
 
 class Ready(msgspec.Struct, Generic[Asker]):
@@ -155,12 +158,28 @@ class Pool(Generic[Asker]):
         if wish is None:
             return
         self.lost_count += 1
+        if kind == "error" and not wish.is_again:
+            self._begin_again(wish)
+            return
         took_s = 0.0 if kind == "crowded" else wish.time_ms / 1000
         if isinstance(wish.job, Compress):
             del self._wanted[wish.job.request]
             self._hand_out(wish, Compressed(number, b"", why, took_s, kind, is_lost=True))
         else:
             self._hand_out(wish, Ran(number, Stopped(kind, why), took_s, is_lost=True))
+
+    def _begin_again(self, wish: _Wish) -> None:
+        """Have another worker do it, before whatever else its owner wants.
+
+        Somebody may have ended the first, and a message must not be lost by that. If the second
+        dies of it too, it is the job.
+        """
+        wish.is_again, wish.is_begun = True, False
+        wish.job.number = self._number()
+        self.waiting += 1
+        self._queues.setdefault(wish.owner, deque()).appendleft(wish)
+        self._queues.move_to_end(wish.owner, last=False)
+        self._feed()
 
     def _hand_out(self, wish: _Wish, answer: Answer) -> None:
         for place, asker in enumerate(wish.askers):
