@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from rove.policy.compiling import Policy
 from rove.policy.costs import DIRECT
 from rove.policy.functions import FUNCTIONS
 from rove.policy.library import Call
@@ -85,3 +86,62 @@ def test_a_small_power_of_a_float_needs_no_guard() -> None:
     line = rewritten("return m.a ** 2")[0]
     assert "__class__ is _float" in line
     assert "_call.power" in line
+
+
+def test_a_place_that_is_changed_is_worked_out_once() -> None:
+    assert rewritten('m["a" if every(5) else "b"] += 1') == [
+        "_index1 = 'a' if _call.every('4:14', 5) else 'b'",
+        "_call.store(m, _index1, _call.item(m, _index1) + 1)",
+    ]
+
+
+HOLDERS = (
+    "({}) + m.x", "m.x + ({})", "({}) * m.x", "m.x * ({})", "({}) * 2", "({}) - m.x", "m.x - ({})",
+    "({}) / m.x", "({}) // m.x", "({}) % m.x", "m.x % ({})", "({}) ** 2", "({}) ** m.x",
+    "m.x ** ({})", "-({})", "not ({})", "({}) < m.x", "m.x < ({})", "m.x < ({}) < m.y",
+    "({}) == m.x", "({}) in m.x", "m.x in ({})", "({}) in s", "'a' in ({})", "({}) is None",
+    "({}) and m.x", "m.x or ({})", "({}) if m.x else 1", "1 if ({}) else 2", "m.x if m.y else ({})",
+    "m.x[({})]", "s[({})]", "({})[0]", "({})['a']", "({}).a", "({})[1:]", "s[:({})]", "[({})]",
+    "(({}), 1)", "m[({})]", "me[({})]", "CALM[({})]", "int(s[({})])",
+    "lower(s[({})])", "m.get('a', ({}))", "me.get('a', ({}))", "message({{'a': ({})}})",
+    "message(a=({}))", "starts_with(({}), 'ab')", "compress(({}), quality=5)", "min(1.5, ({}))",
+)  # fmt: skip
+"""Whatever an expression can stand in."""
+
+
+def holders() -> list[str]:
+    """The same, and the functions with each of their arguments."""
+    found = list(HOLDERS)
+    for name, function in FUNCTIONS.items():
+        count = max(1, function.least)
+        for place in range(min(function.most, count + 1)):
+            arguments = ["m.x"] * max(count, place + 1)
+            arguments[place] = "({})"
+            found.append(f"{name}({', '.join(arguments)})")
+    return [each for each in found if not each.startswith(("range(", "compress(({}))"))]
+
+
+def compiled_bytes(outer: str, inner: str, depth: int) -> int:
+    expression = "m.z"
+    for level in range(depth):
+        expression = (outer if level % 2 else inner).format(expression)
+    text = f"CALM = (50, 120)\ndef arrived(m, me):\n    s = m.s\n    return [{expression}]\n"
+    return len(Policy(text, 10_000).function.__code__.co_code)
+
+
+def check_growth(outer: str, inner: str) -> None:
+    """Whoever could have the code double with every level would stop the broker by a short text."""
+    sizes = [compiled_bytes(outer, inner, depth) for depth in (2, 4, 8)]
+    assert sizes[2] - sizes[1] < 3 * (sizes[1] - sizes[0]) + 50, sizes
+
+
+@pytest.mark.parametrize("holder", holders())
+def test_code_is_as_long_as_its_text(holder: str) -> None:
+    check_growth(holder, holder)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("outer", holders())
+def test_code_of_two_in_turns_is_as_long_as_its_text(outer: str) -> None:
+    for inner in holders():
+        check_growth(outer, inner)

@@ -212,17 +212,24 @@ class Rewriter:
     def _augmented(self, node: ast.AugAssign) -> list[ast.stmt]:
         """`x += y` is `x = x + y`: the operator of its own would change lists that others have."""
         read: ast.expr
+        before: list[ast.stmt] = []
         match node.target:
             case ast.Name():
                 read = at(name_of(node.target.id), node.target)
             case ast.Attribute():
                 read = ast.Attribute(node.target.value, node.target.attr, ast.Load())
             case ast.Subscript():
+                if not is_simple(node.target.slice):
+                    # It is needed twice and worked out once.
+                    self._temporary += 1
+                    name = f"_index{self._temporary}"
+                    before.append(assign(name, self._learning(node.target.slice)))
+                    node.target.slice = at(name_of(name), node.target)
                 read = ast.Subscript(node.target.value, node.target.slice, ast.Load())
             case _:
                 raise AssertionError(node.target)
         value = at(ast.BinOp(at(read, node.target), node.op, node.value), node)
-        return self._assignment(node.target, value)
+        return before + self._assignment(node.target, value)
 
     def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> ast.stmt:
         owner, name = self._place(target)
@@ -578,7 +585,8 @@ class Rewriter:
         made = choice(binding, [test], plain(taken), self._method(method, taken))
         match written, text:
             case ast.Subscript(slice=index), ast.Subscript(value=ast.Name() as whole):
-                if self._sorts.of(index) in CERTAIN:
+                # It stands here twice: what is longer would double with every one that is in it.
+                if self._sorts.of(index) in CERTAIN and is_simple(index):
                     # An element of a text is a letter.
                     return ast.IfExp(is_class(whole, STR), plain(text), made)
         return made
