@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rove.policy.guards import BITS_MAX, NESTING_MAX, PORTION_STEPS_MAX, Guards, Halted, named
+from rove.policy.guards import NESTING_MAX, PORTION_STEPS_MAX, Guards, Halted, named
+from rove.policy.limits import BITS_MAX
 from rove.policy.messages import Message
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from rove.policy.kinds import Sort, Sorts, is_small, joined
+from rove.policy.kinds import Sort, Sorts, joined
 
 
 def sort_of(expression: str, before: str = "") -> Sort:
@@ -98,11 +98,3 @@ def test_joining_is_the_least_that_is_certain_of_both() -> None:
             assert joined(left, right) == joined(right, left)
     assert joined("float", "number") == "number"
     assert joined("text", "number") == "any"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("5", True), ("-5", True), ("65536", True), ("65537", False), ("5.0", False), ("x", False)],
-)
-def test_small_integers(text: str, expected: bool) -> None:
-    assert is_small(ast.parse(text, mode="eval").body) is expected

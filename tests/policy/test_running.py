@@ -255,7 +255,7 @@ def test_memory_has_room_for_so_much() -> None:
         ("m.n = 1\nreturn [None]", "arrived returns None in a list; return a message or None"),
         ("return [m, None]", "arrived returns None in a list; return a message or None"),
         ("m.s = m", "a message cannot be kept inside of something else"),
-        ("x = 10 ** 5000", "10 ** 5000 has more than 4,096 bits"),
+        ("x = 10 ** 5000", "10 ** 5000 has more than 256 bits"),
     ],
 )  # fmt: skip
 def test_trouble_is_told_in_words(body: str, text: str) -> None:

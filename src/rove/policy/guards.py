@@ -7,8 +7,8 @@ that an iteration costs a subtraction and a comparison of integers. A portion co
 the library has to pay, so near its limit a call may be stopped up to a sixteenth early; never late.
 
 A loop that nothing can end early pays before it begins, and costs nothing while it runs. Integers
-that are added grow by a bit at a time, so it is enough to look at them where the clock is looked
-at; products are looked at when they are made.
+are looked at when they are made, except for sums that hardly grow (`rove.policy.growth`): these
+are looked at where the clock is.
 
 Lists may hold the same list many times over, so a value can be far larger than the memory it takes.
 Making one is therefore cheap, and everything that goes *through* one pays for each element it meets
@@ -24,12 +24,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rove.policy.jobs import Compression, Kind
+from rove.policy.limits import BITS_MAX, INT_MAX
 from rove.policy.messages import Message
 from rove.policy.trees import SHORT_MAX
 
-BITS_MAX: Final = 4_096
-"""Of an integer that a policy can have."""
-INT_MAX: Final = 1 << BITS_MAX
 LOWEST: Final = -(2**63)
 HIGHEST: Final = 2**64 - 1
 """Of integers that are kept or sent."""

@@ -18,8 +18,6 @@ Sort = Literal["nothing", "float", "number", "text", "message", "any"]
 """`nothing` is not known yet; a number is an integer, a float or a truth value."""
 
 CERTAIN: Final = ("float", "number")
-SMALL_MAX: Final = 1 << 16
-"""An integer written out that lets others grow by no more than this."""
 
 
 def joined(left: Sort, right: Sort) -> Sort:
@@ -37,17 +35,6 @@ def sort_of_value(value: object) -> Sort:
     if isinstance(value, int):
         return "number"
     return "text" if isinstance(value, str) else "any"
-
-
-def is_small(node: ast.expr) -> bool:
-    """An integer that is written out and small."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        node = node.operand
-    return (
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, int)
-        and -SMALL_MAX <= node.value <= SMALL_MAX
-    )
 
 
 class Sorts:

@@ -33,7 +33,7 @@ from rove.policy.guards import (
     named,
 )
 from rove.policy.jobs import Compressed, Compression
-from rove.policy.limits import PolicyLimits
+from rove.policy.limits import BITS_MAX, PolicyLimits
 from rove.policy.messages import PAYLOAD, TOPIC, Arrived, Message
 
 HOUR_S: Final = 3600
@@ -347,10 +347,11 @@ class Call(Guards):
         if value.__class__ not in _NUMBERS:
             raise fault(f"{named(value)} cannot be rounded")
         if digits is None:
-            return round(value)
+            return self.bounded(round(value))
         if digits.__class__ is not int or not -DIGITS_MAX <= digits <= DIGITS_MAX:
             raise fault("the digits of round() are a whole number")
-        return round(value, digits)
+        # No integer has more digits than that, and Python would work out a power of ten.
+        return round(value, max(digits, -BITS_MAX // 2))
 
     def whole(self, value: Any) -> int:
         if value.__class__ is str or value.__class__ is bytes:
@@ -358,7 +359,7 @@ class Call(Guards):
                 raise fault(f"a number has at most {DIGITS_MAX} digits")
         elif value.__class__ not in _NUMBERS:
             raise fault(f"{named(value)} is no number")
-        return int(value)
+        return self.bounded(int(value))  # type: ignore[no-any-return]
 
     def real(self, value: Any) -> float:
         if value.__class__ is str or value.__class__ is bytes:

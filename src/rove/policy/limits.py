@@ -24,6 +24,11 @@ Suspended = Literal["nothing", "deliver"]
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
+BITS_MAX: Final = 256
+"""Of an integer that a policy can have. What comes and goes has 64 as a rule; with thousands, a
+division would take as long as a hundred steps."""
+INT_MAX: Final = 1 << BITS_MAX
+
 
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What policies may use; the defaults suit a broker of strangers."""

@@ -2,10 +2,11 @@
 
 `m` is a mapping of the publication's attributes (`rove.lang.attributes`): the members of its
 payload, its user properties and its `topic`; what is missing is None. A payload that is no JSON
-object is the attribute `payload`, as bytes. On the way out, attributes that came as user properties
-and were left alone stay user properties, everything else is a member of the payload. Two things
-stay whatever the policy does, because others go by them: the topic that it came on, and the user
-property `id`, by which a receiver knows what it has had before.
+object, or has an integer that is too long for policies, is the attribute `payload`, as bytes. On
+the way out, attributes that came as user properties and were left alone stay user properties,
+everything else is a member of the payload. Two things stay whatever the policy does, because others
+go by them: the topic that it came on, and the user property `id`, by which a receiver knows what it
+has had before.
 
 `Arrived` is made once per publication and shared by all policies that see it. What passes as it
 came is the very payload that came, and what several make alike is written once. Seeing a message
@@ -23,6 +24,7 @@ import msgspec
 
 from rove.lang.attributes import members_of
 from rove.lang.values import admit
+from rove.policy.limits import INT_MAX
 
 if TYPE_CHECKING:
     from rove.policy.jobs import Outcome
@@ -32,6 +34,7 @@ TOPIC: Final = "topic"
 ID: Final = "id"
 WRITTEN_MAX: Final = 64
 """Different outputs of one publication that are remembered."""
+_DIGITS_MAX: Final = len(str(INT_MAX))
 
 User = tuple[tuple[str, str], ...]
 
@@ -82,7 +85,7 @@ class Arrived:
         self.user: User = tuple(user)
         self.passed: Outcome | None = None
         """As `rove.policy.running` says that it passes, once it has said so."""
-        members = members_of(payload)
+        members = _members_of(payload)
         self._from_user: dict[str, str] = {}
         for name, value in self.user:
             if name != TOPIC and (members is None or name not in members):
@@ -138,6 +141,23 @@ class Arrived:
         if not all(map(_is_plain, members.values())):
             admit(members)
         return Written(msgspec.json.encode(members), tuple(user))
+
+
+def _members_of(payload: bytes) -> dict[str, object] | None:
+    members = members_of(payload)
+    if members is None or len(payload) <= _DIGITS_MAX:
+        return members
+    waiting: list[Iterable[object]] = [members.values()]
+    while waiting:
+        for value in waiting.pop():
+            if value.__class__ is int:
+                if not -INT_MAX < value < INT_MAX:
+                    return None
+            elif value.__class__ is list:
+                waiting.append(value)
+            elif value.__class__ is dict:
+                waiting.append(value.values())
+    return members
 
 
 def _is_plain(value: object) -> bool:

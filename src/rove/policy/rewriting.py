@@ -18,8 +18,9 @@ from typing import Final
 
 from rove.policy.costs import DIRECT, may_end_early, round_cost
 from rove.policy.facts import ends, given, learnt
+from rove.policy.growth import Growth, names_in
 from rove.policy.hoisting import hoisted, lists_searched_in_loops
-from rove.policy.kinds import CERTAIN, Sorts, is_small
+from rove.policy.kinds import CERTAIN, Sorts
 from rove.policy.trees import (
     FLOAT,
     INT,
@@ -104,6 +105,9 @@ class Rewriter:
         self._parsed = parsed
         self._body = hoisted(parsed.body)
         self._sorts = Sorts(self._body, parsed.constants)
+        self._growth = Growth(self._body)
+        self._targets: frozenset[str] = frozenset()
+        """Variables that are given what is being rewritten."""
         self._searched = lists_searched_in_loops(self._body)
         self._temporary = 0
         self._counts = any(
@@ -175,7 +179,7 @@ class Rewriter:
         return [node]  # pass, break, continue
 
     def _assignment(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-        made = self._learning(value)
+        made = self._given_to(target, value)
         if isinstance(target, ast.Attribute | ast.Subscript):
             return [self._store(target, made)]
         sort = self._sorts.of(value)
@@ -207,6 +211,13 @@ class Rewriter:
         """An expression that is worked out here, after which more is known."""
         made = self._expression(node)
         self._sorts.numbers.update(learnt(node, self._sorts))
+        return made
+
+    def _given_to(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        """An expression that variables are made of."""
+        self._targets = names_in(target)
+        made = self._learning(value)
+        self._targets = frozenset()
         return made
 
     def _augmented(self, node: ast.AugAssign) -> list[ast.stmt]:
@@ -256,7 +267,7 @@ class Rewriter:
         return at(name_of(owner.id), owner), self._expression(target.slice)
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
-        through = self._learning(node.iter)
+        through = self._given_to(node.target, node.iter)
         numbers = self._sorts.numbers = self._sorts.numbers - given([node.target, *node.body])
         self._sorts.numbers = set(numbers)
         if not may_end_early(node):
@@ -372,17 +383,23 @@ class Rewriter:
         plain = ast.BinOp(left, node.op, right)
         sorts = self._sorts.of(node.left), self._sorts.of(node.right)
         match node.op:
-            case ast.Sub() | ast.Div() | ast.FloorDiv():
+            case ast.Div() | ast.FloorDiv():
                 return plain
-            case ast.Add():
-                if "float" in sorts or "number" in sorts:
-                    return plain
-                return self._checked(plain)
+            case ast.Add() | ast.Sub():
+                return self._sum(node, plain, sorts)
             case ast.Mult():
-                return self._product(node, plain, sorts)
+                return self._product(plain, sorts)
             case ast.Mod():
                 return self._remainder(plain, sorts)
         return self._power(left, right)
+
+    def _sum(self, node: ast.BinOp, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
+        if "float" in sorts:
+            return plain
+        is_steady = self._growth.is_steady(self._targets, node.left, node.right)
+        if isinstance(node.op, ast.Sub) or "number" in sorts:
+            return plain if is_steady else self._kept_in_bounds(plain)
+        return self._checked(plain, is_steady=is_steady)
 
     def _power(self, left: ast.expr, right: ast.expr) -> ast.expr:
         """A power: at once if that is a small one of a float, which is a float or too large."""
@@ -393,24 +410,23 @@ class Rewriter:
         plain = ast.BinOp(left, ast.Pow(), right)
         return choice(binding, [is_class(left, FLOAT)], plain, guarded)
 
-    def _checked(self, node: ast.expr) -> ast.expr:
+    def _checked(self, node: ast.expr, *, is_steady: bool) -> ast.expr:
         """What `node` gives, if it is a number, else after a guard has seen it."""
         kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
-        fits = any_true([is_class(kept, FLOAT), is_class(name_of(VALUE), INT)])
+        is_integer = is_class(name_of(VALUE), INT)
+        if not is_steady:
+            is_integer = all_true([is_integer, self._is_low(name_of(VALUE))])
+        fits = any_true([is_class(kept, FLOAT), is_integer])
         return ast.IfExp(fits, name_of(VALUE), self._method("made", name_of(VALUE)))
 
-    def _product(self, node: ast.BinOp, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
-        smalls = is_small(node.left), is_small(node.right)
+    def _product(self, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
         if "float" in sorts:
             return plain
         if sorts == ("number", "number"):
-            return plain if any(smalls) else self._kept_in_bounds(plain)
+            return self._kept_in_bounds(plain)
         binding, left, right = self._bound(plain.left, plain.right)
         again = ast.BinOp(left, ast.Mult(), right)
         guarded = self._method("times", left, right)
-        if any(smalls):
-            unknown = right if smalls[0] else left
-            return choice(binding, is_number(unknown), again, guarded)
         unknowns = [
             each for each, sort in zip((left, right), sorts, strict=True) if sort not in CERTAIN
         ]
@@ -422,12 +438,14 @@ class Rewriter:
         return choice(binding, are_floats, again, ast.IfExp(are_integers, product, guarded))
 
     def _kept_in_bounds(self, node: ast.expr) -> ast.expr:
-        """A product of numbers, after a guard has seen it if it is a large integer."""
+        """A number, after a guard has seen it if it is a large integer."""
         kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
-        ends = ast.Constant(-FINE_MAX), ast.Constant(FINE_MAX)
-        is_low = ast.Compare(ends[0], [ast.Lt(), ast.Lt()], [name_of(VALUE), ends[1]])
-        is_fine = any_true([is_class(kept, FLOAT), is_low])
+        is_fine = any_true([is_class(kept, FLOAT), self._is_low(name_of(VALUE))])
         return ast.IfExp(is_fine, name_of(VALUE), self._method("made", name_of(VALUE)))
+
+    def _is_low(self, node: ast.expr) -> ast.expr:
+        ends = ast.Constant(-FINE_MAX), ast.Constant(FINE_MAX)
+        return ast.Compare(ends[0], [ast.Lt(), ast.Lt()], [node, ends[1]])
 
     def _remainder(self, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
         if sorts[0] in CERTAIN:
@@ -544,13 +562,14 @@ class Rewriter:
         if name == "get" and not keywords and is_text(node.args[0]):
             return call_of(ast.Attribute(name_of(ME), "get", ast.Load()), *arguments)
         if name in DIRECT or name in PLAIN:
-            return call_of(name_of(f"_{name}"), *arguments)
+            made = call_of(name_of(f"_{name}"), *arguments)
+            return self._kept_in_bounds(made) if name in ("ceil", "floor") else made
         if name in OF_LISTS and len(arguments) == 1:
             return self._method(OF_LISTS[name], *arguments)
         if name in OF_LISTS:
             return self._extreme(name, node, arguments)
         if name == "round" and len(arguments) == 1 and self._sorts.of(node.args[0]) == "float":
-            return call_of(name_of("_round"), *arguments)
+            return self._kept_in_bounds(call_of(name_of("_round"), *arguments))
         if name in TEXT_ENDS and len(arguments) == 2 and is_text(node.args[1]):
             return self._text_end(name, node.args[0], *arguments)
         if name in OF_TEXTS:
@@ -579,7 +598,7 @@ class Rewriter:
             return call_of(name_of(f"_{name}"), argument)
 
         if method != name and sort in CERTAIN:
-            return plain(text)
+            return self._kept_in_bounds(plain(text)) if name == "int" else plain(text)
         binding, taken, _ = self._bound(text, ast.Constant(None))
         test = is_short_text(taken, is_text=sort == "text")
         made = choice(binding, [test], plain(taken), self._method(method, taken))
