@@ -371,6 +371,21 @@ class TestWorkers:
         assert [one["x"] for one in values(ann)] == list(range(5))
         assert world.broker.policies_view().total.in_workers == 5
 
+    def test_so_do_those_that_take_few_steps_and_long(self) -> None:
+        class Slow(SimulatedWorkers):
+            def clock(self) -> float:
+                self._clock_s += 0.002
+                return self._clock_s
+
+        world = World(workers=Slow())
+        ann, bob = world.connect("ann"), world.connect("bob")
+        ann.subscribe("t")
+        set_policy(ann, COUNTING)
+        for number in range(20):
+            bob.publish("t", b'{"x": %d}' % number)
+        assert values(ann) == [{"x": n, "seen": n + 1} for n in range(20)]
+        assert 5 < world.broker.policies_view().total.in_workers < 20
+
     def test_variables_that_change_meanwhile_are_the_ones_that_count(self) -> None:
         workers = SimulatedWorkers()
         workers.holds_jobs = True

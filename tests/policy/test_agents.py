@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rove.policy.agents import Agent, Allowance, Decision, Kept, Notice
+from rove.policy.agents import SLOW_S, Agent, Allowance, Decision, Kept, Notice
 from rove.policy.compiling import compiled
 from rove.policy.jobs import Stopped
 from rove.policy.limits import PolicyLimits
@@ -168,3 +168,26 @@ class TestKept:
         again = Agent.restored(compiled(kept.text), kept)
         assert shown(again, 3.0, b'{"x": 0}').verdict == "dropped"
         assert [notice.event for notice in shown(again, 4.0).notices][-1] == "suspended"
+
+
+class TestSlowness:
+    def test_one_that_takes_long_again_and_again_is_slow(self) -> None:
+        one = agent("return m")
+        calls = 0
+        while not one.is_slow:
+            one.took(2 * SLOW_S)
+            calls += 1
+        assert 5 < calls < 20
+
+    def test_nor_does_a_short_call_now_and_then_hide_it(self) -> None:
+        one = agent("return m")
+        for _ in range(50):
+            for took_s in (4 * SLOW_S, 4 * SLOW_S, 0.0):
+                one.took(took_s)
+        assert one.is_slow
+
+    def test_a_machine_that_stands_still_now_and_then_makes_none_slow(self) -> None:
+        one = agent("return m")
+        for call in range(1_000):
+            one.took(1.0 if call % 50 == 0 else 1e-5)
+        assert not one.is_slow

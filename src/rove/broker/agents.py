@@ -330,6 +330,7 @@ class Agents:
         took_s = clock() - begun_s
         assert session.desk is not None
         session.desk.allowance.use(took_s)
+        seat.agent.took(took_s)
         return result, took_s
 
     def _called(self, seat: Seat, case: Case) -> Outcome | Stopped | Wanted:

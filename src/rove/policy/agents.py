@@ -32,6 +32,12 @@ Verdict = Literal["passed", "sent", "dropped", "stopped", "suspended"]
 Event = Literal["stopped", "suspended", "resumed"]
 NOTICE_S: Final = 1.0
 """A policy that is stopped again and again is told of once in so long."""
+SLOW_S: Final = 0.001
+"""Calls that take longer than this on the average hold a broker up, however few their steps are."""
+_LATEST: Final = 16
+"""About so many calls make up that average, each of which counts for `_SLOWEST_S` at most: once in
+a while it is the machine that has something else to do."""
+_SLOWEST_S: Final = 0.005
 
 
 class Notice(msgspec.Struct, omit_defaults=True):
@@ -113,6 +119,7 @@ class Agent:
     """One policy, set by one subscriber."""
 
     __slots__ = (
+        "_mean_s",
         "_missed",
         "_offences",
         "_told_at",
@@ -132,12 +139,13 @@ class Agent:
         """What `every`, `changed` and `summary` remember."""
         self.suspended_until: float | None = None
         self.is_slow = False
-        """It has needed more steps than a turn of the broker can spare."""
+        """It has needed more steps, or more time, than a turn of the broker can spare."""
         self.tally = Tally()
         self.last_trouble = ""
         self._offences: deque[float] = deque()
         self._told_at: float | None = None
         self._missed = 0
+        self._mean_s = 0.0
 
     # -- a message -----------------------------------------------------------------------------
 
@@ -197,6 +205,12 @@ class Agent:
             steps_max=steps_max,
             clock=clock,
         )
+
+    def took(self, seconds: float) -> None:
+        """A call has taken so long within the turn of a broker."""
+        self._mean_s += (min(seconds, _SLOWEST_S) - self._mean_s) / _LATEST
+        if self._mean_s > SLOW_S:
+            self.is_slow = True
 
     def settle(
         self,
