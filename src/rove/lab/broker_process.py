@@ -237,11 +237,12 @@ def settle(pid: int, seconds_max: float = START_S_MAX) -> None:
 
 
 def _is_busy(pid: int) -> bool:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            state = (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-            if state in "RD":
-                return True
+    with contextlib.suppress(FileNotFoundError):  # the process has just ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # or a thread has
+                state = (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                if state in "RD":
+                    return True
     return False
 
 

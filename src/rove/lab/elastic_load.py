@@ -12,6 +12,7 @@ where it keeps a pace; notifications are of QoS 0. Looking at one takes about 2 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import time
@@ -438,7 +439,11 @@ class _Watch:
 
     def _spent(self) -> tuple[float, float]:
         broker, *matchers = family(self._pid)
-        return cpu_seconds(broker), sum(map(cpu_seconds, matchers))
+        matchers_s = 0.0
+        for one in matchers:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                matchers_s += cpu_seconds(one)
+        return cpu_seconds(broker), matchers_s
 
     def found(self, size: int, sent: int, expected: int, tally: Tally) -> Run:
         """What came, which has to be what was due."""
