@@ -514,6 +514,21 @@ def test_where_none_can_be_started_jobs_are_lost_at_once(
     run(hear)
 
 
+def test_one_that_dies_before_it_has_begun_costs_nothing(fake: Callable[[str], None]) -> None:
+    async def hear() -> None:
+        with Bench() as bench:
+            real = sys.executable
+            fake(SLEEP[2:])
+            numbers = [bench.submit(call(PASSES)) for _ in range(2)]
+            await bench.until(lambda: bool(bench.workers.pids))
+            sys.executable = real
+            os.kill(bench.workers.pids[0], signal.SIGKILL)
+            await bench.until(lambda: bench.heard.answers.keys() >= set(numbers))
+            assert bench.heard.losses == {}
+
+    run(hear)
+
+
 def test_where_there_is_no_python_jobs_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hear() -> None:
         with Bench() as bench:

@@ -10,8 +10,8 @@ A job has its time and `GRACE_S` more, from when it is given to a worker that is
 worker is killed, and the job is lost: a policy that runs too long stops by itself before that, so
 what is killed is what hangs in a library, or a worker that was stopped from outside. One that dies
 by itself takes the job with it that it was doing, and no other. Either is replaced when there is
-something to do. If workers cannot be started at all, jobs are refused for `RETRY_S`, then it is
-tried again.
+something to do. One that dies before it has begun is replaced too; if `STARTS_MAX` do so in a row,
+workers cannot be started here: jobs are refused for `RETRY_S`, then it is tried again.
 
 Nothing here waits: sockets do not block, and who dies is reaped in passing. Only starting a process
 holds the broker up, for as long as the system takes to make one, so that is done between two turns
@@ -67,8 +67,10 @@ GRACE_S: Final = 0.5
 """How much longer than its time a job may take: for the way there and back, on a busy machine."""
 HELLO_S: Final = 60.0
 """How long a worker may take to begin."""
+STARTS_MAX: Final = 3
+"""So many that could not be started one after the other are no accident."""
 RETRY_S: Final = 5.0
-"""How long nobody is started after one that could not be."""
+"""How long nobody is started then."""
 MEMORY_BYTES: Final = 512 * MIB
 """What a worker may take beyond what it begins with and what calls may make: the largest picture
 that is read has 25 million pixels, and is there twice when it is made smaller."""
@@ -154,6 +156,8 @@ class PolicyWorkers:
         self._dying: list[_Dying] = []
         self._starting: asyncio.Handle | None = None
         self._burying: asyncio.Handle | None = None
+        self._failed_starts = 0
+        """Since the last one that went well."""
         self._refused_until = 0.0
         self._why = ""
         """Why none could be started."""
@@ -237,6 +241,7 @@ class PolicyWorkers:
             worker = _Worker(*spawned(*arguments, environment=environment))
         except OSError as error:
             self._cannot_start(f"cannot be started: {error.strerror}")
+            self._feed()
             return
         self._workers.append(worker)
         self._loop.add_reader(worker.socket, self._arrived, worker)
@@ -305,6 +310,7 @@ class PolicyWorkers:
 
     def _greet(self, worker: _Worker, hello: Hello) -> None:
         worker.is_there = True
+        self._failed_starts = 0
         _cancel(worker)
         if hello.missing != self._missing:
             self._missing = hello.missing
@@ -362,6 +368,10 @@ class PolicyWorkers:
             self._on_news()
 
     def _cannot_start(self, why: str) -> None:
+        self._failed_starts += 1
+        if self._failed_starts < STARTS_MAX:
+            return
+        self._failed_starts = 0
         log.error("workers for policies cannot be started", why=why)
         self._why = why
         self._refused_until = time.monotonic() + RETRY_S
