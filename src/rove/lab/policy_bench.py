@@ -217,6 +217,8 @@ def _overhead(options: Options, tell: Tell) -> Iterator[Measure]:
     found: dict[Point, dict[str, Outcome]] = {}
     length = options.paced_s, options.paced_messages
     with _running() as broker:
+        # What is done for the first time takes longer, and would be told of the first case.
+        policy_load.run([_job(broker, _devices(BLIND, 1), options.paced_messages)])
         for rate in options.rates:
             for count in options.subscribers:
                 tell(f"policy.overhead, {count} subscribers, {rate} a minute")
