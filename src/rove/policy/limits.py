@@ -37,7 +37,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     steps_max: Count = 100_000
     """Steps of one call: iterations of loops, and what library functions cost. Some 5 ms of a plain
-    loop, 80 of the worst that a test has found."""
+    loop, 100 of the worst that we have found."""
 
     inline_steps_max: Count = 10_000
     """Steps that a call may take within the broker's own turn, half a millisecond as a rule. One
