@@ -342,6 +342,23 @@ class TestRanked:
         world.advance(5.1)
         assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}']
 
+    def test_any_number_of_subscribers_may_ask_for_the_same_best(self) -> None:
+        world = World()
+        clients = [world.connect(f"client-{number}") for number in range(70)]
+        for client in clients:
+            assert client.subscribe("a", filter=self.TEXT).reasons == (0,)
+        self.publish(world, 5, 3, 7)
+        for client in clients:
+            assert client.payloads() == [b'{"x": 5}', b'{"x": 7}']
+
+    def test_what_comes_in_the_moment_of_acceptance_counts_if_it_comes_later(self) -> None:
+        world = World()
+        publisher = world.connect("publisher")
+        publisher.publish("a", b'{"x": 9}', 1)
+        client = self.subscribed(world)
+        publisher.publish("a", b'{"x": 5}', 1)
+        assert [packet.payload for packet in client.take_all()] == [b'{"x": 5}']
+
     def test_it_moves_up_while_the_subscriber_is_away_too(self) -> None:
         world = World()
         client = self.subscribed(world)

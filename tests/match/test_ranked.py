@@ -437,6 +437,19 @@ def test_integers_that_no_float_holds_are_ranked_exactly() -> None:
     assert publish(pruned, 3, {"a": 2**53 + 1}, 0.0, nobody) == []
 
 
+@pytest.mark.parametrize("score", ["a", "a DESC", "t", "distance(a, b, a, b)", "7"])
+def test_scores_without_a_constant_may_have_any_number_of_subscribers(score: str) -> None:
+    story = Story()
+    for id in range(150):
+        story.add(id, parse(f"ORDER BY {score} LIMIT 2 WITHIN 5 SECONDS"))
+        if id % 10 == 0:
+            story.publish(id, {"a": id % 7, "b": 1.0}, after_s=0.5)
+    story.save_and_load()
+    story.publish("last", {"a": -1, "b": 2.0})
+    story.advance(20.0)
+    assert story.delivered > 150
+
+
 def test_a_subscription_can_be_replaced_and_forgotten() -> None:
     for ranked in (RankedIndex(), SkybandRanked()):
         for text in ("ORDER BY a LIMIT 1 WITHIN 1 HOUR", "a > 0 ORDER BY a LIMIT 1 WITHIN 1 HOUR"):

@@ -4,12 +4,13 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pytest
 
 from rove.lang import parse
-from rove.lang.ranking import RankedWindow
+from rove.lang.ranking import Delivery, RankedWindow
 from rove.match import Matcher, RankedDelivery, engine
 from rove.match.windows import Windows
 
@@ -57,6 +58,79 @@ def test_what_came_before_the_kernels_goes_on_after_them(
     assert [(one.at, one.subscription) for one in found] == sorted(
         (one.at, one.subscription) for one in found
     )
+
+
+TEXTS = [
+    "ORDER BY x DESC LIMIT 2 WITHIN 4 SECONDS",
+    "ORDER BY x + 1 LIMIT 1 WITHIN 2.5 SECONDS",
+    "x > 2 ORDER BY x LIMIT 2 WITHIN 3 SECONDS",
+    "ORDER BY x - me.x DESC LIMIT 2 WITHIN 3 SECONDS",
+    "ORDER BY x * t LIMIT 2 WITHIN 6 SECONDS",
+    "ORDER BY x DESC LIMIT 2 WITHIN 3 PUBLICATIONS",
+    "x > me.x ORDER BY y LIMIT 1 WITHIN 2 PUBLICATIONS",
+    "ORDER BY abs(x - 4) LIMIT 3 WITHIN 8 SECONDS",
+]
+
+
+def drawn_publications(random: Random, count: int) -> list[tuple[dict[str, object], float]]:
+    at, found = 0.0, []
+    for _ in range(count):
+        at += random.choice([0.0, 0.25, 0.5, 1.0])
+        x = random.choice([random.randint(0, 9), random.random() * 9, 2**60 + random.randint(0, 3)])
+        found.append(({"x": x, "y": random.randint(0, 3)} if random.random() < 0.9 else {}, at))
+    return found
+
+
+@pytest.mark.parametrize("come_at", range(0, 25, 2))
+def test_every_window_moves_to_the_kernels_with_all_it_holds(
+    come_at: int, without_kernels: pytest.MonkeyPatch
+) -> None:
+    random = Random(come_at)
+    matcher = Matcher(compiled=False)
+    judges = {id: RankedWindow(parse(text)) for id, text in enumerate(TEXTS * 2)}
+    states: list[dict[str, object]] = [{"x": 1} for _ in judges]
+    for id, text in enumerate(TEXTS * 2):
+        matcher.add(id, parse(text), me=states[id])
+    found: list[RankedDelivery] = []
+    expected: list[tuple[int, object, float, object, bool]] = []
+    for number, (publication, at) in enumerate(drawn_publications(random, 25)):
+        if number == come_at:
+            without_kernels.undo()
+        if number % 3 == 1:
+            states[number % len(states)] = {"x": random.randint(0, 5)}
+            matcher.set_state(number % len(states), states[number % len(states)])
+        found += matcher.match([publication], [at], [number]).ranked
+        for id, judge in judges.items():
+            expected += told_of(id, judge.publish(publication, at, states[id], number))
+    found += matcher.advance(100.0)
+    for id, judge in judges.items():
+        expected += told_of(id, judge.advance(100.0))
+    told = [(one.subscription, one.key, one.at, one.score, one.promoted) for one in found]
+    assert sorted(told, key=str) == sorted(expected, key=str)
+    assert matcher.merge_due() is None
+
+
+def told_of(id: int, deliveries: list[Delivery]) -> list[tuple[int, object, float, object, bool]]:
+    return [(id, one.key, one.at, one.score, one.promoted) for one in deliveries]
+
+
+def test_empty_windows_move_a_few_at_a_time_without_a_publication(
+    without_kernels: pytest.MonkeyPatch,
+) -> None:
+    windows = Windows()
+    for id in range(600):
+        windows.add(id, parse("ORDER BY x DESC LIMIT 1 WITHIN 9 SECONDS"))
+    assert windows.merge_due() is None
+    without_kernels.undo()
+    pieces = 0
+    while (work := windows.merge_due()) is not None:
+        work.run().install()
+        pieces += 1
+    assert pieces == 5
+    assert len(windows) == 600
+    windows.remove(599)
+    found = windows.publish("a", {"x": 4}, 1.0, np.empty(0, np.int64))
+    assert [one.subscription for one in found] == list(range(599))
 
 
 def test_plain_windows_follow_their_state_and_can_be_removed(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from rove.broker.interests import Interests
 from rove.broker.limits import Limits
 from rove.elastic.elasticity import Elasticity
 from rove.errors import RoveError
+from rove.lang.ranking import RankedWindow
+from rove.match import engine
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen, Matchers
 from rove.serve.index_file import NAME
 from rove.serve.policy_settings import Policies
@@ -86,6 +89,55 @@ def test_subscriptions_and_state_are_there_after_a_restart(start_server: Start) 
         ]
     )
     assert queued == [b'{"NO2":1,"lat":45.9}']
+
+
+async def subscribe_ranked(url: str) -> None:
+    for number in range(20):
+        client = await rove.connect(url, client_id=f"ranked-{number}", session_expiry_s=600)
+        await client.subscribe("air/#", filter="ORDER BY NO2 DESC LIMIT 10 WITHIN 7 DAYS")
+        await client.close()
+
+
+def test_ranked_subscriptions_that_are_restored_before_the_kernels_become_quick(
+    start_server: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start_server()
+    run(subscribe_ranked(url_of(first)))
+    first.stop()
+    engine.warm_up()
+    may_load, quick = threading.Event(), engine.kernel()
+
+    def load() -> None:
+        may_load.wait(PATIENCE_S)
+        engine._kernel = quick
+
+    monkeypatch.setattr(engine, "_kernel", None)
+    monkeypatch.setattr(engine, "warm_up", load)
+    plain_publish, plain = RankedWindow.publish, []
+
+    def counted(window: RankedWindow, *arguments: Any) -> Any:
+        plain.append(window)
+        return plain_publish(window, *arguments)
+
+    monkeypatch.setattr(RankedWindow, "publish", counted)
+    second = start_server()
+    run(publish(url_of(second), {"NO2": 1}))
+    assert len(plain) == 20
+    may_load.set()
+    run(until(lambda: second.look(is_merged)))
+    run(publish(url_of(second), {"NO2": 2}))
+    assert len(plain) == 20
+    sessions = second.look(lambda server: server.shell.broker.state.sessions)
+    assert [len(sessions[f"ranked-{number}"].queue) for number in range(20)] == [2] * 20
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not await asyncio.to_thread(condition):
+        await asyncio.sleep(0.01)
+
+
+def is_merged(server: Server) -> bool:
+    return engine.kernel() is not None and server.shell.broker.merge_due() is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense" * 1000, None])

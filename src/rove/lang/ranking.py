@@ -10,7 +10,7 @@ timer can be set for it. Everything is sorted anew at every step: n log n, and o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -30,7 +30,10 @@ class Delivery(msgspec.Struct, frozen=True):
     """What the caller named the publication."""
 
 
-class _Member(msgspec.Struct):
+class Member(msgspec.Struct):
+    """A publication in a window."""
+
+    at: float
     leaves_at: float
     arrival: int
     score: int | float
@@ -44,10 +47,10 @@ class RankedWindow:
 
     def __init__(self, subscription: Subscription, accepted_at: float = 0.0) -> None:
         assert subscription.rank is not None, "only a ranked subscription has a window"
-        self._subscription = subscription
+        self.subscription = subscription
         self._rank = subscription.rank
-        self._accepted_at = accepted_at
-        self._members: list[_Member] = []
+        self.accepted_at = accepted_at
+        self._members: list[Member] = []
         self._arrivals = 0
 
     def publish(
@@ -55,15 +58,15 @@ class RankedWindow:
     ) -> list[Delivery]:
         """Let time pass until `at`, then let `publication` in, if it matches and has a score."""
         delivered = self.advance(at)
-        t = at - self._accepted_at
-        if at < self._accepted_at or not matches(self._subscription, publication, t, me):
+        t = at - self.accepted_at
+        if at < self.accepted_at or not matches(self.subscription, publication, t, me):
             return delivered
-        score = score_of(self._subscription, publication, t, me)
+        score = score_of(self.subscription, publication, t, me)
         if score is None:
             return delivered
         self._arrivals += 1
         leaves_at = at + self._rank.window.seconds
-        self._members.append(_Member(leaves_at, self._arrivals, score, publication, key))
+        self._members.append(Member(at, leaves_at, self._arrivals, score, publication, key))
         if self._rank.window.publications is not None:
             del self._members[: -self._rank.window.publications]
         return delivered + self._deliver(at, self._arrivals)
@@ -80,9 +83,9 @@ class RankedWindow:
         """When the next member leaves by age; infinity if none will."""
         return min((member.leaves_at for member in self._members), default=math.inf)
 
-    def live_keys(self) -> list[object]:
-        """What the publications are called that it holds."""
-        return [member.key for member in self._members]
+    def members(self) -> Sequence[Member]:
+        """What it holds, in the order of arrival."""
+        return self._members
 
     def _deliver(self, at: float, arrival: int | None) -> list[Delivery]:
         """Deliver those of the k best that were not delivered before, the best first."""
@@ -96,6 +99,6 @@ class RankedWindow:
                 )
         return delivered
 
-    def _place(self, member: _Member) -> tuple[int | float, int]:
+    def _place(self, member: Member) -> tuple[int | float, int]:
         """Lower is better unless DESC; of equal scores the newer is better."""
         return (-member.score if self._rank.descending else member.score, -member.arrival)

@@ -311,7 +311,7 @@ class Matcher:
             work: Work | None = index.merge_due() or index.subjects.merge_due()
             if work is not None:
                 return work
-        return None
+        return self._windows.merge_due()
 
     def install(self, work: Work) -> None:
         """Take over finished work."""

@@ -39,7 +39,15 @@ from rove.lang.oracle import score_of
 from rove.lang.tree import Me, Subscription, walk
 from rove.lang.values import Path, is_number, look_up
 from rove.match import ranked_kernels, score_kernels
-from rove.match.ranks import Clock, Publication, RankedDelivery, in_order, is_conditional, rank_of
+from rove.match.ranks import (
+    Clock,
+    Publication,
+    RankedDelivery,
+    Started,
+    in_order,
+    is_conditional,
+    rank_of,
+)
 from rove.match.scores import (
     Columns,
     Compiled,
@@ -55,7 +63,15 @@ from rove.match.scores import (
     result_is_whole,
     settle,
 )
-from rove.match.skyband import Entry, Held, Pool, SkybandRanked, ask_oracle, delivered
+from rove.match.skyband import (
+    Entry,
+    Held,
+    Pool,
+    SkybandRanked,
+    ask_oracle,
+    delivered,
+    entries_of,
+)
 
 _LANES: Final = score_kernels.LANES
 _SPARE: Final = 8
@@ -108,6 +124,33 @@ class RankedIndex:
         self._row_of[id] = row
         self._find_place(row, found)
         self._history.hold(rank.window.seconds)
+
+    def adopt(self, started: Iterable[Started], now: float) -> None:
+        """Take in subscriptions with what their windows hold; nothing was published here yet.
+
+        What was delivered elsewhere is not delivered again.
+        """
+        assert not self._history.end, "the past must come before the present"
+        mine: list[Started] = []
+        others: list[Started] = []
+        for one in started:
+            is_mine = _refillable(one.subscription, one.accepted_at) is not None
+            (mine if is_mine else others).append(one)
+        self._rest.adopt(others)
+        for one in mine:
+            self.add(one.id, one.subscription, one.accepted_at, one.me)
+        sequence_of = {
+            number: self._history.append(entry) for number, entry in entries_of(mine).items()
+        }
+        for one in mine:
+            if one.past:
+                row = self._row_of[one.id]
+                record: Any = self._pool.rows[row]
+                record["first_sequence"] = sequence_of[one.past[0].number]
+                record["hungry_at"] = now
+                self._refill(row)
+                self._pool.mark_delivered(row, one.past, sequence_of)
+        self._pool.told()
 
     def _set_target(self, row: int, target: int) -> None:
         """How long a list is after it was cut, which happens at twice that length."""
@@ -384,9 +427,12 @@ class _Zones(Columns):
 
 def _zoned(values: Floats, padding: float) -> Floats:
     """The last axis in pieces of 64, the last piece padded."""
-    short = -values.shape[-1] % _LANES
-    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, short)], constant_values=padding)
-    return padded.reshape(*values.shape[:-1], -1, _LANES)
+    *others, size = values.shape
+    pieces = -(-size // _LANES)
+    short = pieces * _LANES - size
+    padded = np.pad(values, [(0, 0)] * len(others) + [(0, short)], constant_values=padding)
+    # Not -1 for the pieces: a score without constants has no lines, and 0 values fit any number.
+    return padded.reshape(*others, pieces, _LANES)
 
 
 def _order(constants: Floats) -> Integers:

@@ -8,8 +8,8 @@ module needs no kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -31,6 +31,29 @@ class RankedDelivery(msgspec.Struct, frozen=True, gc=False):
     promoted: bool
     """False on arrival, True when it moved up because others left."""
     publication: Publication
+
+
+class Past(NamedTuple):
+    """A publication that a window holds already."""
+
+    number: int
+    """Larger than that of every publication that came before it, and the same in every window."""
+    key: object
+    publication: Publication
+    at: float
+    score: int | float
+    delivered: bool
+
+
+class Started(NamedTuple):
+    """A ranked subscription whose window holds something already."""
+
+    id: int
+    subscription: Subscription
+    accepted_at: float
+    me: Publication
+    past: Sequence[Past]
+    """In the order of arrival."""
 
 
 class Ranked(Protocol):

@@ -32,7 +32,7 @@ _CLASSES: Final[dict[str, set[str] | None]] = {
     "rove.lang.sets": {"ValueSet", "TOP"},
     "rove.lang.normal": {"Conjunction"},
     "rove.lang.patterns": {"Pattern"},
-    "rove.lang.ranking": {"RankedWindow", "_Member"},
+    "rove.lang.ranking": {"RankedWindow", "Member"},
     "rove.match.designs": {"Kept", "DesignState", "Counters", "Evolve"},
     "builtins": {"frozenset", "set", "bytearray", "int"},
 }

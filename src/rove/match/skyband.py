@@ -13,7 +13,7 @@ enters the skyband of every subscription that it matches, best or worst: some 10
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -24,8 +24,10 @@ from rove.lang.tree import Rank, Subscription
 from rove.match import ranked_kernels as kernels
 from rove.match.ranks import (
     Clock,
+    Past,
     Publication,
     RankedDelivery,
+    Started,
     is_conditional,
     rank_of,
 )
@@ -232,6 +234,15 @@ class Pool:
             self._told = np.zeros(_TOLD_ROOM, kernels.TOLD)
         return records[np.lexsort((records["id"], records["at"]))]
 
+    def mark_delivered(
+        self, row: int, past: Iterable[Past], sequence_of: Mapping[int, int]
+    ) -> None:
+        """Of the members of a row, which were delivered elsewhere."""
+        start, count = self.rows["start"][row], self.rows["count"][row]
+        members = self.members[start : start + count]
+        was_delivered = [sequence_of[one.number] for one in past if one.delivered]
+        members["delivered"] = np.isin(members["sequence"], was_delivered)
+
     def live_sequences(self) -> set[int]:
         """Of all members, which publications they are."""
         return set(self.sequences().tolist())
@@ -272,6 +283,16 @@ class Pool:
         pool._free = list(state["free"])
         pool._make_lists()
         return pool
+
+
+def entries_of(started: Iterable[Started]) -> dict[int, Entry]:
+    """The publications that windows hold, each once, in the order in which they came."""
+    found = {
+        past.number: Entry(past.key, past.publication, past.at)
+        for one in started
+        for past in one.past
+    }
+    return dict(sorted(found.items()))
 
 
 def delivered(records: Records, entries: Mapping[int, Entry]) -> list[RankedDelivery]:
@@ -330,6 +351,23 @@ class SkybandRanked:
         self._held[id] = Held(subscription, accepted_at, dict(me or {}))
         self._row_of[id] = row
         self._find_place(id)
+
+    def adopt(self, started: Sequence[Started]) -> None:
+        """Take in subscriptions with what their windows hold; nothing was published here yet."""
+        sequence_of: dict[int, int] = {}
+        for number, entry in entries_of(started).items():
+            self._sequence += 1
+            sequence_of[number] = self._sequence
+            self._entries[self._sequence] = entry
+        for one in started:
+            self.add(one.id, one.subscription, one.accepted_at, one.me)
+            row = self._row_of[one.id]
+            rows, scores = np.array([row]), empty_scores(1)
+            for past in one.past:
+                scores.put(0, past.score, float(self._pool.rows["sign"][row]))
+                self._pool.enter_skybands(rows, scores, past.at, sequence_of[past.number])
+            self._pool.mark_delivered(row, one.past, sequence_of)
+        self._pool.told()
 
     def remove(self, id: int) -> None:
         """Forget a subscription and its window; KeyError if there is none."""

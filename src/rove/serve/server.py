@@ -8,6 +8,7 @@ searches with NumPy.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import secrets
 import ssl
@@ -71,6 +72,7 @@ class Server:
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
         self.shell: Shell
+        self._is_started = False
         self._ends = AsyncExitStack()
         """How to end what was begun, the last first."""
         self._web: Web
@@ -99,11 +101,13 @@ class Server:
     async def _start(self) -> None:
         self._warn()
         started = time.perf_counter()
-        warming = threading.Thread(target=engine.warm_up, name="rove-warm-up", daemon=True)
+        loop = asyncio.get_running_loop()
+        warming = threading.Thread(
+            target=self._warm_up, args=(loop,), name="rove-warm-up", daemon=True
+        )
         warming.start()
         self._store = Store.open(Path(self.config.data.folder), self.config.data.durability)
         self._ends.callback(self._store.close)
-        loop = asyncio.get_running_loop()
         broker = self._make_broker(loop)
         self._index_file = IndexFile(Path(self.config.data.folder))
         self._restore(broker)
@@ -123,7 +127,8 @@ class Server:
         self._ends.push_async_callback(self._web.stop_listening)
         for listener in listeners(self.config):
             await self._listen(listener.name, listener.host, listener.port)
-        self.shell.wake()
+        self._is_started = True
+        self.shell.look_for_merges()
         self._saving = asyncio.create_task(self._keep_index())
         took_ms = (time.perf_counter() - started) * 1000
         log.info(
@@ -133,6 +138,16 @@ class Server:
             subscriptions=len(broker.state.interests),
             took_ms=round(took_ms),
         )
+
+    def _warm_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Load the kernels, in a thread; then have used what was restored before they came."""
+        engine.warm_up()
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(self._warmed_up)
+
+    def _warmed_up(self) -> None:
+        if self._is_started:
+            self.shell.look_for_merges()
 
     def _make_broker(self, loop: asyncio.AbstractEventLoop) -> Broker:
         elasticity = elasticity_of(self.config.matchers)

@@ -298,6 +298,11 @@ class Shell:
         self._merging = True
         self._start(self._merge(work))
 
+    def look_for_merges(self) -> None:
+        """Something else than a new subscription may have made work on the index worth it."""
+        self._changed_at_merge = -1
+        self.wake()
+
     async def _merge(self, work: Work) -> None:
         try:
             finished = await asyncio.to_thread(work.run)
