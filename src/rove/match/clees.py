@@ -1,14 +1,14 @@
 """CLEES, cached lazy-evaluation evolving subscriptions: evaluated when published, then reused.
 
-    add ──▶ fixed part ────▶ static index ◀── publications: who is a candidate?
-      └───▶ evolving part ──▶ storage ──evaluated for candidates──▶ cache ◀── and who matches?
-                                                    └──▶ ordered list: which version expires next
+    add ──▶ storage ◀── publications: whose evolving attributes are there, and who has no version?
+               └──evaluated──▶ cache ◀── publications: who matches?
+                                 └──▶ ordered list: which version expires next
 
-As with LEES, a static index of the fixed parts finds the candidates of a publication. The
-version that is made of a candidate goes into a cache, which is a static index too, and decides
-about later publications until it is older than the subscription's threshold. The list of
-versions is ordered by expiry, so that expiring looks at nothing else. A candidate whose
-attributes the publication lacks is not evaluated: it cannot match.
+The storage is asked about every publication, whatever the fixed parts of subscriptions say: one
+whose evolving predicates speak of nothing but what the publication has gets a version, unless it
+has one. Versions stand, together with the fixed part, in a cache, which is a static index and
+decides about this publication and later ones, until a version is older than the subscription's
+threshold. The list of versions is ordered by expiry, so that expiring looks at nothing else.
 
 Cheaper than PES where little is published, since nothing is evaluated that nobody asks for;
 cheaper than LEES where several publications meet a version, or where the bounds are costly. A
@@ -51,7 +51,7 @@ Needs: TypeAlias = frozenset[frozenset[Path]]
 
 
 class _Family(NamedTuple):
-    """What candidates have in common that are looked at together."""
+    """What subscriptions have in common that are looked at together."""
 
     needs: Needs
     uses_time: bool
@@ -63,16 +63,14 @@ class _Cached(msgspec.Struct):
     evolving: Evolving
     threshold_s: float
     family: _Family
-    is_fixed: bool
-    is_always_candidate: bool
     moment: float | None = None
     expires_at: float = math.inf
     is_cached: bool = False
     """False also while there is a version that cannot hold: the cache need not know it."""
 
 
-class _Always(msgspec.Struct):
-    """The candidates for everything of one family."""
+class _Stored(msgspec.Struct):
+    """The subscriptions of one family."""
 
     waiting: set[int]
     """Those without a version."""
@@ -84,12 +82,13 @@ class Clees:
 
     def __init__(self, new_index: NewIndex) -> None:
         self.counters = Counters()
-        self._index = new_index()
+        self._fixed = new_index()
+        """Subscriptions without an evolving part."""
         self._cache = new_index()
         self._storage: dict[int, _Cached] = {}
         self._expiries: list[tuple[float, int]] = []
         """(when it expires, id) of every version that ever does, in this order."""
-        self._always: dict[_Family, _Always] = {}
+        self._families: dict[_Family, _Stored] = {}
 
     def __len__(self) -> int:
         return len(self._storage)
@@ -108,27 +107,25 @@ class Clees:
         evolving = Evolving.of(id, conjunctions, accepted_at, me, option)
         needs = frozenset(split.attributes for split in evolving.splits)
         family = _Family(needs, evolving.uses_time)
-        is_always = evolving.is_always_candidate
-        one = _Cached(evolving, threshold_s, family, evolving.is_fixed, is_always)
-        self._storage[id] = one
-        if is_always:
-            always = self._always.setdefault(family, _Always(set(), Versions()))
-            always.waiting.add(id)
+        self._storage[id] = _Cached(evolving, threshold_s, family)
+        if not evolving.is_fixed:
+            stored = self._families.setdefault(family, _Stored(set(), Versions()))
+            stored.waiting.add(id)
         elif evolving.splits:
-            self._index.add(id, [split.fixed for split in evolving.splits])
+            self._fixed.add(id, [split.fixed for split in evolving.splits])
 
     def remove(self, id: int) -> None:
         """Remove a subscription; KeyError if there is none of that id."""
         one = self._storage[id]
         self._discard_early(one)
         del self._storage[id]
-        if one.is_always_candidate:
-            always = self._always[one.family]
-            always.waiting.remove(id)
-            if not always.waiting and not always.versions.count:
-                del self._always[one.family]
+        if not one.evolving.is_fixed:
+            stored = self._families[one.family]
+            stored.waiting.remove(id)
+            if not stored.waiting and not stored.versions.count:
+                del self._families[one.family]
         elif one.evolving.splits:
-            self._index.remove(id)
+            self._fixed.remove(id)
 
     def set_state(self, id: int, me: State) -> None:
         """The subscriber's variables are now these; the next publication makes a new version."""
@@ -139,15 +136,15 @@ class Clees:
     def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Pairs:
         """Who is interested in each of `publications`, after making the versions it lacks."""
         answers = Answers(publications)
-        candidates = by_publication(self._index.match(publications), len(publications))
+        fixed = by_publication(self._fixed.match(publications), len(publications))
         run: list[int] = []  # publications that the cache meets together, as it does not change
         for position in in_order_of_time(at):
             publication, now = publications[position], at[position]
             if self._has_expired(now):
                 answers.ask(self._cache, run)
                 self.advance(now)
-            answers.give(position, self._fixed_among(candidates[position], now))
-            missing = self._missing(publication, now, candidates[position])
+            answers.give(position, self._accepted_among(fixed[position], now))
+            missing = self._missing(publication, now)
             if missing:
                 answers.ask(self._cache, run)
             for one in missing:
@@ -187,39 +184,23 @@ class Clees:
         found.counters = msgspec.structs.replace(state.counters)
         return found
 
-    # -- candidates ----------------------------------------------------------------------
+    # -- the storage ---------------------------------------------------------------------
 
-    def _fixed_among(self, candidates: list[int], now: float) -> list[int]:
-        """The candidates that match because nothing of them evolves."""
-        known = [self._storage[id] for id in candidates]
-        return [
-            one.evolving.id for one in known if one.is_fixed and one.evolving.accepted_at <= now
-        ]
+    def _accepted_among(self, ids: list[int], now: float) -> list[int]:
+        return [id for id in ids if self._storage[id].evolving.accepted_at <= now]
 
-    def _missing(
-        self, publication: Publication, now: float, candidates: list[int]
-    ) -> list[_Cached]:
-        """The candidates without a version; those with one are counted as found."""
+    def _missing(self, publication: Publication, now: float) -> list[_Cached]:
+        """Those asked about a publication without a version; the others are counted as hits."""
         missing: list[_Cached] = []
-        for family, always in self._always.items():
-            if _may_meet(publication, family.needs):
-                # By id, for then most of them come at the end of the ordered list.
-                missing += [self._storage[id] for id in sorted(always.waiting)]
-                self._count_hits(family, always.versions.count, always.versions.made_before(now))
-        for id in candidates:
-            one = self._storage[id]
-            if one.is_fixed or not _may_meet(publication, one.family.needs):
+        for family, stored in self._families.items():
+            if not _may_meet(publication, family.needs):
                 continue
-            if one.moment is None:
-                missing.append(one)
-            else:
-                self._count_hits(one.family, 1, int(one.moment != now))
+            # By id, for then most of them come at the end of the ordered list.
+            missing += [self._storage[id] for id in sorted(stored.waiting)]
+            self.counters.cache_hits += stored.versions.count
+            if family.uses_time:
+                self.counters.stale_answers_possible += stored.versions.made_before(now)
         return [one for one in missing if one.evolving.accepted_at <= now]
-
-    def _count_hits(self, family: _Family, hits: int, earlier: int) -> None:
-        self.counters.cache_hits += hits
-        if family.uses_time:
-            self.counters.stale_answers_possible += earlier
 
     # -- versions ------------------------------------------------------------------------
 
@@ -234,10 +215,9 @@ class Clees:
         if one.evolving.uses_time:
             one.expires_at = moment + one.threshold_s
             insort(self._expiries, (one.expires_at, id))
-        if one.is_always_candidate:
-            always = self._always[one.family]
-            always.waiting.remove(id)
-            always.versions.made(moment)
+        stored = self._families[one.family]
+        stored.waiting.remove(id)
+        stored.versions.made(moment)
         self.counters.evaluations += 1
         self.counters.cache_misses += 1
 
@@ -254,10 +234,9 @@ class Clees:
         id = one.evolving.id
         if one.is_cached:
             self._cache.remove(id)
-        if one.is_always_candidate:
-            always = self._always[one.family]
-            always.waiting.add(id)
-            always.versions.dropped(one.moment)
+        stored = self._families[one.family]
+        stored.waiting.add(id)
+        stored.versions.dropped(one.moment)
         one.moment, one.is_cached = None, False
 
 

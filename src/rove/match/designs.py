@@ -168,9 +168,9 @@ class Counters(msgspec.Struct):
     evolutions_skipped: int = 0
     """Versions that nobody could have seen: the next one was due before anyone asked (pes)."""
     cache_hits: int = 0
-    """Candidates that were decided by a version made for an earlier publication (clees)."""
+    """Pairs that were decided by a version made for an earlier publication (clees)."""
     cache_misses: int = 0
-    """Candidates for which a version had to be made (clees)."""
+    """Pairs for which a version had to be made (clees)."""
     stale_answers_possible: int = 0
     """Pairs decided, either way, by a version of another moment than the publication's own."""
 
