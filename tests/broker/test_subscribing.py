@@ -8,7 +8,7 @@ from rove.broker.access import Rules
 from rove.broker.limits import Limits
 from rove.broker.records import SubscriptionRow
 from rove.broker.state import Channel, Settings
-from rove.broker.subscribing import KEPT_AT_ONCE
+from rove.broker.subscribing import KEPT_AT_ONCE, PREDICATES_PER_LOOK
 from rove.mqtt.packets import (
     V311,
     Filter,
@@ -594,6 +594,16 @@ class TestMuchThatIsKept:
             *(Publish(f"kept/{n}", b"%d" % n, 1, True, packet_id=n) for n in range(1, self.COUNT))
         )
         return world
+
+    def test_a_text_of_many_predicates_looks_at_fewer_at_once(self) -> None:
+        world = World()
+        publisher = world.connect("publisher")
+        for number in range(400):
+            publisher.publish(f"a/{number}", b'{"s": "x"}', retain=True)
+        client = world.connect("client")
+        text = " AND ".join(f"s NOT LIKE '%a%b{i}%'" for i in range(100))
+        client.send_subscribe("a/#", filter=text)
+        assert 0 < len(client.take(Publish)) <= KEPT_AT_ONCE // (100 // PREDICATES_PER_LOOK)
 
     def test_all_of_it_comes_and_then_the_answer(self) -> None:
         world = self.world()

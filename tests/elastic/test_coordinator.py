@@ -9,6 +9,7 @@ from rove.elastic.commands import Failed, Match, Replies
 from rove.elastic.coordinator import FAILURES_MAX, HITS_EVERY
 from rove.elastic.records import LOG_MAX
 from rove.elastic.view import LAYOUTS, Layout
+from rove.match import text_holders
 from tests.elastic.conftest import Bench, Elastic, row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 2 PUBLICATIONS"
@@ -30,6 +31,21 @@ class TestAnswers:
         bench.publish(row(1, x=4), row(2, x=6), row(3, x=6, filters=(1, 2)), row(4, x=0))
         bench.work_off()
         assert bench.found() == [{1: [2], 2: [1, 2], 3: [1, 2, 3]}]
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_subscriptions_that_were_passed_over(
+        self, layout: Layout, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * 2)
+        bench = Bench(layout, 2)
+        bench.add(1, "s LIKE '%x%y%' AND n = 1")
+        bench.add(2, "s LIKE '%x%y%' AND n = 2")
+        bench.add(3, "s LIKE '%x%y%' ORDER BY n LIMIT 1 WITHIN 2 PUBLICATIONS")
+        bench.publish(row(1, s="xy", n=2))
+        bench.work_off()
+        [result] = bench.coordinator.results()
+        assert result.found == {}
+        assert result.undecided == {2, 3}
 
     def test_they_come_back_in_the_order_of_the_questions(self) -> None:
         bench = Bench("replicated")

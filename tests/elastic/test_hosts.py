@@ -28,6 +28,7 @@ from rove.elastic.commands import (
 )
 from rove.elastic.hosts import CellHost, arrays_of, matched_of
 from rove.lang.attributes import attributes_of
+from rove.match import text_holders
 from tests.elastic.conftest import row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 10 SECONDS"
@@ -228,6 +229,14 @@ class TestRows:
         host.do(Open(1), Add(1, 1, "topic = 'a/b' AND x = 1 AND lang = 'hr'", 1, 0.0))
         found = host.asked(1, Row(1, "a/b", b'{"x": 1}', (("lang", "hr"),), 0.0, (1,)))
         assert met(found) == {0: [1]}
+
+    def test_who_was_passed_over_is_said_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * 2)
+        host = Host()
+        host.do(Open(1), Add(1, 5, "s LIKE '%x%y%'", 1, 0.0), Add(1, 6, "s LIKE 'x%'", 1, 0.0))
+        found = host.asked(1, row(1, s="xy"))
+        assert (met(found), found.undecided) == ({0: [6]}, [5])
+        assert host.asked(1, row(2, s="z")).undecided == []
 
 
 @pytest.mark.parametrize("counts", [[], [0, 2, 0, 1], [0, 0]])

@@ -1,7 +1,7 @@
 """The index against the oracle, while subscriptions come, go, change and are merged."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.lang import LimitError, Subscription, matches, normalise, parse
+from rove.lang import LimitError, Subscription, matches, normalise, parse, sets
 from rove.lang.errors import PublicationError
 from rove.lang.normal import Conjunction
-from rove.match import engine
+from rove.match import computing, engine, text_holders
 from rove.match import index as index_module
 from rove.match.index import Index, Merge
 from rove.match.layout import T_MAX
+from rove.match.programs import TruthProgram
 from rove.match.subjects import Subjects
 from rove.testing import strategies
 from tests.effort import examples
@@ -496,3 +497,102 @@ def test_a_merge_that_fails_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) 
     index.install(second.run())
     assert len(index.segments) == 1
     assert index.match([{"x": 1.5}]).subscriptions.tolist() == [0, 1]
+
+
+# -- what is computed --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """An entry for each time that a conjunction is computed from now on."""
+    times: list[float] = []
+    compiled = computing.compiled_conjunction
+
+    def counted(conjunction: Conjunction) -> TruthProgram:
+        program = compiled(conjunction)
+
+        def computes(publication: Mapping[str, object], t: float, me: Mapping[str, object]) -> bool:
+            times.append(t)
+            return program(publication, t, me)
+
+        return computes
+
+    monkeypatch.setattr(computing, "compiled_conjunction", counted)
+    return times
+
+
+def test_each_of_several_computed_conditions_is_computed_once(computed: list[float]) -> None:
+    """Not once for every row that any of them leaves in doubt."""
+    near = " OR ".join(f"distance(a, b, {i}, 2) < 1" for i in range(64))
+    index = filled(*(f"({near}) AND c != {i}" for i in range(5)))
+    index.settle_fresh()
+    far = {"a": 50.5, "b": 80.0, "c": -1}
+    assert index.match_one(far, 0.0).tolist() == []
+    assert len(computed) == 5 * 64
+    assert len(index.match([far, far], [0.0, 0.0])) == 0
+    assert len(computed) == 3 * 5 * 64
+    computed.clear()
+    assert found(index, {"a": 0.0, "b": 2.0, "c": 3}) == [0, 1, 2, 4]
+    assert len(computed) <= 2 * 4 * 64
+
+
+def test_patterns_of_waiting_rows_are_not_tried_again(
+    computed: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a publication fits was found for all rows at once."""
+
+    def tried(*_: object) -> bool:
+        raise AssertionError("one by one")
+
+    texts = [" AND ".join(f"s NOT LIKE '%{prefix}{i}%z%'" for i in range(100)) for prefix in "ab"]
+    index = filled(*texts, "s LIKE 'x%b7%z%' AND n > 2", "s LIKE '%c%c%'")
+    monkeypatch.setattr(sets, "fits", tried)
+    assert not index.segments
+    assert index.match_one({"s": "xa7b7z", "n": 3}, 0.0).tolist() == [2]
+    assert index.match_one({"s": "xa8b9", "n": 3}, 0.0).tolist() == [0, 1]
+    assert index.match_one({"s": 5}, 0.0).tolist() == []
+    assert not index.segments, "they still wait"
+    assert len(computed) == 1 + 2 + 2, "patterns that do not fit end it"
+
+
+def test_waiting_rows_are_counted_by_what_they_cost() -> None:
+    light = filled(*(f"a > {i}" for i in range(40)))
+    light.match_one({"a": 3.5}, 0.0)
+    assert not light.segments
+    near = " OR ".join(f"distance(a, b, {i}, 2) < 1" for i in range(64))
+    heavy = filled(near, near)
+    heavy.match_one({"a": 3.5}, 0.0)
+    assert len(heavy.segments) == 1
+    light.match([{"a": 3.5}] * 3, [0.0] * 3)
+    assert len(light.segments) == 1
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_who_is_passed_over_is_told(
+    compiled: bool, cold: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patterns that take too many steps are neither TRUE nor FALSE; others are as they were."""
+    if compiled:
+        cold.undo()
+        monkeypatch.setattr(text_holders, "WAITING_MAX", 1)
+    index = filled(
+        "s LIKE '%a%b%'",
+        "s NOT LIKE '%a%b%'",
+        "s LIKE '%a%b%' AND n = 1",
+        "s LIKE '%a%b%' AND n = 2",
+        "contains(s, 'a')",
+        "s LIKE '%a%b%' OR n = 1",
+        "s LIKE '%a%b%' AND n + m > 2",
+        compiled=compiled,
+    )
+    publication = {"s": "xaxb", "n": 1}
+    assert found(index, publication) == [0, 2, 4, 5]
+    assert index.take_undecided() == set()
+    monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * len("xaxb"))
+    for _ in range(2):
+        assert found(index, publication) == [4, 5]
+        assert index.take_undecided() == {0, 1, 2, 5, 6}
+        assert index.take_undecided() == set()
+        index.settle_fresh()
+    assert found(index, {"s": "b", "n": 1}) == [1, 5]
+    assert index.take_undecided() == set()

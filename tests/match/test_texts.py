@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 import numpy as np
@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rove.lang.limits import PATTERN_STEPS_MAX, PATTERN_STEPS_PER_CHARACTER_MAX
 from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
+from rove.lang.pieces import steps_per_character
 from rove.match import text_holders
 from rove.match import texts as texts_module
-from rove.match.text_holders import PROGRAM_MAX
+from rove.match.text_holders import Budget
 from rove.match.texts import Merge, PatternSet
 from tests.effort import examples
 
@@ -285,7 +287,7 @@ def test_every_pattern_of_a_row_of_equal_characters_is_found_once() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("size", [PROGRAM_MAX - 1, PROGRAM_MAX, PROGRAM_MAX + 1, 3 * PROGRAM_MAX])
+@pytest.mark.parametrize("size", [63, 64, 65, 192])
 def test_long_programs_are_run_too(size: int, compiled: bool) -> None:
     patterns = PatternSet(compiled)
     long = patterns.add(like_pattern("%b" + "_" * (size - 4) + "ab", None))
@@ -295,6 +297,95 @@ def test_long_programs_are_run_too(size: int, compiled: bool) -> None:
     assert found(patterns, "b" + "a" * (size - 3) + "b") == [long, short]
     assert found(patterns, "c" + "a" * (size - 3) + "b") == [short]
     assert found(patterns, "c" * size + "ab") == [short, other]
+
+
+@pytest.fixture
+def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_holders, "WAITING_MAX", 1)
+
+
+HOSTILE = [
+    "%a" * 2_000 + "%b%",
+    "%" + "a" * 700 + "b" + "a" * 700 + "%",
+    "%" + "a" * 20 + "b%c%",
+    "%a_b%",
+    "%a" + "_" * 1_300 + "b%",
+    "%" + "a_" * 600 + "b%",
+    "%" + "a_" * 30 + "b%" + "%a" * 500 + "b",
+    "%\ud800_\0%\0_\0%",
+    "a_%" * 64 + "_a",
+]
+
+
+def nearly(written: str, length: int) -> Iterator[str]:
+    """Texts that a pattern has a lot to do with."""
+    almost = written.replace("%", "").replace("_", "a")
+    yield "a" * length
+    yield ("a" * 40 + "b") * (length // 41)
+    yield almost[:-1] * (length // len(almost) + 1)
+    yield almost + "a" * length
+    yield "a" * length + "b" + almost
+
+
+@pytest.mark.usefixtures("nothing_waits")
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("written", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_patterns_take_steps_linear_in_the_text(written: str, compiled: bool) -> None:
+    pattern = like_pattern(written, None)
+    patterns = PatternSet(compiled)
+    number = patterns.add(pattern)
+    merge_all(patterns)
+    assert bool(patterns._automata) is compiled
+    for text in nearly(written, 3_000):
+        budget = Budget()
+        assert (number in patterns.fitting(text, budget)) is pattern.matches(text)
+        spent = PATTERN_STEPS_MAX + PATTERN_STEPS_PER_CHARACTER_MAX * len(text) - budget.left
+        per_character = steps_per_character(pattern)
+        assert 0 <= spent <= per_character * len(text) + 80 * len(pattern.items)
+        assert not budget.undecided
+
+
+@pytest.mark.usefixtures("nothing_waits")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_text_that_is_too_short_takes_no_steps(compiled: bool) -> None:
+    patterns = PatternSet(compiled)
+    patterns.add(like_pattern("%a%a%a%b%", None))
+    merge_all(patterns)
+    budget = Budget()
+    patterns.fitting("aab", budget)
+    assert budget.left == PATTERN_STEPS_MAX + PATTERN_STEPS_PER_CHARACTER_MAX * 3
+
+
+@pytest.mark.usefixtures("nothing_waits")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_takes_too_many_steps_is_undecided(compiled: bool) -> None:
+    patterns = PatternSet(compiled)
+    numbers = [
+        patterns.add(like_pattern("%a" + "%1" * i + "%z%" * (i % 2), None)) for i in range(1, 21)
+    ]
+    plain = patterns.add(contains("a"))
+    merge_all(patterns)
+    text = "z" + "a1" * 1_000
+    budget = Budget()
+    budget.left = 5_000 - PATTERN_STEPS_PER_CHARACTER_MAX * len(text)
+    fitting = set(patterns.fitting(text, budget).tolist())
+    assert budget.undecided, "the steps were not enough for all"
+    assert fitting.isdisjoint(budget.undecided)
+    assert plain in fitting, "what its key decides takes no step"
+    decided = set(numbers) - set(budget.undecided)
+    assert fitting - {plain} == {n for n in decided if patterns._pattern(n).matches(text)}
+
+
+@pytest.mark.usefixtures("nothing_waits")
+def test_one_pattern_alone_can_be_too_much() -> None:
+    patterns = PatternSet()
+    number = patterns.add(like_pattern("%a" + "_" * 1_300 + "b%", None))
+    merge_all(patterns)
+    budget = Budget()
+    budget.left = 10_000 - PATTERN_STEPS_PER_CHARACTER_MAX * 5_001
+    assert patterns.fitting("a" * 5_000 + "b", budget).tolist() == []
+    assert budget.undecided == [number]
+    assert -1_000_000 < budget.left <= 0
 
 
 def test_a_very_long_key_does_not_wait_with_others(monkeypatch: pytest.MonkeyPatch) -> None:

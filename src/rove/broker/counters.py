@@ -22,6 +22,7 @@ class Counters:
         "publications_unmatched": "publications that nobody wanted",
         "publications_repeated": "publications that came twice and were taken once",
         "publications_withdrawn": "publications withdrawn by their publishers",
+        "matches_undecided": "subscriptions passed over because patterns took too many steps",
         "notifications_sent": "notifications sent",
         "notifications_queued": "notifications that had to wait in a queue",
         "notifications_dropped_slow": "QoS 0 notifications dropped for a slow consumer",
@@ -54,6 +55,7 @@ class Counters:
     publications_unmatched: int
     publications_repeated: int
     publications_withdrawn: int
+    matches_undecided: int
     notifications_sent: int
     notifications_queued: int
     notifications_dropped_slow: int

@@ -95,6 +95,8 @@ class Met(NamedTuple):
     found: dict[int, list[Subscription]]
     """Subscriptions with a text, by the number of the publication."""
     given: list[Given]
+    undecided: Sequence[Subscription] = ()
+    """Those that were passed over: trying their patterns took too many steps."""
 
 
 class _Shown:
@@ -412,7 +414,7 @@ class Interests:
             Given(self._with_text[one.subscription], self._shown[one.number], one.at, one.promoted)
             for one in sorted(result.ranked, key=lambda one: (one.at, one.subscription))
         ]
-        return Met(found, given)
+        return Met(found, given, self._those(sorted(result.undecided)))
 
     def _those(self, ids: Iterable[int]) -> list[Subscription]:
         return [self._with_text[id] for id in ids]
@@ -425,18 +427,20 @@ class Interests:
                 shown.append(_Shown(publication, filters))
         found: dict[int, list[Subscription]] = {}
         ranked: list[RankedDelivery] = []
+        undecided: list[Subscription] = []
         if not shown:
             return Met(found, [])
         began = 0.0 if self._outside is None else self._outside.matchers.clock()
         for cell in self._cells:
             matched = cell.match(shown)
             ranked += matched.ranked
+            undecided += self._those(matched.undecided)
             for row, ids in matched.by_row():
                 found.setdefault(shown[row].key.number, []).extend(self._those(ids))
         if self._outside is not None:
             self._outside.own_messages += len(shown)
             self._measure(self._outside, self._outside.matchers.clock() - began, len(shown))
-        return Met(found, self._given(ranked))
+        return Met(found, self._given(ranked), undecided)
 
     def _measure(self, outside: Coordinator, busy_s: float, messages: int) -> None:
         """Tell how busy the broker is, with matching and in all."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, Literal
 
@@ -41,6 +41,8 @@ from rove.mqtt.packets import (
 
 _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
 """What the log says of notifications that come later than their publication."""
+UNDECIDED: Final = "$rove/undecided"
+"""Where a session is told that its patterns took too many steps, if it has subscribed to that."""
 RECENT_MAX = 1_000
 """Ids of a client's last publications that are recognised when they come again."""
 
@@ -355,6 +357,28 @@ class Publishing:
             self._acknowledge(waiting, notified)
         state.routed.append((batch[0].publication.at, len(batch)))
         self.promote(promoted)
+        if met.undecided:
+            self._tell_undecided(met.undecided)
+
+    def _tell_undecided(self, passed_over: Sequence[Subscription]) -> None:
+        """Tell subscribers that nobody knows whether they wanted what was just published."""
+        state = self._state
+        state.counters.matches_undecided += len(passed_over)
+        first = passed_over[0]
+        state.note(
+            "warning",
+            "patterns took too many steps",
+            subscriptions=len(passed_over),
+            client=first.session.client_id,
+            filter=first.topic_filter,
+        )
+        for one in passed_over:
+            facts = {
+                "subscription": one.identifier,
+                "filter": one.topic_filter,
+                "reason": "a publication was too long for the patterns that are tried on it",
+            }
+            state.variables.tell(one.session, UNDECIDED, msgspec.json.encode(facts))
 
     def promote(self, given: Iterable[Given]) -> None:
         """Notify of publications that moved up in a window."""

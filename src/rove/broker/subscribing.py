@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import NamedTuple
 
 from rove.broker.access import filters_overlap
@@ -35,7 +35,7 @@ from rove.broker.subscriptions import (
 )
 from rove.broker.variables import ME
 from rove.lang.errors import LanguageError
-from rove.lang.oracle import matches
+from rove.lang.normal import NormalForm, holds, normalise, predicates_in
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Filter,
@@ -55,6 +55,8 @@ IDENTIFIER_PROPERTY = "subscription"
 RETAINED_IF_NEW, RETAINED_NEVER = 1, 2
 KEPT_AT_ONCE = 2_000
 """Publications looked through before others have their turn: some 10 ms."""
+PREDICATES_PER_LOOK = 8
+"""Predicates of a text that take as long as a look at a publication."""
 
 
 class _Refused(Exception):
@@ -252,18 +254,24 @@ class Subscribing:
     ) -> Iterator[_Match | None]:
         """What new subscriptions meet of what is kept, each once; None for what they do not meet.
 
+        A text of many predicates gives more of these, so that a part of it takes no longer.
         What was published after the number `last` is none of our business: it was routed.
         """
         for made, asked, is_new in made_here:
             if not _looks_back(made):
                 continue
+            form, more = None, 0
             for publication, retained in self._kept(made, asked, is_new):
                 if made.session.subscriptions.get(made.key) is not made:
                     break
-                if publication.number > last or not _meets(made, publication):
+                if form is None and made.interest is not None:
+                    form = normalise(made.interest.parsed)
+                    more = predicates_in(form) // PREDICATES_PER_LOOK
+                if publication.number > last or not _meets(made, publication, form):
                     yield None
                 else:
                     yield publication, made, retained
+                yield from repeat(None, more)
 
     def _kept(
         self, made: Subscription, asked: Filter, is_new: bool
@@ -323,11 +331,8 @@ def _looks_back(subscription: Subscription) -> bool:
     )
 
 
-def _meets(subscription: Subscription, publication: Publication) -> bool:
+def _meets(subscription: Subscription, publication: Publication, form: NormalForm | None) -> bool:
     """Whether a subscription that begins now wants what is there already."""
     if subscription.no_local and publication.publisher == subscription.session.client_id:
         return False
-    if subscription.interest is None:
-        return True
-    text = subscription.interest.parsed
-    return matches(text, publication.attributes(), 0.0, subscription.session.me)
+    return form is None or holds(form, publication.attributes(), 0.0, subscription.session.me)

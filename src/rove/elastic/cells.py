@@ -87,6 +87,8 @@ class Matched(msgspec.Struct, gc=False):
     ids: Positions
     """Subscriptions, in the order of the publications."""
     ranked: list[RankedDelivery]
+    undecided: list[int] = []
+    """Subscriptions that were passed over: trying their patterns took too many steps."""
 
     def by_row(self) -> Iterator[tuple[int, list[int]]]:
         """The rows that somebody wants, and who."""
@@ -177,7 +179,11 @@ class Cell:
                 rows = [one.attributes() for one in here]
                 keys = [one.key for one in here]
                 ranked += matcher.match(rows, [one.at for one in here], keys).ranked
-        return Matched(counts, ids, ranked)
+        return Matched(counts, ids, ranked, self._take_undecided())
+
+    def _take_undecided(self) -> list[int]:
+        matchers = (self._plain, self._designs, *self._ranked.values())
+        return sorted(id for one in matchers for id in one.take_undecided())
 
     def _unranked(self, shown: Sequence[Shown]) -> tuple[list[int], Positions]:
         matchers = [one for one in (self._plain, self._designs) if len(one)]

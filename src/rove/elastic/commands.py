@@ -115,6 +115,8 @@ class Found(msgspec.Struct, tag=True, array_like=True, gc=False):
     next_change_at: float
     """When a window or a design has something to do."""
     took_s: float
+    undecided: list[int] = []
+    """Subscriptions that were passed over."""
 
 
 class Saved(msgspec.Struct, tag=True, array_like=True, gc=False):

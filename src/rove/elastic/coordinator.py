@@ -69,6 +69,8 @@ class Result(NamedTuple):
     found: dict[int, list[int]]
     """Subscriptions by the number of the publication."""
     ranked: list[Ranked]
+    undecided: set[int]
+    """Subscriptions that were passed over: trying their patterns took too many steps."""
 
 
 class Member(NamedTuple):
@@ -310,7 +312,7 @@ class Coordinator:
         while self._tickets and self._tickets[0].is_done:
             ticket = self._tickets.popleft()
             del self._by_number[ticket.number]
-            self._results.append(Result(ticket.found, ticket.ranked))
+            self._results.append(Result(ticket.found, ticket.ranked, ticket.undecided))
             if ticket.number % HITS_EVERY == 0:
                 for ids in ticket.found.values():
                     self.hits.update(ids)
@@ -385,8 +387,10 @@ class Coordinator:
         cell.next_change_at = reply.next_change_at
         found = [(part.positions[row], ids) for row, ids in matched_of(reply).by_row()]
         ranked = reply.ranked
+        undecided = reply.undecided
         if cell.is_kept:
             ids_here = cell.ids
+            undecided = [id for id in undecided if id in ids_here]
             found = [(row, [id for id in ids if id in ids_here]) for row, ids in found]
             ranked = [one for one in ranked if one.subscription in ids_here]
         else:
@@ -397,6 +401,7 @@ class Coordinator:
             if ids:
                 ticket.found.setdefault(ticket.rows[row].number, []).extend(ids)
         ticket.ranked += ranked
+        ticket.undecided.update(undecided)
 
     # -- deaths --------------------------------------------------------------------------------
 

@@ -138,7 +138,16 @@ class CellHost:
         counts, ids = arrays_of(found)
         told = [told_of(one) for one in ranked]
         took_s = self._clock() - began
-        return Found(command.cell, command.part, counts, ids, told, cell.next_change_at(), took_s)
+        return Found(
+            command.cell,
+            command.part,
+            counts,
+            ids,
+            told,
+            cell.next_change_at(),
+            took_s,
+            found.undecided,
+        )
 
     def _rows(self, command: Match) -> list[ShownRow]:
         raw = bytes(command.rows)

@@ -40,6 +40,8 @@ class Ticket(msgspec.Struct, eq=False):
     found: dict[int, list[int]] = msgspec.field(default_factory=dict)
     """Subscriptions by the number of the publication."""
     ranked: list[Ranked] = msgspec.field(default_factory=list)
+    undecided: set[int] = msgspec.field(default_factory=set)
+    """Subscriptions that were passed over."""
     next_part: int = 0
 
     def part(

@@ -42,6 +42,12 @@ NAME_SEGMENTS_MAX: Final = DEPTH_MAX
 PROOF_STEPS_MAX: Final = 1_000
 """Cases examined and publications tried before `covers` or `intersects` is "don't know"."""
 
+PATTERN_STEPS_MAX: Final = 20_000_000
+PATTERN_STEPS_PER_CHARACTER_MAX: Final = 64
+"""Steps that a matcher takes to try patterns on one publication: so many, and so many more for
+every character of a string that patterns are tried on. A step is about a nanosecond. What is not
+decided then matches nobody, and its subscribers are told."""
+
 AUTOMATON_STATES_MAX: Final = 5_000
 """States that the search for a string between several patterns may visit."""
 

@@ -121,6 +121,13 @@ def normalise(subscription: Subscription) -> NormalForm:
     return NormalForm(tuple(found))
 
 
+def predicates_in(form: NormalForm) -> int:
+    """How many conditions of one attribute, comparisons and patterns are tried at most."""
+    sets = [allowed for one in form.conjunctions for allowed in one.sets.values()]
+    patterns = sum(len(allowed.fitting) + len(allowed.missing) for allowed in sets)
+    return len(sets) + patterns + sum(len(one.atoms) for one in form.conjunctions)
+
+
 def holds(form: NormalForm, publication: Publication, t: float = 0.0, me: State = NO_STATE) -> bool:
     """True if `form` matches: the normal form's own meaning, to be tested against the oracle."""
 

@@ -276,6 +276,14 @@ class Matcher:
             ranked += self._windows.publish(key, publication, float(batch.at[number]), ids)
         return ranked
 
+    def take_undecided(self) -> set[int]:
+        """The subscriptions that were passed over since somebody last asked.
+
+        Trying their patterns on a publication took more steps than one may take
+        (`rove.lang.limits.PATTERN_STEPS_MAX`), so nobody knows whether they wanted it.
+        """
+        return {id for index in self._indexes() for id in index.take_undecided()}
+
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: windows slide, publications move up, designs evolve."""
         for design in self._designs.values():

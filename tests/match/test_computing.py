@@ -1,0 +1,90 @@
+"""What an index keeps and computes: patterns as facts, and only those that rows ask for."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from rove.lang import matches, normalise, parse
+from rove.match.computing import Facts, Kept
+from rove.match.index import Index
+from rove.match.subjects import Subjects
+
+
+def kept_of(text: str, subjects: Subjects, me: dict[str, Any] | None = None) -> Kept:
+    """A subscription as an index keeps it; its rows are compiled."""
+    index = Index(subjects)
+    conjunctions = normalise(parse(text)).conjunctions
+    index.add(0, conjunctions, 10.0, me)
+    return index._fresh_kept[0]
+
+
+def holds(kept: Kept, subjects: Subjects, publication: dict[str, Any], at: float) -> bool:
+    facts = Facts.of(subjects.batch([publication], [at]), 0)
+    return kept.holds(publication, at, facts, subjects)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s LIKE '%a%b%' AND n > 2",
+        "s NOT LIKE '%a%b%'",
+        "s NOT LIKE '%a%b%' AND lower(s) LIKE '%x%y%'",
+        "s LIKE '%a%b%' OR s LIKE '%x%y%' AND n > 2",
+        "s = me.who AND s LIKE 'a%b%'",
+        "s != me.who AND s NOT LIKE '%a%b%'",
+        "me.who LIKE '%a%b%' AND s LIKE '%x%'",
+    ],
+)
+def test_it_holds_exactly_when_the_oracle_says_so(text: str) -> None:
+    subjects = Subjects()
+    for who in ("ab", "xy", None, 3):
+        me = {"who": who} if who is not None else {}
+        kept = kept_of(text, subjects, me)
+        for publication in _publications():
+            expected = matches(parse(text), publication, 1.0, me)
+            assert holds(kept, subjects, publication, 11.0) is expected, (me, publication)
+            assert not holds(kept, subjects, publication, 9.0), "it was not accepted yet"
+
+
+def _publications() -> Iterable[dict[str, Any]]:
+    for s in ("ab", "ba", "xy", "XY", "axbY", "", 5, None):
+        for n in (1, 3):
+            yield {"s": s, "n": n}
+
+
+def test_a_pattern_that_nobody_looks_for_any_more_is_no_fact() -> None:
+    """With the state known the row asks for one string, and for no pattern: others may have."""
+    subjects = Subjects()
+    index = Index(subjects)
+    index.add(1, normalise(parse("s LIKE 'a%b%'")).conjunctions)
+    index.remove(1)
+    kept = kept_of("s LIKE 'a%b%' AND s = me.who", subjects, {"who": "axb"})
+    assert holds(kept, subjects, {"s": "axb"}, 10.0)
+
+
+def test_what_rows_ask_for_may_change_with_the_state() -> None:
+    index = Index()
+    text = "s LIKE 'a%b%' AND s >= me.low AND s <= me.high AND n + m > 1"
+    index.add(0, normalise(parse(text)).conjunctions, 0.0, {"low": "a", "high": "z"})
+    publication = {"s": "axb", "n": 1, "m": 1}
+    for me in ({"low": "axb", "high": "axb"}, {"low": "a", "high": "b"}, {"low": "b", "high": "z"}):
+        for settles in (False, True):
+            index.set_state(0, me)
+            if settles:
+                index.settle_fresh()
+            expected = [0] if matches(parse(text), publication, 0.0, me) else []
+            assert index.match_one(publication, 0.0).tolist() == expected
+
+
+def test_undecided_patterns_are_present_and_not_true() -> None:
+    facts = Facts([1, 2, 3], [2])
+    assert (facts.present, facts.true) == ({1, 2, 3}, {1, 3})
+
+
+def test_its_work_is_the_number_of_its_predicates() -> None:
+    subjects = Subjects()
+    assert kept_of("a = 1", subjects).work == 2
+    assert kept_of("a = 1 AND b = 2 OR c + d > 3", subjects).work == 5
+    assert kept_of("s LIKE '%a%b%' AND s NOT LIKE '%c%d%'", subjects).work == 2
+    assert kept_of("s LIKE '%a%b%' AND x = me.x", subjects, {"x": 1}).work == 4
