@@ -64,9 +64,19 @@ class ServerError(RoveError):
 class Server:
     """One broker, as a configuration describes it."""
 
-    def __init__(self, config: Config, now: Callable[[], float] = wall_clock) -> None:
-        """With another clock than the system's, a broker lives in a time of its own."""
+    def __init__(
+        self,
+        config: Config,
+        now: Callable[[], float] = wall_clock,
+        *,
+        accept_loss: bool = False,
+    ) -> None:
+        """With another clock than the system's, a broker lives in a time of its own.
+
+        A database that lacks what was acknowledged is refused unless that is accepted.
+        """
         self.config = config
+        self._accept_loss = accept_loss
         self._now = now
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
@@ -101,10 +111,12 @@ class Server:
         started = time.perf_counter()
         warming = threading.Thread(target=engine.warm_up, name="rove-warm-up", daemon=True)
         warming.start()
-        self._store = Store.open(Path(self.config.data.folder), self.config.data.durability)
+        data = self.config.data
+        self._store = Store.open(Path(data.folder), data.durability, accept_loss=self._accept_loss)
         self._ends.callback(self._store.close)
         loop = asyncio.get_running_loop()
         broker = self._make_broker(loop)
+        broker.counters.groups_lost = self._store.mark.groups_lost
         self._index_file = IndexFile(Path(self.config.data.folder))
         self._restore(broker)
         self._writer = Writer(self._store)

@@ -12,6 +12,9 @@ busy event loop gives it back only 5 ms later: beside one, groups of a hundred r
 rows/s so, and to more than ten times that with one statement per group. Reading rows while the
 broker runs (`rows_above`) fetches many in one step for the same reason.
 
+Groups are numbered, and the number of the last one is also in a small file beside the database, so
+that a database that lost some of them is noticed (`rove.serve.commits` says why and how).
+
 Texts are keys of tables WITHOUT ROWID: as fast to insert into, twice as fast to delete from.
 Other embedded stores were considered: in groups the flush is what costs, and it is the same.
 
@@ -32,6 +35,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self, get_args
@@ -40,6 +44,7 @@ import msgspec
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
 from rove.errors import RoveError
+from rove.serve.commits import Commits, Mark, Verdict, judge, new_history
 
 Durability = Literal["full", "process", "none"]
 """What a commit survives: everything; the death of the process; nothing (it is in memory)."""
@@ -51,6 +56,8 @@ FILE_NAME: Final = "rove.db"
 CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
 """So much (estimated) may be in the write-ahead log before it is moved into the file."""
 RETRY_DELAY_S: Final = 0.5
+RECORD_FLUSH_S: Final = 1.0
+"""How often the record of commits is flushed."""
 
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"full": "FULL", "process": "NORMAL", "none": "OFF"}
 _STATEMENT_ROWS_MAX: Final = 2_000
@@ -72,6 +79,10 @@ class StoreError(RoveError):
     """The data folder cannot be used, or not now."""
 
 
+class LossError(StoreError):
+    """The database lacks what was acknowledged, or may lack it."""
+
+
 class Batch(NamedTuple):
     """Some rows in the order of their keys, and whether there were more."""
 
@@ -82,9 +93,17 @@ class Batch(NamedTuple):
 class Store:
     """One data folder, held by one process. `commit` and `rows_above` may be called by threads."""
 
-    def __init__(self, folder: Path, durability: Durability, lock: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        durability: Durability,
+        lock: sqlite3.Connection,
+        mark: Mark,
+    ) -> None:
         """Use `Store.open`."""
         self.folder = folder
+        self.mark = mark
+        """The last group that was committed."""
         self.durability = durability
         self._lock = lock
         self._file = folder / FILE_NAME
@@ -98,27 +117,36 @@ class Store:
             self._reader, self._keeper = self._connected(), self._connected()
             self._read_lock = threading.Lock()
         self._log_bytes = 0
+        self._commits = self._begin_record()
 
     @classmethod
-    def open(cls, folder: Path, durability: Durability = "full") -> Self:
+    def open(
+        cls, folder: Path, durability: Durability = "full", *, accept_loss: bool = False
+    ) -> Self:
         """Take the folder and make it if there is none; StoreError if it cannot be used.
 
         A second process, or a second store in this one, is refused. With `none` the rows are in
-        memory, but the folder is taken all the same.
+        memory, but the folder is taken all the same. A database that lacks what was acknowledged
+        is refused and left as it is, unless that is accepted.
         """
         if durability not in get_args(Durability):
             choices = ", ".join(get_args(Durability))
             raise StoreError(f"there is no durability {durability!r}; choose from {choices}")
         _make_folder(folder)
         lock = _locked(folder)
+        file = folder / FILE_NAME
         try:
+            mark = new_history()
             if durability != "none":
-                _make_file(folder / FILE_NAME)
-                _check_file(folder / FILE_NAME)
-            return cls(folder, durability, lock)
+                mark = _checked_mark(file, accept_loss)
+                _make_file(file)
+            return cls(folder, durability, lock, mark)
         except sqlite3.Error as error:
             lock.close()
-            raise StoreError(_unreadable(folder / FILE_NAME, error)) from error
+            raise StoreError(_unreadable(file, error)) from error
+        except OSError as error:
+            lock.close()
+            raise StoreError(_unusable(folder, error)) from error
         except BaseException:
             lock.close()
             raise
@@ -167,6 +195,8 @@ class Store:
         with self._commit_lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
+                mark = self.mark.next(time.time_ns() // 1_000)
+                self._connection.execute(_PUT_MARK, mark)
                 for name, table in changes.tables.items():
                     self._delete(_known(name), list(table.deletes - table.puts.keys()))
                     self._put(name, list(table.puts.items()))
@@ -176,7 +206,37 @@ class Store:
                 if isinstance(error, sqlite3.Error):
                     raise StoreError(_unwritable(self._file, error)) from error
                 raise
+            self._record(mark)
             self._log_bytes += _logged_bytes(changes)
+
+    def _begin_record(self) -> Commits | None:
+        """Have database and record agree; a new history is in the database first."""
+        if self.durability == "none":
+            return None
+        is_new = _mark_in(self._connection) != self.mark
+        if is_new:
+            self._connection.execute(_PUT_MARK, self.mark)
+        commits = Commits(self.folder, self.mark, is_flushed=self.durability == "full")
+        if is_new and self.durability == "full":
+            _sync(self.folder)
+        return commits
+
+    def _record(self, mark: Mark) -> None:
+        """What was committed may be acknowledged only after this."""
+        self.mark = mark
+        if self._commits is not None:
+            try:
+                self._commits.write(mark)
+            except OSError as error:  # committed again as the next group, which does no harm
+                raise StoreError(_unusable(self.folder, error)) from error
+
+    def flush_record(self) -> None:
+        """Have the record of commits survive the loss of power too."""
+        if self._commits is not None:
+            try:
+                self._commits.flush()
+            except OSError as error:
+                raise StoreError(_unusable(self.folder, error)) from error
 
     def _delete(self, table: str, keys: list[Key]) -> None:
         for begin in range(0, len(keys), _STATEMENT_ROWS_MAX):
@@ -220,6 +280,10 @@ class Store:
     def close(self) -> None:
         """Let the folder go. What was committed is there, closed or not."""
         with self._commit_lock:
+            if self._commits is not None:
+                with contextlib.suppress(OSError):
+                    self._commits.close()
+                self._commits = None
             for connection in (self._reader, self._keeper, self._connection, self._lock):
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
@@ -321,37 +385,88 @@ def _make_file(file: Path) -> None:
     for leftover in file.parent.glob(f"{unfinished.name}*"):
         leftover.unlink()
     with contextlib.closing(_connect(unfinished)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")  # one flush for all of it, below
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE schema (version INTEGER NOT NULL)")
         connection.execute("INSERT INTO schema VALUES (?)", (SCHEMA_VERSION,))
+        _make_tables(connection)
+    _sync(unfinished)
     unfinished.rename(file)
-    _sync_folder(file.parent)
-    _sync_folder(file.parent.parent)
+    _sync(file.parent)
+    _sync(file.parent.parent)
 
 
-def _check_file(file: Path) -> None:
-    """Refuse a file that is not ours or not ours yet, before anything in it is changed."""
+def _checked_mark(file: Path, accept_loss: bool) -> Mark:
+    """The group that a database goes on from. Looks only: what is refused stays as it is."""
+    kept = read_mark(file) if file.exists() else None
+    verdict = judge(file.parent, kept)
+    if verdict.fault:
+        if not accept_loss and not verdict.is_expected:
+            raise LossError(f"{verdict.fault}; {_ACCEPT}")
+        _log.warning("%s; going on without them", verdict.fault)
+        return _accepted(kept, verdict)
+    if kept is None:
+        if file.exists():
+            _log.info("%s is of a Rove that did not record its commits; now they are", file)
+        return new_history()
+    return kept
+
+
+def _accepted(kept: Mark | None, verdict: Verdict) -> Mark:
+    """The beginning of another history, which knows of the loss."""
+    begin = new_history()
+    if kept is not None:
+        begin = kept._replace(history=begin.history)
+    return begin._replace(
+        losses=begin.losses + 1, groups_lost=begin.groups_lost + verdict.groups_lost
+    )
+
+
+def read_mark(file: Path) -> Mark | None:
+    """The last group that a database has; None if it never counted them.
+
+    A file that is not ours or not ours yet is refused. It is opened for reading only: the last
+    connection that may write would empty the write-ahead log, with all that is still to be saved
+    behind a damaged frame.
+    """
     if file.stat().st_size == 0:
         raise StoreError(f"{file} is damaged: it is empty; {_REPAIR}")
-    with contextlib.closing(_connect(file)) as connection:
+    with contextlib.closing(_connect(f"{file.absolute().as_uri()}?mode=ro")) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if "schema" not in names:
             raise StoreError(f"{file} holds data of another program; name another folder")
-        versions = connection.execute("SELECT max(version) FROM schema").fetchall()
-    version = versions[0][0]
-    if version is None or version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{file} was written by a newer Rove: its schema has version {version}, this Rove "
-            f"knows up to {SCHEMA_VERSION}; use the newer Rove, or name another folder"
-        )
+        [(version,)] = connection.execute("SELECT max(version) FROM schema").fetchall()
+        if version is None or version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{file} was written by a newer Rove: its schema has version {version}, this Rove "
+                f"knows up to {SCHEMA_VERSION}; use the newer Rove, or name another folder"
+            )
+        return _mark_in(connection) if "last_commit" in names else None
+
+
+def _mark_in(connection: sqlite3.Connection) -> Mark | None:
+    rows = connection.execute(f"SELECT {', '.join(Mark._fields)} FROM last_commit").fetchall()
+    return Mark(*rows[0]) if rows else None
+
+
+_PUT_MARK: Final = f"INSERT OR REPLACE INTO last_commit VALUES (0{',?' * len(Mark._fields)})"
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
+    """Those that are not there yet, in one commit."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS last_commit (id INTEGER PRIMARY KEY, history BLOB NOT NULL, "
+        "number INTEGER NOT NULL, at_us INTEGER NOT NULL, losses INTEGER NOT NULL, "
+        "groups_lost INTEGER NOT NULL)"
+    )
     for name in TABLES:
         kind, options = ("INTEGER", "") if name in INTEGER_TABLES else ("TEXT", " WITHOUT ROWID")
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {name} "
             f"(key {kind} PRIMARY KEY NOT NULL, row BLOB NOT NULL){options}"
         )
+    connection.execute("COMMIT")
 
 
 def _connect(file: Path | str, wait_s: float = _FOREIGN_WAIT_S) -> sqlite3.Connection:
@@ -360,13 +475,14 @@ def _connect(file: Path | str, wait_s: float = _FOREIGN_WAIT_S) -> sqlite3.Conne
         timeout=wait_s,
         isolation_level=None,  # transactions begin and end where we say so
         check_same_thread=False,  # our locks see to that
+        uri=isinstance(file, str),
         cached_statements=32,  # there is one per group size, and some are long
     )
 
 
-def _sync_folder(folder: Path) -> None:
-    """A new name in a folder survives the machine only after this."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """A new file, and a new name in a folder, survive the machine only after this."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -376,6 +492,13 @@ def _sync_folder(folder: Path) -> None:
 # --- what went wrong, for people --------------------------------------------------------------
 
 _REPAIR: Final = "restore it from a backup, or move it away to begin with nothing"
+_ACCEPT: Final = (
+    "restore a newer copy of the whole folder, or go on without them: `rove up --accept-loss`"
+)
+
+
+def _unusable(folder: Path, error: OSError) -> str:
+    return f"cannot use the data folder {folder}: {error.strerror}"
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -531,12 +654,14 @@ class Writer:
 
     def _keep_log_short(self) -> None:
         while True:
-            self._checkpoint_due.wait()
+            is_due = self._checkpoint_due.wait(RECORD_FLUSH_S)
             if self._is_abandoned:
                 return
             self._checkpoint_due.clear()
             try:
-                self._store.checkpoint()
+                self._store.flush_record()
+                if is_due:
+                    self._store.checkpoint()
                 self._checkpoint_trouble = None
             except StoreError as error:
                 self._checkpoint_trouble = str(error)
