@@ -25,8 +25,9 @@ from rove.serve.commits import (
     new_history,
     recorded,
 )
-from rove.serve.store import FILE_NAME as DATABASE
-from rove.serve.store import LossError, Store
+from rove.serve.data_folder import FILE_NAME as DATABASE
+from rove.serve.data_folder import LossError
+from rove.serve.store import Store
 
 HISTORY = b"0123456789abcdef"
 

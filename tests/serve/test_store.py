@@ -23,7 +23,8 @@ from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
 from rove.errors import RoveError
 from rove.serve import commits
 from rove.serve import store as store_module
-from rove.serve.store import FILE_NAME, Durability, Store, StoreError, Writer
+from rove.serve.data_folder import FILE_NAME, StoreError
+from rove.serve.store import Durability, Store, Writer
 from tests.effort import examples
 
 DURABILITIES: tuple[Durability, ...] = ("full", "process", "none")
@@ -258,7 +259,7 @@ def test_the_file_of_another_program_is_refused_and_left_alone(tmp_path: Path) -
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
-    with pytest.raises(StoreError, match=r"cannot make the data folder .*/x: File exists"):
+    with pytest.raises(StoreError, match=r"x is a file, but a folder is needed there"):
         Store.open(tmp_path / "x")
 
 

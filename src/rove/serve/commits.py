@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rove.errors import RoveError
+from rove.serve.privacy import private_opener
 
 FILE_NAME: Final = "rove.commits"
 SLOT_BYTES: Final = 4096
@@ -154,7 +155,7 @@ def _behind(folder: Path, kept: Mark | None, mark: Mark) -> str:
 def boot_id() -> bytes:
     """Tells one start of the system from another; zeros where that is not known."""
     try:
-        return bytes.fromhex(_BOOT_ID.read_text(encoding="ascii").replace("-", ""))
+        return bytes.fromhex(_BOOT_ID.read_text(encoding="utf-8").replace("-", ""))
     except (OSError, ValueError):
         return _NO_BOOT_ID
 
@@ -203,8 +204,7 @@ def _make(path: Path, record: Recorded) -> None:
     """A file whose slots all say this, whole or not at all."""
     aside = path.with_suffix(".commits-new")
     aside.unlink(missing_ok=True)
-    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
+    with open(aside, "xb", opener=private_opener) as file:
         file.write(_slot(record).ljust(SLOT_BYTES, b"\0") * SLOTS)
         file.flush()
         if record.is_flushed:

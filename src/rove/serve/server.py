@@ -41,7 +41,9 @@ from rove.serve.matchers import FOLDER as MATCHERS_FOLDER
 from rove.serve.matchers import Processes
 from rove.serve.metrics_log import MetricsLog
 from rove.serve.metrics_recording import MetricsRecording, check_place
+from rove.serve.passwords import close_to_others
 from rove.serve.policy_workers import PolicyWorkers, memory_bytes_of
+from rove.serve.privacy import PASSAGE_MODES
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.store import Store, Writer
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
@@ -93,7 +95,11 @@ class Server:
         """How many subscriptions had been made when the index was last saved."""
         self._saving: asyncio.Task[None] | None = None
         self._contexts: list[ssl.SSLContext] = []
+        users = config.access.password_file
+        closed = close_to_others(Path(users)) if users else None
         self._door, self._rules, self._access_warnings = load_access(config)
+        if closed:
+            self._access_warnings.append(closed)
         check_place(config.metrics.database)
 
     # -- starting ------------------------------------------------------------------------------
@@ -212,6 +218,7 @@ class Server:
             seconds_per_file=settings.seconds_per_file,
             keep_days=settings.keep_days or None,
             keep_bytes=settings.keep_bytes or None,
+            readers=settings.readers,
         )
         is_new = not lake.knows_subscriptions
         broker.begin_log(lake.last_position, is_new=is_new, now=self._now())
@@ -354,6 +361,13 @@ class Server:
         """Take no more, tell everybody, and see that everything is on disk."""
         await self._ends.aclose()
         log.info("stopped")
+
+
+def folder_mode_of(config: Config) -> int:
+    """The rights to the data folder: others pass through it to a lake that they may read."""
+    folder = Path(config.data.folder).absolute()
+    is_on_the_way = config.lake_folder.absolute().is_relative_to(folder)
+    return PASSAGE_MODES[config.lake.readers if is_on_the_way else "owner"]
 
 
 def settings_of(config: Config) -> Settings:
