@@ -188,7 +188,7 @@ def read_mark(file: Path) -> Mark | None:
     """
     if file.stat().st_size == 0:
         raise StoreError(f"{file} is damaged: it is empty; {_REPAIR}")
-    with contextlib.closing(connect(f"{file.absolute().as_uri()}?mode=ro")) as connection:
+    with contextlib.closing(_connect_to_look(file)) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if "schema" not in names:
             raise StoreError(f"{file} holds data of another program; name another folder")
@@ -235,6 +235,10 @@ def connect(file: Path | str, wait_s: float = FOREIGN_WAIT_S) -> sqlite3.Connect
         uri=isinstance(file, str),
         cached_statements=32,  # there is one per group size, and some are long
     )
+
+
+def _connect_to_look(file: Path) -> sqlite3.Connection:
+    return connect(f"{file.absolute().as_uri()}?mode=ro")
 
 
 def sync(path: Path) -> None:
@@ -294,12 +298,55 @@ def unwritable(file: Path, error: sqlite3.Error) -> str:
 # --- looking only -----------------------------------------------------------------------------
 
 
+class Look:
+    """A database that is only looked at, in the state in which a start would take it up."""
+
+    def __init__(self, file: Path, mark: Mark, connection: sqlite3.Connection) -> None:
+        """Use `looked_at`."""
+        self.file = file
+        self.mark = mark
+        self._connection = connection
+        names = connection.execute("SELECT name FROM sqlite_master")
+        self._tables = {name for (name,) in names}
+
+    def load(self, table: str) -> Iterator[tuple[Key, bytes]]:
+        """As of a store, which would make tables that are not there yet."""
+        return rows_in(self._connection, self.file, table) if table in self._tables else iter(())
+
+    def damage(self, *, is_thorough: bool) -> str | None:
+        """What SQLite finds wrong with its pages; thoroughly, with the order of all rows too."""
+        check = "integrity_check" if is_thorough else "quick_check"
+        try:
+            [(found,)] = self._connection.execute(f"PRAGMA {check}(1)").fetchall()
+        except sqlite3.Error as error:
+            return unreadable(self.file, error)
+        return None if found == "ok" else f"{self.file} is damaged: {found}; {_REPAIR}"
+
+
+@contextlib.contextmanager
+def looked_at(folder: Path) -> Iterator[Look]:
+    """Look at a database as a start does, and change nothing; StoreError where that would stop."""
+    if reason := refusal(folder):
+        raise StoreError(f"cannot use the data folder {folder}: {reason}")
+    file = folder / FILE_NAME
+    with contextlib.closing(locked(folder)):
+        try:
+            mark = checked_mark(file, accept_loss=False)
+            with contextlib.closing(_connect_to_look(file)) as connection:
+                yield Look(file, mark, connection)
+        except sqlite3.Error as error:
+            raise StoreError(unreadable(file, error)) from error
+
+
 def rows_in(connection: sqlite3.Connection, file: Path, table: str) -> Iterator[tuple[Key, bytes]]:
     """All rows of a table in the order of their keys."""
+    cursor = connection.cursor()
     try:
-        cursor = connection.execute(f"SELECT key, row FROM {table} ORDER BY key")
-        with contextlib.closing(cursor):
-            while rows := cursor.fetchmany(_FETCH_ROWS):
-                yield from rows
+        cursor.execute(f"SELECT key, row FROM {table} ORDER BY key")
+        while rows := cursor.fetchmany(_FETCH_ROWS):
+            yield from rows
     except sqlite3.Error as error:
         raise StoreError(unreadable(file, error)) from error
+    finally:
+        with contextlib.suppress(sqlite3.Error):  # it may be let go after its connection
+            cursor.close()

@@ -246,7 +246,7 @@ class Lake:
         unfinished = folder / f".{path.name}{_UNFINISHED}"  # a dot: tools pass over it
         try:
             with open(unfinished, "wb", opener=private_opener) as file:
-                pq.write_table(_table_of(lines), file, compression="zstd")
+                pq.write_table(_table_of(lines), file, compression="zstd", write_page_checksum=True)
             set_mode(unfinished, FILE_MODES[self.readers])
             _sync(unfinished)
             size_bytes = unfinished.stat().st_size

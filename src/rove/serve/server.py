@@ -13,14 +13,15 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Protocol
 
 from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
-from rove.broker.journal import TABLES
+from rove.broker.journal import TABLES, Key
 from rove.broker.links import Link
 from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
@@ -196,7 +197,7 @@ class Server:
         gc.disable()
         try:
             index = self._index_file.load()
-            broker.restore({table: self._store.load(table) for table in TABLES}, index)
+            take_up(broker, self._store, index)
         finally:
             gc.enable()
         if index is None:
@@ -361,6 +362,28 @@ class Server:
         """Take no more, tell everybody, and see that everything is on disk."""
         await self._ends.aclose()
         log.info("stopped")
+
+
+class Tables(Protocol):
+    """A store, or a look at one."""
+
+    def load(self, table: str) -> Iterator[tuple[Key, bytes]]:
+        """All rows of a table in the order of their keys."""
+        ...
+
+
+def take_up(broker: Broker, tables: Tables, index: memoryview | None) -> None:
+    """Have a broker know what was kept; ServerError if it holds what no Rove has written."""
+    try:
+        broker.restore({table: tables.load(table) for table in TABLES}, index)
+    except RoveError:
+        raise
+    except Exception as error:  # rows that cannot be read may fail anywhere
+        raise ServerError(
+            f"the database holds rows that this Rove cannot take up"
+            f" ({type(error).__name__}: {error}); restore it from a backup, or use the Rove that"
+            f" wrote it"
+        ) from error
 
 
 def folder_mode_of(config: Config) -> int:
