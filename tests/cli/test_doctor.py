@@ -59,3 +59,14 @@ def test_a_configuration_that_cannot_be_read(
     path.write_text("[limit]\n")
     assert run("--config", str(path)) == 1
     assert "there is no section `limit`; did you mean `limits`?" in capsys.readouterr().out
+
+
+def test_other_folders_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "part-1.parquet").write_bytes(b"PAR1")
+    options = ("--mqtt-port", "0", "--http-port", "0", "--data", str(tmp_path / "data"))
+    assert run(*options, "--files", str(tables), "--files", str(tmp_path / "no"), "--deep") == 1
+    out = capsys.readouterr().out
+    assert f"{tables}/part-1.parquet cannot be read: " in out
+    assert f"{tmp_path}/no is no folder" in out

@@ -1,5 +1,6 @@
 """`rove up`: starts, serves, reads its files again, and stops in good order."""
 
+import os
 import re
 import signal
 import subprocess
@@ -85,6 +86,31 @@ def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert "mqtt_port" in done.stderr
     assert time.monotonic() - started < PATIENCE_S
+
+
+def test_acknowledged_publications_never_get_lost_in_silence(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with up(*options(tmp_path)) as broker:
+        with connect(f"mqtt://127.0.0.1:{broker.port}") as client:
+            for number in range(20):
+                client.publish(f"kept/{number}", number, qos=1, retain=True)
+        broker.process.kill()
+    log = data / "rove.db-wal"
+    os.truncate(log, log.stat().st_size // 2)
+    command = [sys.executable, "-m", "rove", "up", *options(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2
+    [told] = done.stderr.splitlines()
+    found = re.search(r"has lost (\d+) acknowledged groups .* --accept-loss", told)
+    assert found is not None, told
+    words = ["--mqtt-port", "0", "--http-port", "0", "--data", str(data), "--accept-loss"]
+    with up(*words) as broker:
+        port = broker.wait_for(r"rove: http on port (\d+)").group(1)
+        url = f"http://127.0.0.1:{port}/metrics"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            assert f"\nrove_groups_lost_total {found.group(1)}\n".encode() in answer.read()
+        assert any("acknowledged groups" in line for line in broker.lines)
+        assert broker.stop() == 0
 
 
 def test_a_monitor_beside_it_is_gone_when_it_is(tmp_path: Path) -> None:

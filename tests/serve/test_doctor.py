@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import platform
+import re
 import shutil
 import socket
+import sqlite3
 import ssl
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from rove.broker.journal import Changes
+from rove.broker.records import LogRow, SessionRow, encoded
+from rove.errors import RoveError
 from rove.serve import doctor
 from rove.serve.config import Config, load
 from rove.serve.doctor import Finding, examine_configuration, examine_machine
+from rove.serve.lake import Lake
 from rove.serve.passwords import set_password
+from rove.serve.server import Server
+from rove.serve.store import Store
 from rove.serve.tls import validity
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -208,3 +218,166 @@ def test_workers_that_could_do_more_are_told_of(
     ((found, text),) = about("policies", examine(config))
     assert found == state
     assert text.endswith("than it should be: it may start processes")
+
+
+# --- what is on disk ----------------------------------------------------------------------------
+
+
+def filled(folder: Path) -> Path:
+    """A data folder as a killed broker leaves it, with its groups in the write-ahead log."""
+    live = folder.with_name("live")
+    with Store.open(live, "process") as store:
+        for number in range(40):
+            changes = Changes()
+            row = SessionRow(number, 5, 600, "ana")
+            changes.put("sessions", f"client-{number}", encoded(row))
+            store.commit(changes)
+        shutil.copytree(live, folder)
+    return folder
+
+
+def cut_log(folder: Path) -> None:
+    log = folder / "rove.db-wal"
+    os.truncate(log, log.stat().st_size // 2)
+
+
+def spoil_pages(folder: Path) -> None:
+    """Of the file proper: everything is moved there first."""
+    Store.open(folder, "process").close()
+    file = folder / "rove.db"
+    data = file.read_bytes()
+    file.write_bytes(data[:4096] + bytes(len(data) - 4096))
+
+
+def write_newer(folder: Path) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "rove.db")) as connection:
+        connection.execute("UPDATE schema SET version = 99")
+        connection.commit()
+
+
+def write_nonsense(folder: Path) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "rove.db")) as connection:
+        connection.execute("INSERT INTO sessions VALUES ('who', x'ff00ff')")
+        connection.commit()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda folder: None, ""),
+    "log cut": (cut_log, "acknowledged groups"),
+    "log gone": (lambda folder: (folder / "rove.db-wal").unlink(), "acknowledged groups"),
+    "database gone": (lambda folder: (folder / "rove.db").unlink(), "acknowledged groups"),
+    "database empty": (lambda folder: (folder / "rove.db").write_bytes(b""), "it is empty"),
+    "no database": (lambda folder: (folder / "rove.db").write_bytes(b"x" * 9999), "not a database"),
+    "record gone": (lambda folder: (folder / "rove.commits").unlink(), "is missing"),
+    "pages spoilt": (spoil_pages, "is damaged"),
+    "newer": (write_newer, "newer Rove"),
+    "rows of no Rove": (write_nonsense, "cannot take up"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_the_doctor_finds_what_a_start_would_refuse_and_changes_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    damage, told = DAMAGES[name]
+    folder = filled(tmp_path / "data")
+    damage(folder)
+    config = patient(tmp_path, data__folder=str(folder))
+    before = {
+        path.name: path.read_bytes() for path in folder.glob("rove.*") if "shm" not in path.name
+    }
+    findings = about("database", examine(config))
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    refusal = started(config)
+    assert told in refusal
+    if told:
+        [(state, text)] = findings
+        assert state == "problem"
+        assert refusal.startswith(text)
+    else:
+        told = f"{folder}/rove.db: 40 sessions, whole up to group 40"
+        assert findings == [("ok", told)]
+        assert not refusal
+
+
+def started(config: Config) -> str:
+    """Why a broker does not start with it; empty if it does."""
+
+    async def start() -> None:
+        server = Server(config)
+        await server.start()
+        await server.stop()
+
+    try:
+        asyncio.run(start())
+    except RoveError as error:
+        return str(error)
+    return ""
+
+
+def test_losses_that_were_accepted_are_remembered(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "data")
+    cut_log(folder)
+    Store.open(folder, "process", accept_loss=True).close()
+    [(state, text)] = about("database", examine(patient(tmp_path, data__folder=str(folder))))
+    assert state == "warning"
+    assert re.search(r"; \d+ groups were lost before \(1 times accepted\)", text)
+
+
+def test_a_folder_in_use_is_a_problem(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "d", "process"):
+        [(state, text)] = about("database", examine(patient(tmp_path)))
+    assert state == "problem"
+    assert f"in use by process {os.getpid()}" in text
+
+
+def lake_of(tmp_path: Path) -> Path:
+    """The only file of a lake."""
+    lake = Lake(tmp_path / "d" / "lake")
+    lake.take(
+        [(n, LogRow("publications", "air", 1.7e9, payload=os.urandom(500))) for n in range(99)]
+    )
+    lake.mark(98)
+    [path] = (tmp_path / "d" / "lake").rglob("*.parquet")
+    return path
+
+
+def files_found(tmp_path: Path, *, is_deep: bool = False) -> list[tuple[str, str]]:
+    config = patient(tmp_path)
+    return about("files", examine_configuration(config, time.time(), is_deep=is_deep))
+
+
+def test_parquet_files_that_are_whole(tmp_path: Path) -> None:
+    assert files_found(tmp_path) == []
+    lake = lake_of(tmp_path)
+    (lake.parent / f".{lake.name}.tmp").write_bytes(b"not finished")
+    folder = tmp_path / "d" / "lake"
+    told = f"{folder}: 1 Parquet files, 99 rows"
+    assert files_found(tmp_path) == [("ok", f"{told}, footers read")]
+    assert files_found(tmp_path, is_deep=True) == [("ok", f"{told}, read")]
+
+
+@pytest.mark.parametrize("kept", [0, 3, 0.5, 0.99])
+def test_a_parquet_file_cut_short_is_found(tmp_path: Path, kept: float) -> None:
+    path = lake_of(tmp_path)
+    os.truncate(path, int(path.stat().st_size * kept) if kept < 1 else int(kept))
+    (state, text), _ = files_found(tmp_path)
+    assert state == "problem"
+    assert text.startswith(f"{path} cannot be read: ")
+    assert "\n" not in text
+
+
+def test_a_spoilt_page_of_a_parquet_file_is_found_by_a_deep_look(tmp_path: Path) -> None:
+    path = lake_of(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[2_000:20_000] = bytes(18_000)
+    path.write_bytes(data)
+    assert [state for state, _ in files_found(tmp_path)] == ["ok"]
+    assert [state for state, _ in files_found(tmp_path, is_deep=True)] == ["problem", "ok"]
+
+
+def test_a_position_that_is_none_is_found(tmp_path: Path) -> None:
+    lake_of(tmp_path)
+    (tmp_path / "d" / "lake" / "_position").write_text("")
+    (state, text), _ = files_found(tmp_path)
+    assert (state, text) == ("problem", f"{tmp_path}/d/lake/_position does not hold a position")

@@ -2,6 +2,7 @@
 
 import random
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -193,6 +194,32 @@ def test_positions_must_grow(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="they must grow"):
             Lake(tmp_path).take(rows)
     assert file_names(tmp_path) == []
+
+
+def modes_in(lake: Path) -> set[tuple[bool, int]]:
+    """Whether it is a folder, and its rights, of all that is there."""
+    paths = (lake, *lake.rglob("*"))
+    return {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in paths}
+
+
+def test_who_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "lake"
+    lake = Lake(folder)
+    lake.take(publications(1, 9))
+    lake.mark(9)
+    assert modes_in(folder) == {(True, 0o700), (False, 0o600)}
+    assert caplog.records == []
+    lake = Lake(folder, readers="group")
+    assert modes_in(folder) == {(True, 0o750), (False, 0o640)}
+    lake.take(publications(10, 12, "other"))
+    lake.mark(12)
+    assert modes_in(folder) == {(True, 0o750), (False, 0o640)}
+    Lake(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition("now ")[2] for line in said] == [
+        f"it can be read by: {readers} (see `readers` of [lake])" for readers in ("group", "owner")
+    ]
 
 
 def test_unfinished_files_are_passed_over_and_removed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rove.serve.passwords import (
     Hash,
     PasswordFileError,
     Passwords,
+    close_to_others,
     delete_user,
     is_loopback,
     name_fault,
@@ -120,16 +121,26 @@ def test_changing_and_deleting_leaves_everything_else_as_it_was(path: Path) -> N
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs file modes")
-def test_the_file_is_for_its_owner_only_and_keeps_the_mode_it_was_given(path: Path) -> None:
+def test_the_file_is_for_its_owner_only_and_a_group_may_be_given_rights(path: Path) -> None:
     set_password(path, "alice", b"secret")
     assert path.stat().st_mode & 0o777 == 0o600
     assert permissions_warning(path) is None
     path.chmod(0o644)
-    set_password(path, "bob", b"secret")
-    assert path.stat().st_mode & 0o777 == 0o644
     warning = permissions_warning(path)
     assert warning is not None
     assert f"chmod o-rwx {path}" in warning
+    set_password(path, "bob", b"secret")
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_others_could_read_is_closed_to_them_and_that_is_said(path: Path) -> None:
+    assert close_to_others(path) is None
+    set_password(path, "alice", b"secret")
+    assert close_to_others(path) is None
+    path.chmod(0o645)
+    told = f"{path} could be read by every user of this machine; now it cannot"
+    assert close_to_others(path) == told
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_link_stays_a_link_and_no_draft_is_left(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from rove.lang.ranking import RankedWindow
 from rove.match import engine
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen, Matchers
 from rove.serve.index_file import NAME
+from rove.serve.passwords import set_password
 from rove.serve.policy_settings import Policies
 from rove.serve.policy_workers import memory_bytes_of
-from rove.serve.server import Server, elasticity_of, settings_of
+from rove.serve.server import Server, elasticity_of, folder_mode_of, settings_of
 from tests.serve.conftest import PATIENCE_S, Running
 
 Start = Callable[..., Running]
@@ -440,3 +441,20 @@ def test_limits_of_policies_are_reloaded(start_server: Start) -> None:
         lambda running: running._workers is not None and running._workers.memory_bytes
     )
     assert memory == memory_bytes_of(changed.limits)
+
+
+def test_others_pass_through_the_data_folder_only_to_a_lake_that_they_may_read() -> None:
+    data = Data(folder="data")
+    for readers, inside in (("owner", 0o700), ("group", 0o710), ("everybody", 0o711)):
+        lake = msgspec.convert({"readers": readers}, Lake)
+        assert folder_mode_of(Config(data=data, lake=lake)) == inside
+        elsewhere = msgspec.structs.replace(lake, folder="/srv/lake")
+        assert folder_mode_of(Config(data=data, lake=elsewhere)) == 0o700
+
+
+def test_a_password_file_is_closed_to_others(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_password(users, "ana", b"secret")
+    users.chmod(0o644)
+    Server(Config(access=Access(password_file=str(users))))
+    assert users.stat().st_mode & 0o777 == 0o640

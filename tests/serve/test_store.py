@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,8 +21,10 @@ from hypothesis import strategies as st
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
 from rove.errors import RoveError
+from rove.serve import commits
 from rove.serve import store as store_module
-from rove.serve.store import FILE_NAME, Durability, Store, StoreError, Writer
+from rove.serve.data_folder import FILE_NAME, StoreError
+from rove.serve.store import Durability, Store, Writer
 from tests.effort import examples
 
 DURABILITIES: tuple[Durability, ...] = ("full", "process", "none")
@@ -258,7 +259,7 @@ def test_the_file_of_another_program_is_refused_and_left_alone(tmp_path: Path) -
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
-    with pytest.raises(StoreError, match=r"cannot make the data folder .*/x: File exists"):
+    with pytest.raises(StoreError, match=r"x is a file, but a folder is needed there"):
         Store.open(tmp_path / "x")
 
 
@@ -306,27 +307,6 @@ def test_a_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         assert rows_of(store) == {}
     assert not list(tmp_path.glob("rove.new*"))
-
-
-def test_a_log_cut_anywhere_holds_whole_transactions_only(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "live") as store:
-        for n in range(1, 9):
-            store.commit(changes_of(("queue", n, bytes(900)), ("retained", "last", b"%d" % n)))
-        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
-    wal = Path(f"{tmp_path / 'crashed' / FILE_NAME}-wal")
-    whole = wal.read_bytes()
-    found = set()
-    for size in range(len(whole), 0, -1_021):
-        shutil.rmtree(tmp_path / "try", ignore_errors=True)
-        shutil.copytree(tmp_path / "crashed", tmp_path / "try")
-        Path(f"{tmp_path / 'try' / FILE_NAME}-shm").unlink()
-        os.truncate(f"{tmp_path / 'try' / FILE_NAME}-wal", size)
-        with Store.open(tmp_path / "try") as store:
-            rows = rows_of(store)
-        last = len(rows.get("queue", []))
-        found.add(last)
-        assert rows.get("retained") == ([("last", b"%d" % last)] if last else None)
-    assert found == set(range(9))
 
 
 # --- the writer -----------------------------------------------------------------------------
@@ -425,6 +405,24 @@ def set_pages_max(store: Store, pages: int) -> None:
     """As if the disk had room for so many pages."""
     with store._commit_lock:
         store._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+
+
+def test_what_could_not_be_recorded_is_not_acknowledged(store: Store) -> None:
+    heard: list[BaseException | None] = []
+    broken = store._commits
+    assert broken is not None
+    handle, broken._file = broken._file, os.open(os.devnull, os.O_RDONLY)
+    writer = Writer(store, retry_delay_s=0.01)
+    writer.submit(changes_of(("queue", 1, b"")), heard.append)
+    eventually(lambda: writer.health)
+    assert heard == []
+    os.close(broken._file)
+    broken._file = handle
+    assert writer.close(20)
+    assert heard == [None]
+    told = commits.recorded(store.folder)
+    assert told is not None
+    assert told.mark == store.mark
 
 
 def test_a_full_disk_loses_nothing(store: Store, caplog: pytest.LogCaptureFixture) -> None:

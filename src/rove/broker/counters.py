@@ -42,6 +42,7 @@ class Counters:
         "slow_disconnected": "connections closed because they took nothing for too long",
         "keep_alive_timeouts": "connections closed because nothing was heard",
         "quota_hits": "times that another limit was hit",
+        "groups_lost": "committed groups that starts found to be lost, of all starts",
     }
     __slots__ = tuple(HELP)
 
@@ -75,6 +76,7 @@ class Counters:
     slow_disconnected: int
     keep_alive_timeouts: int
     quota_hits: int
+    groups_lost: int
 
     def __init__(self) -> None:
         for name in self.HELP:

@@ -40,6 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         const=DEFAULT_PORT,
         help=f"serve a page beside it that shows the broker at work ({DEFAULT_PORT}; 0 takes any)",
     )
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="start although the database lacks, or may lack, what was acknowledged",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--monitor asks the broker over HTTP; switch `listen.http_port` on")
     install(loaded.config.log)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _runner()(_serve(Server(loaded.config), arguments))
+    server = Server(loaded.config, accept_loss=arguments.accept_loss)
+    _runner()(_serve(server, arguments))
     return 0
 
 

@@ -39,6 +39,7 @@ from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
 from rove.serve.passwords import Door, Passwords, is_loopback, permissions_warning
 from rove.serve.policy_settings import Policies
+from rove.serve.privacy import Readers
 
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
 Kind = Literal["publications", "notifications", "states", "metrics"]
@@ -52,18 +53,10 @@ RELOADABLE_KEYS: Final = frozenset(
     {"matchers.layout", "tls.certificate", "tls.key"}
     | {f"policies.{name}" for name in PolicyLimits.__struct_fields__}
 )
-PATH_KEYS: Final = frozenset(
-    {
-        "access.acl_file",
-        "access.password_file",
-        "data.folder",
-        "lake.folder",
-        "metrics.database",
-        "tls.certificate",
-        "tls.client_ca",
-        "tls.key",
-    }
-)
+PATH_KEYS: Final = frozenset({
+    "access.acl_file", "access.password_file", "data.folder", "lake.folder", "metrics.database",
+    "tls.certificate", "tls.client_ca", "tls.key",
+})  # fmt: skip
 """Relative ones in a file are meant relative to that file."""
 
 
@@ -164,6 +157,9 @@ class Lake(_Section, frozen=True):
     """Whether channels are written at all."""
     folder: str = ""
     """Where. Empty: `lake` in the folder of `[data]`."""
+    readers: Readers = "owner"
+    """Who on this machine may read it: `owner` the broker's own user, `group` its group as well
+    (for a Spark of another user), `everybody`. The rest of `[data]` stays private in any case."""
     channels: tuple[Channel, ...] = ()
     """What is kept: `{ name = "air", topics = ["air/#"], keep = ["publications"] }` each; `keep`
     names any of publications, notifications, states and metrics (of the whole broker, whatever the

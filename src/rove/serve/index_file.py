@@ -13,6 +13,8 @@ import mmap
 import os
 from pathlib import Path
 
+from rove.serve.privacy import private_opener
+
 NAME = "index.rove"
 
 
@@ -34,7 +36,7 @@ class IndexFile:
         """Put another in its place, whole or not at all."""
         aside = self._path.with_suffix(".new")
         try:
-            with aside.open("wb") as file:
+            with open(aside, "wb", opener=private_opener) as file:
                 file.write(index)
                 file.flush()
                 os.fsync(file.fileno())

@@ -55,6 +55,14 @@ from rove.broker.diary import KIND as SUBSCRIPTIONS
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow
 from rove.errors import RoveError
+from rove.serve.privacy import (
+    FILE_MODES,
+    FOLDER_MODES,
+    Readers,
+    make_folder,
+    private_opener,
+    set_mode,
+)
 from rove.serve.store import Store, Writer
 
 RETRY_DELAY_S: Final = 1.0
@@ -126,9 +134,11 @@ class Lake:
         seconds_per_file: float = 1.0,
         keep_days: float | None = None,
         keep_bytes: int | None = None,
+        readers: Readers = "owner",
     ) -> None:
         """Look through the folder, or make it; what a crash left unfinished is removed."""
         self.folder = folder
+        self.readers = readers
         self.rows_per_file = rows_per_file
         self.seconds_per_file = seconds_per_file
         self.keep_days = keep_days
@@ -146,7 +156,7 @@ class Lake:
         self._folders: defaultdict[str, set[Path]] = defaultdict(set)
         """By day; without those that stay for ever, as are the files and bytes above."""
         with _told(f"cannot use the lake {folder}"):
-            folder.mkdir(parents=True, exist_ok=True)
+            self._let_read()
             self._look_through()
 
     def take(self, rows: Sequence[tuple[int, LogRow]]) -> None:
@@ -181,7 +191,10 @@ class Lake:
         """Say that all rows up to this position are in files."""
         with _told(f"cannot write to the lake {self.folder}"):
             unfinished = self.folder / f".{_POSITION}{_UNFINISHED}"
-            unfinished.write_text(f"{position}\n", encoding="ascii")
+            with open(unfinished, "w", encoding="ascii", opener=private_opener) as file:
+                file.write(f"{position}\n")
+            set_mode(unfinished, FILE_MODES[self.readers])
+            _sync(unfinished)
             unfinished.rename(self.folder / _POSITION)
 
     def retain(self, now_s: float) -> None:
@@ -218,7 +231,7 @@ class Lake:
 
     def _mark_on_disk(self, folder: Path) -> int:
         """Make the folder if there is none, and flush it and those above before it is believed."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, FOLDER_MODES[self.readers])
         self._remember(folder)
         for level in (folder, *folder.parents):
             _sync(level)
@@ -232,7 +245,9 @@ class Lake:
         path = folder / f"{first:016d}-{last:016d}.parquet"
         unfinished = folder / f".{path.name}{_UNFINISHED}"  # a dot: tools pass over it
         try:
-            pq.write_table(_table_of(lines), unfinished, compression="zstd")
+            with open(unfinished, "wb", opener=private_opener) as file:
+                pq.write_table(_table_of(lines), file, compression="zstd", write_page_checksum=True)
+            set_mode(unfinished, FILE_MODES[self.readers])
             _sync(unfinished)
             size_bytes = unfinished.stat().st_size
             unfinished.rename(path)
@@ -252,6 +267,21 @@ class Lake:
             self.last_position, self._newest = file.last, file.path
 
     # -- what is there -------------------------------------------------------------------------
+
+    def _let_read(self) -> None:
+        """See to the rights to what is there already. If nobody else may enter, that is enough."""
+        make_folder(self.folder, FOLDER_MODES[self.readers])
+        if set_mode(self.folder, FOLDER_MODES[self.readers]):
+            _log.warning(
+                "others had different rights to the lake %s; now it can be read by: %s"
+                " (see `readers` of [lake])",
+                self.folder,
+                self.readers,
+            )
+        if self.readers != "owner":
+            for path in self.folder.rglob("*"):
+                modes = FOLDER_MODES if path.is_dir() else FILE_MODES
+                set_mode(path, modes[self.readers])
 
     def _look_through(self) -> None:
         for folder in self.folder.glob(f"*/channel=*/day={_ANY_DAY}"):

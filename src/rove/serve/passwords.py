@@ -30,6 +30,7 @@ from typing import Final, Literal, NamedTuple
 
 from rove.broker.access import Identity
 from rove.errors import RoveError
+from rove.serve.privacy import set_mode
 
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
@@ -238,6 +239,15 @@ def name_fault(user: str) -> str | None:
     return None
 
 
+def close_to_others(path: Path) -> str | None:
+    """Take away every other user's rights to a password file of ours; a line if they had any."""
+    with contextlib.suppress(OSError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & stat.S_IRWXO and set_mode(path, mode & 0o770):
+            return f"{path} could be read by every user of this machine; now it cannot"
+    return None
+
+
 def permissions_warning(path: Path) -> str | None:
     """A line for people when everybody on the machine can read a file that holds secrets."""
     with contextlib.suppress(OSError):
@@ -302,8 +312,8 @@ def _replace(path: Path, lines: Iterable[str]) -> None:
 
 
 def _keep_owner(handle: int, old: os.stat_result) -> None:
-    """The broker that could read the old file must be able to read the new one."""
+    """The broker that could read the old file must be able to read the new one; others not."""
     if hasattr(os, "fchown"):
-        os.fchmod(handle, stat.S_IMODE(old.st_mode))
+        os.fchmod(handle, stat.S_IMODE(old.st_mode) & ~stat.S_IRWXO)
         with contextlib.suppress(PermissionError):
             os.fchown(handle, old.st_uid, old.st_gid)

@@ -14,14 +14,15 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Protocol
 
 from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
-from rove.broker.journal import TABLES
+from rove.broker.journal import TABLES, Key
 from rove.broker.links import Link
 from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
@@ -42,7 +43,9 @@ from rove.serve.matchers import FOLDER as MATCHERS_FOLDER
 from rove.serve.matchers import Processes
 from rove.serve.metrics_log import MetricsLog
 from rove.serve.metrics_recording import MetricsRecording, check_place
+from rove.serve.passwords import close_to_others
 from rove.serve.policy_workers import PolicyWorkers, memory_bytes_of
+from rove.serve.privacy import PASSAGE_MODES
 from rove.serve.shell import Shell, wall_clock
 from rove.serve.store import Store, Writer
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
@@ -65,9 +68,19 @@ class ServerError(RoveError):
 class Server:
     """One broker, as a configuration describes it."""
 
-    def __init__(self, config: Config, now: Callable[[], float] = wall_clock) -> None:
-        """With another clock than the system's, a broker lives in a time of its own."""
+    def __init__(
+        self,
+        config: Config,
+        now: Callable[[], float] = wall_clock,
+        *,
+        accept_loss: bool = False,
+    ) -> None:
+        """With another clock than the system's, a broker lives in a time of its own.
+
+        A database that lacks what was acknowledged is refused unless that is accepted.
+        """
         self.config = config
+        self._accept_loss = accept_loss
         self._now = now
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
@@ -85,7 +98,11 @@ class Server:
         """How many subscriptions had been made when the index was last saved."""
         self._saving: asyncio.Task[None] | None = None
         self._contexts: list[ssl.SSLContext] = []
+        users = config.access.password_file
+        closed = close_to_others(Path(users)) if users else None
         self._door, self._rules, self._access_warnings = load_access(config)
+        if closed:
+            self._access_warnings.append(closed)
         check_place(config.metrics.database)
 
     # -- starting ------------------------------------------------------------------------------
@@ -106,9 +123,11 @@ class Server:
             target=self._warm_up, args=(loop,), name="rove-warm-up", daemon=True
         )
         warming.start()
-        self._store = Store.open(Path(self.config.data.folder), self.config.data.durability)
+        data = self.config.data
+        self._store = Store.open(Path(data.folder), data.durability, accept_loss=self._accept_loss)
         self._ends.callback(self._store.close)
         broker = self._make_broker(loop)
+        broker.counters.groups_lost = self._store.mark.groups_lost
         self._index_file = IndexFile(Path(self.config.data.folder))
         self._restore(broker)
         self._writer = Writer(self._store)
@@ -193,7 +212,7 @@ class Server:
         gc.disable()
         try:
             index = self._index_file.load()
-            broker.restore({table: self._store.load(table) for table in TABLES}, index)
+            take_up(broker, self._store, index)
         finally:
             gc.enable()
         if index is None:
@@ -215,6 +234,7 @@ class Server:
             seconds_per_file=settings.seconds_per_file,
             keep_days=settings.keep_days or None,
             keep_bytes=settings.keep_bytes or None,
+            readers=settings.readers,
         )
         is_new = not lake.knows_subscriptions
         broker.begin_log(lake.last_position, is_new=is_new, now=self._now())
@@ -357,6 +377,35 @@ class Server:
         """Take no more, tell everybody, and see that everything is on disk."""
         await self._ends.aclose()
         log.info("stopped")
+
+
+class Tables(Protocol):
+    """A store, or a look at one."""
+
+    def load(self, table: str) -> Iterator[tuple[Key, bytes]]:
+        """All rows of a table in the order of their keys."""
+        ...
+
+
+def take_up(broker: Broker, tables: Tables, index: memoryview | None) -> None:
+    """Have a broker know what was kept; ServerError if it holds what no Rove has written."""
+    try:
+        broker.restore({table: tables.load(table) for table in TABLES}, index)
+    except RoveError:
+        raise
+    except Exception as error:  # rows that cannot be read may fail anywhere
+        raise ServerError(
+            f"the database holds rows that this Rove cannot take up"
+            f" ({type(error).__name__}: {error}); restore it from a backup, or use the Rove that"
+            f" wrote it"
+        ) from error
+
+
+def folder_mode_of(config: Config) -> int:
+    """The rights to the data folder: others pass through it to a lake that they may read."""
+    folder = Path(config.data.folder).absolute()
+    is_on_the_way = config.lake_folder.absolute().is_relative_to(folder)
+    return PASSAGE_MODES[config.lake.readers if is_on_the_way else "owner"]
 
 
 def settings_of(config: Config) -> Settings:

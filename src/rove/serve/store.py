@@ -12,6 +12,9 @@ busy event loop gives it back only 5 ms later: beside one, groups of a hundred r
 rows/s so, and to more than ten times that with one statement per group. Reading rows while the
 broker runs (`rows_above`) fetches many in one step for the same reason.
 
+Groups are numbered, and the number of the last one is also in a small file beside the database, so
+that a database that lost some of them is noticed (`rove.serve.commits` says why and how).
+
 Texts are keys of tables WITHOUT ROWID: as fast to insert into, twice as fast to delete from.
 Other embedded stores were considered: in groups the flush is what costs, and it is the same.
 
@@ -29,9 +32,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self, get_args
@@ -39,37 +42,50 @@ from typing import Final, Literal, NamedTuple, Self, get_args
 import msgspec
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
-from rove.errors import RoveError
+from rove.serve.commits import Commits, Mark, new_history
+from rove.serve.data_folder import (
+    FILE_NAME,
+    FOREIGN_WAIT_S,
+    PUT_MARK,
+    StoreError,
+    checked_mark,
+    connect,
+    locked,
+    make_file,
+    make_folder,
+    make_private,
+    make_tables,
+    mark_in,
+    rows_in,
+    sync,
+    unreadable,
+    unusable,
+    unwritable,
+)
+from rove.serve.privacy import FOLDER_MODES
 
 Durability = Literal["full", "process", "none"]
 """What a commit survives: everything; the death of the process; nothing (it is in memory)."""
 Done = Callable[[BaseException | None], None]
 """Called from the writer's thread when changes are on disk, or with why they never will be."""
 
-SCHEMA_VERSION: Final = 1
-FILE_NAME: Final = "rove.db"
 CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
 """So much (estimated) may be in the write-ahead log before it is moved into the file."""
 RETRY_DELAY_S: Final = 0.5
+RECORD_FLUSH_S: Final = 1.0
+"""How often the record of commits is flushed."""
 
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"full": "FULL", "process": "NORMAL", "none": "OFF"}
 _STATEMENT_ROWS_MAX: Final = 2_000
 """Two parameters each; SQLite allows 32,766 in one statement."""
-_FETCH_ROWS: Final = 10_000
 _READ_STEP_BYTES: Final = 4 * 1024 * 1024
 _CHANGE_BYTES: Final = 256
 """What a changed row costs in the log besides itself, on average over all kinds of tables."""
 _COMMIT_BYTES: Final = 16 * 1024
 """What a commit costs in the log besides its rows: a few pages that it shares with nobody."""
 _CACHE_KIB: Final = 64 * 1024
-_FOREIGN_WAIT_S: Final = 1.0
-"""How long a commit waits for another program that has locked the file, a backup for example."""
 
 _log = logging.getLogger(__name__)
-
-
-class StoreError(RoveError):
-    """The data folder cannot be used, or not now."""
 
 
 class Batch(NamedTuple):
@@ -82,56 +98,77 @@ class Batch(NamedTuple):
 class Store:
     """One data folder, held by one process. `commit` and `rows_above` may be called by threads."""
 
-    def __init__(self, folder: Path, durability: Durability, lock: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        durability: Durability,
+        lock: sqlite3.Connection,
+        mark: Mark,
+    ) -> None:
         """Use `Store.open`."""
         self.folder = folder
+        self.mark = mark
+        """The last group that was committed."""
         self.durability = durability
-        self._lock = lock
+        self._open = [lock]
+        """What is to be closed, the lock last."""
         self._file = folder / FILE_NAME
-        self._commit_lock = threading.Lock()
-        self._connection = self._connected()
-        _make_tables(self._connection)
-        if durability == "none":
-            self._reader = self._keeper = self._connection
-            self._read_lock = self._commit_lock
-        else:
-            self._reader, self._keeper = self._connected(), self._connected()
-            self._read_lock = threading.Lock()
+        self._commit_lock = self._read_lock = threading.Lock()
         self._log_bytes = 0
+        self._commits: Commits | None = None
+        try:
+            self._connection = self._reader = self._keeper = self._connected()
+            make_tables(self._connection)
+            if durability != "none":
+                self._reader, self._keeper = self._connected(), self._connected()
+                self._read_lock = threading.Lock()
+                self._commits = self._begin_record()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
-    def open(cls, folder: Path, durability: Durability = "full") -> Self:
+    def open(
+        cls,
+        folder: Path,
+        durability: Durability = "full",
+        *,
+        accept_loss: bool = False,
+        mode: int = FOLDER_MODES["owner"],
+    ) -> Self:
         """Take the folder and make it if there is none; StoreError if it cannot be used.
 
         A second process, or a second store in this one, is refused. With `none` the rows are in
-        memory, but the folder is taken all the same.
+        memory, but the folder is taken all the same. A database that lacks what was acknowledged
+        is refused and left as it is, unless that is accepted. The files are private; `mode` has
+        the rights to the folder itself.
         """
         if durability not in get_args(Durability):
             choices = ", ".join(get_args(Durability))
             raise StoreError(f"there is no durability {durability!r}; choose from {choices}")
-        _make_folder(folder)
-        lock = _locked(folder)
+        make_folder(folder)
+        lock = locked(folder)
+        file = folder / FILE_NAME
         try:
+            mark = new_history()
             if durability != "none":
-                _make_file(folder / FILE_NAME)
-                _check_file(folder / FILE_NAME)
-            return cls(folder, durability, lock)
+                mark = checked_mark(file, accept_loss)
+                make_file(file)
+            make_private(folder, mode)
+            return cls(folder, durability, lock, mark)
         except sqlite3.Error as error:
             lock.close()
-            raise StoreError(_unreadable(folder / FILE_NAME, error)) from error
+            raise StoreError(unreadable(file, error)) from error
+        except OSError as error:
+            lock.close()
+            raise StoreError(unusable(folder, error)) from error
         except BaseException:
             lock.close()
             raise
 
     def load(self, table: str) -> Iterator[tuple[Key, bytes]]:
         """All rows of a table in the order of their keys. Meant for the start."""
-        try:
-            cursor = self._reader.execute(f"SELECT key, row FROM {_known(table)} ORDER BY key")
-            with contextlib.closing(cursor):
-                while rows := cursor.fetchmany(_FETCH_ROWS):
-                    yield from rows
-        except sqlite3.Error as error:
-            raise StoreError(_unreadable(self._file, error)) from error
+        return rows_in(self._reader, self._file, _known(table))
 
     def rows_above(self, table: str, key: int, *, rows_max: int, bytes_max: int) -> Batch:
         """The next rows after a key: at least one if there is one, and no more than the limits.
@@ -150,7 +187,7 @@ class Store:
                 for count in counts:
                     rows += self._read_step(table, rows[-1][0] if rows else key, count)
         except sqlite3.Error as error:
-            raise StoreError(_unreadable(self._file, error)) from error
+            raise StoreError(unreadable(self._file, error)) from error
         return Batch(rows, more=len(rows) < len(sizes))
 
     def _read_step(self, table: str, key: int, count: int) -> list[tuple[int, bytes]]:
@@ -167,6 +204,8 @@ class Store:
         with self._commit_lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
+                mark = self.mark.next(time.time_ns() // 1_000)
+                self._connection.execute(PUT_MARK, mark)
                 for name, table in changes.tables.items():
                     self._delete(_known(name), list(table.deletes - table.puts.keys()))
                     self._put(name, list(table.puts.items()))
@@ -174,9 +213,37 @@ class Store:
             except BaseException as error:
                 self._roll_back()
                 if isinstance(error, sqlite3.Error):
-                    raise StoreError(_unwritable(self._file, error)) from error
+                    raise StoreError(unwritable(self._file, error)) from error
                 raise
+            self._record(mark)
             self._log_bytes += _logged_bytes(changes)
+
+    def _begin_record(self) -> Commits:
+        """Have database and record agree; a new history is in the database first."""
+        is_new = mark_in(self._connection) != self.mark
+        if is_new:
+            self._connection.execute(PUT_MARK, self.mark)
+        commits = Commits(self.folder, self.mark, is_flushed=self.durability == "full")
+        if is_new and self.durability == "full":
+            sync(self.folder)
+        return commits
+
+    def _record(self, mark: Mark) -> None:
+        """What was committed may be acknowledged only after this."""
+        self.mark = mark
+        if self._commits is not None:
+            try:
+                self._commits.write(mark)
+            except OSError as error:  # committed again as the next group, which does no harm
+                raise StoreError(unusable(self.folder, error)) from error
+
+    def flush_record(self) -> None:
+        """Have the record of commits survive the loss of power too."""
+        if self._commits is not None:
+            try:
+                self._commits.flush()
+            except OSError as error:
+                raise StoreError(unusable(self.folder, error)) from error
 
     def _delete(self, table: str, keys: list[Key]) -> None:
         for begin in range(0, len(keys), _STATEMENT_ROWS_MAX):
@@ -215,12 +282,16 @@ class Store:
                 self._keeper.execute(move).fetchall()
                 self._log_bytes = 0
         except sqlite3.Error as error:
-            raise StoreError(_unwritable(self._file, error)) from error
+            raise StoreError(unwritable(self._file, error)) from error
 
     def close(self) -> None:
         """Let the folder go. What was committed is there, closed or not."""
         with self._commit_lock:
-            for connection in (self._reader, self._keeper, self._connection, self._lock):
+            if self._commits is not None:
+                with contextlib.suppress(OSError):
+                    self._commits.close()
+                self._commits = None
+            for connection in reversed(self._open):
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
 
@@ -233,7 +304,8 @@ class Store:
     def _connected(self) -> sqlite3.Connection:
         """A connection as this store wants it."""
         in_memory = self.durability == "none"
-        connection = _connect(":memory:" if in_memory else self._file)
+        connection = connect(":memory:" if in_memory else self._file)
+        self._open.append(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -268,133 +340,6 @@ def _step_sizes(sizes: list[int], bytes_max: int) -> Iterator[int]:
             count = step = 0
     if count:
         yield count
-
-
-# --- the folder and the file ------------------------------------------------------------------
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the data folder {folder}: {error.strerror}") from error
-
-
-def _locked(folder: Path) -> sqlite3.Connection:
-    """The folder's lock, held until it is closed or the process ends, however it ends.
-
-    The lock is SQLite's own, of an empty file beside the data: the same on every system, and
-    nothing is left behind that a crash could leave locked.
-    """
-    holder = folder / "lock.pid"
-    lock = _connect(folder / "lock", wait_s=0)
-    try:
-        lock.execute("BEGIN EXCLUSIVE")
-        holder.write_text(f"{os.getpid()}\n", encoding="ascii")
-    except sqlite3.Error as error:
-        lock.close()
-        if _code(error) == sqlite3.SQLITE_BUSY:
-            raise StoreError(_held(folder, holder)) from error
-        raise StoreError(f"cannot lock the data folder {folder}: {error}") from error
-    except OSError as error:
-        lock.close()
-        raise StoreError(f"cannot write to the data folder {folder}: {error.strerror}") from error
-    return lock
-
-
-def _held(folder: Path, holder: Path) -> str:
-    try:
-        process = f"process {int(holder.read_text(encoding='ascii'))}"
-    except (OSError, ValueError):  # it is just being written
-        process = "another process"
-    return f"the data folder {folder} is in use by {process}; stop that one or name another folder"
-
-
-def _make_file(file: Path) -> None:
-    """Let there be a file with our tables.
-
-    It gets its name when it is complete: so an empty or headless file is always damage.
-    """
-    if file.exists():
-        return
-    unfinished = file.with_suffix(".new")
-    for leftover in file.parent.glob(f"{unfinished.name}*"):
-        leftover.unlink()
-    with contextlib.closing(_connect(unfinished)) as connection:
-        connection.execute("CREATE TABLE schema (version INTEGER NOT NULL)")
-        connection.execute("INSERT INTO schema VALUES (?)", (SCHEMA_VERSION,))
-    unfinished.rename(file)
-    _sync_folder(file.parent)
-    _sync_folder(file.parent.parent)
-
-
-def _check_file(file: Path) -> None:
-    """Refuse a file that is not ours or not ours yet, before anything in it is changed."""
-    if file.stat().st_size == 0:
-        raise StoreError(f"{file} is damaged: it is empty; {_REPAIR}")
-    with contextlib.closing(_connect(file)) as connection:
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        if "schema" not in names:
-            raise StoreError(f"{file} holds data of another program; name another folder")
-        versions = connection.execute("SELECT max(version) FROM schema").fetchall()
-    version = versions[0][0]
-    if version is None or version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{file} was written by a newer Rove: its schema has version {version}, this Rove "
-            f"knows up to {SCHEMA_VERSION}; use the newer Rove, or name another folder"
-        )
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    for name in TABLES:
-        kind, options = ("INTEGER", "") if name in INTEGER_TABLES else ("TEXT", " WITHOUT ROWID")
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {name} "
-            f"(key {kind} PRIMARY KEY NOT NULL, row BLOB NOT NULL){options}"
-        )
-
-
-def _connect(file: Path | str, wait_s: float = _FOREIGN_WAIT_S) -> sqlite3.Connection:
-    return sqlite3.connect(
-        file,
-        timeout=wait_s,
-        isolation_level=None,  # transactions begin and end where we say so
-        check_same_thread=False,  # our locks see to that
-        cached_statements=32,  # there is one per group size, and some are long
-    )
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name in a folder survives the machine only after this."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# --- what went wrong, for people --------------------------------------------------------------
-
-_REPAIR: Final = "restore it from a backup, or move it away to begin with nothing"
-
-
-def _code(error: sqlite3.Error) -> int:
-    """SQLite's own code; the higher bits only say where."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-def _unreadable(file: Path, error: sqlite3.Error) -> str:
-    if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return f"{file} is damaged: {error}; {_REPAIR}"
-    return f"cannot use {file}: {error}; check who may read and write it and its folder"
-
-
-def _unwritable(file: Path, error: sqlite3.Error) -> str:
-    if _code(error) == sqlite3.SQLITE_FULL:
-        return f"cannot write to {file}: the disk is full; make room on it"
-    if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _unreadable(file, error)
-    return f"cannot write to {file}: {error}; see to its disk"
 
 
 # --- the thread that commits ------------------------------------------------------------------
@@ -481,9 +426,9 @@ class Writer:
         with self._wake:
             self._is_abandoned = True
             self._wake.notify_all()
-        self._committer.join(_FOREIGN_WAIT_S)
+        self._committer.join(FOREIGN_WAIT_S)
         self._checkpoint_due.set()
-        self._keeper.join(_FOREIGN_WAIT_S)
+        self._keeper.join(FOREIGN_WAIT_S)
         return self._backlog_bytes == 0
 
     def _run(self) -> None:
@@ -531,12 +476,14 @@ class Writer:
 
     def _keep_log_short(self) -> None:
         while True:
-            self._checkpoint_due.wait()
+            is_due = self._checkpoint_due.wait(RECORD_FLUSH_S)
             if self._is_abandoned:
                 return
             self._checkpoint_due.clear()
             try:
-                self._store.checkpoint()
+                self._store.flush_record()
+                if is_due:
+                    self._store.checkpoint()
                 self._checkpoint_trouble = None
             except StoreError as error:
                 self._checkpoint_trouble = str(error)
