@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
 import io
 import json
 import re
 import runpy
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,12 +207,6 @@ def test_every_policy_of_the_guide_is_one() -> None:
         compiled(text, bytes_max=PolicyLimits().text_bytes_max)
 
 
-def test_the_conversations_of_the_guide_go_as_they_are_told() -> None:
-    result = doctest.testfile(str(GUIDE), module_relative=False)
-    assert result.attempted >= 6
-    assert result.failed == 0
-
-
 @pytest.mark.parametrize("block", [block for block in blocks() if "→" in block])
 def test_every_arrow_of_the_guide_is_right(block: str) -> None:
     trial = Trial(block)
@@ -232,36 +224,6 @@ def test_every_arrow_of_the_guide_is_right(block: str) -> None:
         found = [{k: v for k, v in one.items() if k != "topic"} for one in tried.messages]
         expected = [] if sent == "nothing" else [json.loads(one) for one in sent.split(" and ")]
         assert found == expected, line
-
-
-def test_the_trial_of_the_guide_goes_as_it_is_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    block = re.search(r"\$ (rove policy test docs/.*?)\n(.*?)```", text, re.DOTALL)
-    assert block is not None
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("COLUMNS", "90")
-    assert main(shlex.split(block.group(1))[1:]) == 0
-    assert _untimed(capsys.readouterr().out) == _untimed(block.group(2))
-
-
-def _untimed(text: str) -> str:
-    """Without what it took."""
-    text = re.sub(r" +[\d.]+ (µs|ms)", " some time", text)
-    return re.sub(r"steps: .*? a message, \d+| +\d+ steps?", " some steps", text)
-
-
-def test_the_refusal_of_the_guide_is_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    block = re.search(r"\$ rove policy check bad.policy\n(.*?)```", text, re.DOTALL)
-    assert block is not None
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path, "def arrived(m, me):\n" + block.group(1).splitlines()[1][2:], "bad.policy")
-    assert main(["policy", "check", "bad.policy"]) == 1
-    assert capsys.readouterr().err == block.group(1)
 
 
 def test_the_case_study_is_the_example() -> None:

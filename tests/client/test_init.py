@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import inspect
-import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pytest
 
 import rove
 import rove.client
-
-if TYPE_CHECKING:
-    from tests.client.conftest import StartBroker
-
-GUIDE = Path(__file__).resolve().parent.parent.parent / "docs" / "sdk.md"
 
 PUBLIC = [
     "AddressError",
@@ -82,37 +69,3 @@ print("numpy" in sys.modules, "PIL" in sys.modules)
         "False",
         "False False",
     ]
-
-
-async def test_the_guides_snippets_run(
-    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In order, in one namespace, as a reader would type them; those without a loop in a thread."""
-    snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(snippets) >= 10
-    names: dict[str, Any] = {}
-    async with start_broker() as broker:
-        for number, snippet in enumerate(snippets):
-            text = snippet.replace("mqtt://127.0.0.1:1883", broker.url)
-            code = compile(text, f"snippet {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-            if code.co_flags & inspect.CO_COROUTINE:
-                await eval(code, names)
-            else:
-                await asyncio.to_thread(exec, code, names)
-    printed = capsys.readouterr().out
-    for expected in (
-        "air/zagreb 41.5",
-        "Zagreb air/zagreb",
-        "{'NO2': 55}",
-        "{'x': 10.5}",
-        "{'pulse': 71, 'ecg': 'a picture'}\n",
-        "    import os\n      ^ 2\n",
-        "{'alarm': 150, 'patient': 8}\n",
-        "{'pulse': 72}\n",
-        "1280 1.0 True\n",
-        "stopped in line 2 ",
-        "[70, 80] 2\n",
-        "column",
-    ):
-        assert expected in printed
-    assert names["seen"] == [{"NO2": 12}]

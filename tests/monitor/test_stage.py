@@ -38,6 +38,21 @@ def test_it_is_heard_and_asked_and_its_death_is_noticed() -> None:
     asyncio.run(check())
 
 
+def test_an_early_ctrl_c_is_not_for_it() -> None:
+    async def check() -> None:
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        stage = Stage(yard())
+        stage.start(heard.put_nowait, lambda: heard.put_nowait(b"it has ended"))
+        try:
+            os.kill(pid_of(stage), signal.SIGINT)
+            first = await asyncio.wait_for(heard.get(), PATIENCE_S)
+            assert first.startswith(b'{"type":"world"')
+        finally:
+            stage.stop()
+
+    asyncio.run(check())
+
+
 def test_more_than_it_can_take_is_refused() -> None:
     stage = Stage(yard())
     taken = [stage.ask(Say(1, "help")) for _ in range(WAITING_MAX + 1)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
@@ -180,6 +182,23 @@ def test_r1_no_picture_is_larger_than_the_display() -> None:
     assert bytes_of(small) < len(PNG) / 4
     assert picture(doctor(display=ECG_WIDTH)).verdict == "passed"
     assert pulse(doctor(display=100)).verdict == "passed"
+
+
+@pytest.mark.parametrize("unsaid", [("width",), ("height",), ("width", "height")])
+def test_r1_a_picture_that_does_not_say_its_size_is_sent_to_fit(unsaid: tuple[str, ...]) -> None:
+    said = {"width": ECG_WIDTH, "height": 250}
+    of = {name: value for name, value in said.items() if name not in unsaid}
+    trial = doctor(display=ECG_WIDTH // 2)
+    sent = trial.show({"patient": MINE, "pulse": CALM, "ecg": PNG, **of}, "ward/ecg")
+    assert (sent.verdict, sent.stopped) == ("sent", None)
+    (message,) = sent.messages
+    image = Image.open(io.BytesIO(base64.b64decode(str(message["ecg"]))))
+    assert image.width == ECG_WIDTH // 2
+
+
+def test_r4_others_patients_whose_pulse_is_not_known_are_left_out() -> None:
+    unknown = doctor().show({"patient": OTHERS, "ecg": PNG}, "ward/ecg")
+    assert (unknown.verdict, unknown.stopped) == ("dropped", None)
 
 
 def test_r2_pictures_shrink_with_the_battery_and_numbers_do_not() -> None:

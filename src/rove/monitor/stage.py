@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import queue
+import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -47,7 +48,13 @@ class Stage:
         self._process = context.Process(
             target=play, args=(there, self._scenario), name="rove-stage", daemon=True
         )
-        self._process.start()
+        # Ctrl-C at a terminal reaches all processes. This one learns to ignore it when it has been
+        # loaded, which takes seconds; until then, and after, it does not see it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
 
         def read() -> None:

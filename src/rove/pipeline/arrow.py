@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 Part = tuple[Path, Callable[[], Column]]
 
 TOPIC: Final = "topic"
+OBJECT: Final = "object"
+OPEN: Final = "open"
+OTHER: Final = "other"
 _UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SEGMENT: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 _WRITTEN: Final = re.compile(rf"(?:{_SEGMENT.pattern})(?:\.(?:{_SEGMENT.pattern}))*")
@@ -106,6 +109,18 @@ def _parts(path: Path, array: pa.Array) -> Iterator[Part]:
     # Flattened, a member is null where its object is.
     for member, inner in zip(kind, array.flatten(), strict=True):
         yield from _parts((*path, member.name), inner)
+
+
+def kind_of(kind: pa.DataType) -> str:
+    """What a text can use values of a type as: the language's types, OBJECT, or OTHER if nothing.
+
+    OPEN is what only the rows can tell: the members of a map, or a column of nothing but nulls.
+    """
+    if pa.types.is_dictionary(kind):
+        return kind_of(kind.value_type)
+    if pa.types.is_null(kind) or (pa.types.is_map(kind) and _is_string(kind.key_type)):
+        return OPEN
+    return next((name for fits, name in _KINDS if fits(kind)), OTHER)
 
 
 def column_of(array: pa.Array) -> Column:
@@ -227,6 +242,15 @@ _MAKERS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], Column]], ...]
     (_is_string, _strings),
     (pa.types.is_decimal, _decimals),
     (pa.types.is_map, _maps),
+)
+
+_KINDS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
+    (pa.types.is_floating, "number"),
+    (pa.types.is_integer, "number"),
+    (pa.types.is_decimal, "number"),
+    (pa.types.is_boolean, "boolean"),
+    (_is_string, "string"),
+    (pa.types.is_struct, OBJECT),
 )
 
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, Union
 import msgspec
 import pyarrow as pa
 
-from rove.errors import RoveError
 from rove.lang.errors import LanguageError
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.parser import parse
-from rove.lang.tree import Attribute, Subscription, Time, walk
+from rove.lang.tree import Subscription, Time, walk
 from rove.match.matcher import Matcher
 from rove.match.saving import SavedError
 from rove.pipeline.disk import folder_of_process
+from rove.pipeline.table_check import MatchingError, Uses
 from rove.pipeline.versions import ANY_TOPIC, Version, from_file, from_table
 
 if TYPE_CHECKING:
@@ -47,18 +47,14 @@ _OPEN_MAX: Final = 16
 """Files that a worker keeps open."""
 
 
-class MatchingError(RoveError):
-    """Subscriptions, or columns, that cannot be matched with each other."""
-
-
 class Asked(msgspec.Struct, frozen=True):
     """What is known of the subscriptions in a file."""
 
     path: str
     has_names: bool = False
     """Whether subscriptions are named by texts, not by numbers."""
-    attributes: frozenset[str] | None = None
-    """The columns that they look at; None if that is not known."""
+    uses: Uses | None = None
+    """What they ask of a table; None if that is not known."""
     evolving: str = ""
     """One of those that change with time, to be named in an error; empty if none does."""
     filtered: str = ""
@@ -133,20 +129,19 @@ def _written(versions: Sequence[Version], ids: Sequence[int | str], *, timed: bo
     """Put subscriptions into a new file."""
     _refuse_ids(ids)
     matcher = Matcher()
-    attributes: set[str] = set()
+    uses = Uses()
     evolving = filtered = ""
     for number, (id, version) in enumerate(zip(ids, versions, strict=True)):
         subscription = _added(matcher, number, id, version, timed)
-        for node in walk(subscription.condition):
-            if type(node) is Attribute:
-                attributes.add(node.path[0])
-            elif type(node) is Time:
-                evolving = evolving or f"{id} ({version.text})"
+        name = f"{id} ({version.text})"
+        uses.add(subscription, f"subscription {name}")
+        if not evolving and any(type(node) is Time for node in walk(subscription.condition)):
+            evolving = name
         if version.filter != ANY_TOPIC:
             filtered = filtered or f"{id} ({version.filter})"
     head = _Head(list(ids), [one.filter for one in versions] if filtered else [])
     has_names = isinstance(ids[0], str)
-    return Asked(_saved(head, matcher), has_names, frozenset(attributes), evolving, filtered)
+    return Asked(_saved(head, matcher), has_names, uses, evolving, filtered)
 
 
 def file_of(subscriptions: Iterable[tuple[Subscription, float, Mapping[str, object]]]) -> str:

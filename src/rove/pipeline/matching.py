@@ -37,7 +37,6 @@ from rove.mqtt.topics import fits
 from rove.pipeline.arrow import columns_of, path_of, times_of
 from rove.pipeline.matcher_files import (
     Asked,
-    MatchingError,
     OpenMatcher,
     Shipped,
     Subscriptions,
@@ -48,6 +47,7 @@ from rove.pipeline.matcher_files import (
 )
 from rove.pipeline.parquet_scan import map_batches
 from rove.pipeline.sql import quoted
+from rove.pipeline.table_check import MatchingError, uses_of
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def match(
     keep: Sequence[str] | None = None,
     attributes: Sequence[str] | None = None,
     form: Form = "pairs",
+    strict: bool = True,
 ) -> DataFrame:
     """Who gets which row: the columns `keep` (all, if none are named) and `subscription`.
 
@@ -96,6 +97,10 @@ def match(
     the topic, for those that have topic filters. Subscriptions see the columns `attributes`, all
     if none are named.
 
+    A text that asks for a column that is not there, or uses one as another type than it has, is
+    refused. Unless it is `strict`: then such an attribute is missing, or compares with nothing, as
+    in a publication.
+
     A row comes as often as it is wanted, in the form `pairs`. In the others it comes once, with all
     its `subscriptions`: an array (`grouped`), or their numbers as 4 bytes each (`packed`; see
     `unpacked`).
@@ -103,6 +108,8 @@ def match(
     asked = asked_in(subscriptions, timed=at is not None)
     kept = list(df.columns if keep is None else keep)
     _check(asked, df, kept, at, topic, form)
+    if strict and asked.uses is not None:
+        asked.uses.check_table(df, attributes, topic)
     needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
     job = Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
@@ -148,7 +155,7 @@ def _needed(
 ) -> list[str]:
     """The columns that have to go to Python."""
     seen = columns if attributes is None else attributes
-    looked_at = asked.attributes
+    looked_at = None if asked.uses is None else asked.uses.heads
     return [
         name
         for name in columns
@@ -346,6 +353,7 @@ def matches(
 
     def holds(*arrays: pa.Array) -> pa.Array:
         batch = pa.RecordBatch.from_arrays(list(arrays[: len(written)]), written)
+        _check_text(text, batch.schema)
         when = times_of(arrays[-1], "at") if is_timed else np.zeros(batch.num_rows)
         return pa.array(_holding(_compiled(text, since, state), batch, when))
 
@@ -379,6 +387,7 @@ def _rove_matches(texts: pa.Array, row: pa.Array, *times: pa.Array) -> pa.Array:
     holds = np.zeros(len(texts), np.bool_)
     for code, text in enumerate(encoded.dictionary.to_pylist()):
         for accepted_at in np.unique(accepted[codes == code]).tolist():
+            _check_text(text, batch.schema)
             rows = np.flatnonzero((codes == code) & (accepted == accepted_at))
             part = batch if len(rows) == len(texts) else batch.take(pa.array(rows))
             holds[rows] = _holding(_compiled(text, accepted_at, _frozen({})), part, at[rows])
@@ -390,6 +399,14 @@ def _holding(matcher: Matcher, batch: pa.RecordBatch, at: Floats) -> npt.NDArray
     holds = np.zeros(batch.num_rows, np.bool_)
     holds[found.publications] = True
     return holds
+
+
+@lru_cache(maxsize=_TEXTS_MAX)
+def _check_text(text: str, schema: pa.Schema) -> None:
+    """The check of `match`, of one text; asked with every batch, made once in a worker."""
+    uses_of(plain_subscription(text), f"the text {text!r}").check(
+        dict(zip(schema.names, schema.types, strict=True))
+    )
 
 
 @lru_cache(maxsize=_TEXTS_MAX)

@@ -100,6 +100,8 @@ def scan_of(df: DataFrame, columns: Sequence[str]) -> Scan | None:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
+    if df.isStreaming:  # its files are those that come
+        return None
     fields = [df.schema[name] for name in columns]
     if not fields or any(each.dataType.typeName() not in (*_SAME_TYPES, _TIME) for each in fields):
         return None

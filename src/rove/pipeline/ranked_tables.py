@@ -51,6 +51,7 @@ from rove.match.skyband import Records
 from rove.pipeline.arrow import columns_of, path_of, times_of
 from rove.pipeline.matcher_files import Subscriptions
 from rove.pipeline.remembered import Remembered
+from rove.pipeline.table_check import Uses
 from rove.pipeline.versions import ANY_TOPIC, Version, from_file, from_table
 
 ADDED: Final = ("subscription", "due", "score", "promoted")
@@ -91,6 +92,13 @@ class RankedTexts(msgspec.Struct, frozen=True):
     def has_names(self) -> bool:
         """Whether they are called by texts, not by numbers."""
         return isinstance(self.ids[0], str)
+
+    def uses(self) -> Uses:
+        """What they ask of a table."""
+        uses = Uses()
+        for id, text in zip(self.ids, self.texts, strict=True):
+            uses.add(parsed(text), f"subscription {id} ({text})")
+        return uses
 
 
 def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:

@@ -79,6 +79,7 @@ def rank(
     keep: Sequence[str] | None = None,
     buckets: int | None = None,
     until: float | None = None,
+    strict: bool = True,
 ) -> DataFrame:
     """What ranked subscriptions are given of the rows of a table, in the order of their times.
 
@@ -86,11 +87,18 @@ def rank(
     decides between rows of one moment. Gives the columns `keep` (all, if none are named), and
     `subscription`, `due` (when it is given, in seconds), `score` and `promoted` (whether that is
     because others left the window, not because it has just come). With `until`, time passes on to
-    that moment after the last row.
+    that moment after the last row. What is asked of columns is checked as by `match`, if `strict`.
     """
+    if df.isStreaming:
+        raise RankingError(
+            "windows need the rows in order, which a stream of Spark does not give; rank what a "
+            "batch has (foreachBatch), or use rove.pipeline.ranked_tables.RankedStream"
+        )
     texts = ranked_texts(subscriptions)
     kept = list(df.columns if keep is None else keep)
     _check(df, [*kept, at, *([order] if order else [])], kept)
+    if strict:
+        texts.uses().check_table(df)
     buckets = buckets or cores()
     others = {*kept, at, order}
     needed = [name for name in df.columns if name in others or _head(name) in texts.attributes]

@@ -1,0 +1,144 @@
+"""README and docs cannot go stale: every block is run as a reader would, every link exists.
+
+`tests/pages.py` runs a page, in a process and a folder of its own. What takes long, above all what
+starts Spark, is left to `make soak`, which runs every page from the top to the bottom.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rove.cli import COMMANDS, main
+from rove.lab.demo import as_svg, scenes
+from tests import pages
+
+ROOT = pages.ROOT
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RUN = [page for page in pages.PAGES if page not in pages.ELSEWHERE]
+RUNNABLE = ("console", "python")
+
+
+def is_left_to_soak(page: str) -> bool:
+    """Whether all that a page has to run is slow."""
+    texts = [
+        pages.beginning(block, command)
+        for block, command in pages.pieces(page)
+        if block.language in RUNNABLE
+    ]
+    return all(
+        pages.reason(pages.SLOW, page, text) is not None
+        or pages.reason(pages.NOT_RUN, page, text) is not None
+        for text in texts
+    )
+
+
+QUICK = [page for page in RUN if not is_left_to_soak(page)]
+LONG = sorted({page for page, _ in pages.SLOW})
+
+
+def read(page: str, folder: Path, *options: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.pages", page, *options],
+        cwd=folder, env={**pages.environment(), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == pages.PORTS_TAKEN:
+        pytest.skip("no network of its own can be had here, and somebody uses the ports")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", QUICK)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+    read(page, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("page", LONG)
+def test_a_page_does_all_that_it_says(page: str, tmp_path: Path) -> None:
+    read(page, tmp_path, "--slow")
+
+
+@pytest.mark.parametrize("table", [pages.NOT_RUN, pages.SLOW], ids=["not run", "slow"])
+def test_what_is_left_out_is_there(table: dict[tuple[str, str], str]) -> None:
+    for page, begins in table:
+        texts = [pages.beginning(block, command) for block, command in pages.pieces(page)]
+        assert any(text.startswith(begins) for text in texts), f"{page} has no more: {begins}"
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_what_can_be_run_is_marked_so(page: str) -> None:
+    for block in pages.blocks(page):
+        if block.language not in RUNNABLE:
+            for line in block.text.splitlines():
+                assert not re.match(r"\$ |rove [a-z]|curl |(?:\w+=\S+ )rove ", line), (page, line)
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(
+        r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", pages.FENCE.sub("", text)
+    ):
+        target = "".join(link)
+        if not target.startswith(("http://", "https://", "#")):
+            assert (ROOT / page).parent.joinpath(target.partition("#")[0]).exists(), target
+
+
+# -- the runner ------------------------------------------------------------------------------------
+
+WRONG = {
+    "output": "```console\n$ rove check 'x > 1'\nsomething else\n```\n",
+    "code": "```console\n$ rove check 'x >'\n```\n",
+    "shell": "```console\n$ false\n```\n",
+    "script": "```python\nasync with x:\n    pass\n```\n",
+    "printed": "```python\nprint(1 + 1)  # 3\n```\n",
+    "session": "```python\n>>> 1 + 1\n3\n\n```\n",
+    "policy": "```python\ndef arrived(m, me):\n    import os\n```\n",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_page_that_is_wrong_is_noticed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "page.md").write_text(WRONG[name])
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    with pytest.raises(pages.PageError, match=r"^page\.md:\d: "):
+        pages.read("page.md")
+
+
+def test_what_is_printed_is_compared_but_for_times() -> None:
+    assert pages.is_as_printed("a  3\n…\nb 12.5 ms\n", "a 3\nx\ny\nb   1,300 ms")
+    assert not pages.is_as_printed("a 3\n", "a 4\n")
+    assert not pages.is_as_printed("a 3\n", "a 3\nb\n")
+
+
+# -- the README ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shade", ["light", "dark"])
+def test_the_picture_is_what_the_demonstration_draws(shade: str) -> None:
+    *_, scene = scenes(30)
+    drawn = as_svg(scene, dark=shade == "dark")
+    stored = (ROOT / "docs" / f"demo-{shade}.svg").read_text()
+    assert stored == drawn, f"run: rove demo --svg docs/demo-{shade}.svg [--dark]"
+
+
+def test_the_table_is_what_the_demonstration_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo"]) == 0
+    told = capsys.readouterr().out
+    block = re.search(r"```\n(1,800 publications.*?)```", README, re.DOTALL)
+    assert block is not None
+    for line in block.group(1).splitlines():
+        assert " ".join(line.split()) in " ".join(told.split()), line
+
+
+def test_every_command_named_exists_and_every_command_is_named() -> None:
+    named = set(re.findall(r"rove ([a-z]+)", README))
+    assert named <= COMMANDS.keys()
+    assert COMMANDS.keys() - named <= {"version", "demo"}
