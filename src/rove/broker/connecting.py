@@ -112,6 +112,7 @@ class Connecting:
         present = session is not None
         if session is None:
             session = Session(client_id, state.next_session, link.version, expiry_s)
+            session.began_at = state.now
             state.next_session += 1
             state.sessions[client_id] = session
         self._settle(session, link, packet, expiry_s, identity)
@@ -329,4 +330,5 @@ def _ends_at(session: Session) -> float:
 def will_publication(will: Will, session: Session, number: int, at: float) -> Publication:
     """A will as its client would have published it."""
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
-    return Publication(number, publish, session.client_id, f"will-{session.number}-{number}", at)
+    id, user = f"will-{session.number}-{number}", session.identity.user
+    return Publication(number, publish, session.client_id, id, at, user=user)
