@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.typing import Subprotocol
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin, Subprotocol
 
 from rove.broker.limits import Limits
 from rove.mqtt.packets import Connect
@@ -133,3 +134,23 @@ def test_mqtt_over_a_secure_websocket(start_server: Callable[..., Running]) -> N
     answer = asyncio.run(answered())
     assert isinstance(answer, bytes)
     assert answer[0] >> 4 == 2
+
+
+def test_a_page_of_elsewhere_cannot_use_the_certificate_of_a_browser(
+    start_server: Callable[..., Running],
+) -> None:
+    server = secured(start_server, client_ca=str(CERTIFICATES / "authority.pem"))
+    context = ssl.create_default_context(cafile=CERTIFICATES / "authority.pem")
+    context.load_cert_chain(CERTIFICATES / "client.pem", CERTIFICATES / "client.key")
+    port = server.ports["https"]
+
+    async def shake_hands(origin: str) -> int:
+        url, protocols = f"wss://localhost:{port}/mqtt", [Subprotocol("mqtt")]
+        try:
+            async with connect(url, subprotocols=protocols, ssl=context, origin=Origin(origin)):
+                return 101
+        except InvalidStatus as error:
+            return error.response.status_code
+
+    assert asyncio.run(shake_hands("https://evil.example")) == 403
+    assert asyncio.run(shake_hands(f"https://localhost:{port}")) == 101

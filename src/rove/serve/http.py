@@ -364,7 +364,7 @@ class Interface:
         if operation.access == "open":
             return Identity()
         headers = dict(request.headers)
-        if operation.method != "GET" and (fault := cross_site_fault(headers)) is not None:
+        if not operation.is_safe and (fault := cross_site_fault(headers)) is not None:
             raise Fault(403, fault)
         certificate = request.state.certificate
         identity = await self._guests.identify(headers, _address(request), certificate)
