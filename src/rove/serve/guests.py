@@ -10,10 +10,10 @@ it. Such requests are known by their `Origin`, or by a `Host` that is not this m
 
 Whatever changes something or takes messages out of a queue must not be asked for by a page of
 another site, with a password that the browser remembers or without. A browser has to prove that it
-is not: by `Origin`, by `Sec-Fetch-Site`, or, where it sends neither (a GET over plain HTTP to another
-machine), by a header of ours, which pages of other sites cannot set. Programs other than browsers
-send no credentials but their own, and need no proof. (A token in every URL was considered: curl
-would have to fetch one first.)
+is not: by `Origin`, by `Sec-Fetch-Site`, or, where it sends neither (a GET over plain HTTP to
+another machine), by a header of ours, which pages of other sites cannot set. Programs other than
+browsers send no credentials but their own, and need no proof. (A token in every URL was considered:
+curl would have to fetch one first.)
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ def cross_site_fault(headers: Mapping[str, str]) -> str | None:
         is_own = site in ("same-origin", "none")
         return None if is_own else "a page of another site may not do this"
     if headers.get("user-agent", "").startswith(BROWSER) and PROOF not in headers:
-        return (
-            f"a browser has to prove whose page this is: send the header {PROOF}: 1, or use https"
-        )
+        return f"a browser has to prove whose page asks: send the header {PROOF}: 1, or use https"
     return None
 
 
