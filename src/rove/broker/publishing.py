@@ -26,6 +26,7 @@ from rove.broker.publications import Publication, user_property
 from rove.broker.records import received_key
 from rove.broker.seats import Notification, Seat
 from rove.broker.sessions import Select, Session
+from rove.broker.spelling import CONTROL_NAMES, PUBLISH_NAMES, misspelt
 from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
 from rove.broker.targets import Target
@@ -178,6 +179,11 @@ class Publishing:
         if packet.topic.startswith("$") and not packet.topic.startswith(PREFIX):
             what = "topics that begin with $ are the broker's own"
             return Answer(Reason.TOPIC_NAME_INVALID, what)
+        if packet.properties.user:
+            names = CONTROL_NAMES if packet.topic.startswith(PREFIX) else PUBLISH_NAMES
+            wrong = misspelt(packet.properties.user, names)
+            if wrong is not None:
+                return Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
         return None
 
     def _refuse(self, session: Session, link: Link, packet: Publish, answer: Answer) -> None:
