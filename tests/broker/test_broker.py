@@ -582,3 +582,31 @@ def test_nobody_can_upset_the_broker(part: int) -> None:
         client.subscribe(Filter("a/#", retain_handling=2), filter="sane = 1")
         client.publish("a", b'{"sane": 1}')
         assert client.take(Publish)[-1].payload == b'{"sane": 1}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0\x04MQTT\x04",
+        b"\0\x04MQTT\x04\x02\0",
+        b"\0\x04MQTT\x04\x02\0\0",
+        b"\0\x04MQTT\x04\x02\0\0\0\x09abc",
+        b"\0\x04MQTT\x04\x02\0\0\0\x03abcd",
+        b"\0\x04MQTT\x04\x02\0\0\0\x02\xff\xfe",
+        b"\0\x04MQTT\x04\x02\0\0\0\x01\0",
+        b"\0\x04MQTT\x04\x03\0\0\0\x03abc",
+        b"\0\x04MQTT\x04\x0a\0\0\0\x03abc",
+        b"\0\x04MQTT\x04\x22\0\0\0\x03abc",
+        b"\0\x04MQTT\x04\x1e\0\0\0\x03abc\0\x01t\0\x01p",
+        b"\0\x04MQTT\x04\x06\0\0\0\x03abc\0\x01t",
+        b"\0\x04MQTT\x04\x06\0\0\0\x03abc\0\x01#\0\x01p",
+        b"\0\x04MQTT\x04\x42\0\0\0\x03abc\0\x01p",
+        b"\0\x04MQTT\x04\x82\0\0\0\x03abc",
+    ],
+)
+def test_a_connect_of_3_1_1_that_cannot_be_read_is_closed_without_an_answer(body: bytes) -> None:
+    client = World().client(version=V311)
+    client.open()
+    client.send_bytes(b"\x10" + bytes([len(body)]) + body)
+    assert client.is_closed()
+    assert client.inbox == []

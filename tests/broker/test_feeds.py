@@ -194,7 +194,9 @@ class TestPublicationsThatAreStillThere:
         sensor.publish("air/zagreb", b"later", 1, id="p1", valid_for="60")
         deliver(pipeline, found(1, number))
         assert alice.payloads() == [b'{"x": 1}']
-        assert sensor.world.broker.state.keeper.withdraw("sensor", "p1")
+        sensor.inbox.clear()
+        sensor.publish("$rove/unpublish", b"p1", 1)
+        assert sensor.only(Puback).reason == Reason.SUCCESS
 
     def test_what_was_withdrawn_is_not_delivered(self) -> None:
         world = new_world()
@@ -216,10 +218,25 @@ class TestPublicationsThatAreStillThere:
         alice = world.connect("alice", expiry_s=100)
         number = served(alice)
         alice.drop()
-        deliver(pipeline, found(1, number, user=[["id", "p1"]]), found(2, number))
+        at = world.now + 1
+        deliver(pipeline, found(1, number, user=[["id", "p1"]], at=at), found(2, number))
         sensor.publish("$rove/unpublish", b"p1", 1)
         alice.come_back()
         assert [packet.payload for packet in alice.take_all()] == [b'{"x": 2}']
+
+    def test_whoever_has_the_client_id_now_cannot_withdraw_it(self) -> None:
+        world = new_world()
+        alice, pipeline = world.connect("alice", expiry_s=100), world.connect("pipeline")
+        number = served(alice)
+        alice.drop()
+        at = world.now
+        world.advance(1)
+        other = world.connect("sensor", user="other")
+        deliver(pipeline, found(1, number, user=[["id", "p1"]], at=at))
+        other.publish("$rove/unpublish", b"p1", 1)
+        assert other.only(Puback).reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        alice.come_back()
+        assert [packet.payload for packet in alice.take_all()] == [b'{"x": 1}']
 
 
 class TestOnce:

@@ -1,8 +1,24 @@
 """The gate: nothing is promised before it is kept, and nobody overtakes."""
 
+import pytest
+
+from rove.broker.access import Identity
 from rove.broker.gate import Gate
 from rove.broker.links import Link
-from rove.mqtt.packets import Connack, Pingreq, Pingresp, Puback, Publish, Pubrec, Suback
+from rove.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Puback,
+    Publish,
+    Pubrec,
+    Reason,
+    Suback,
+)
+from rove.mqtt.writing import encode
 from rove.testing.mqtt import World
 
 
@@ -202,3 +218,26 @@ class TestPromises:
         client.send(Pingreq())
         assert [type(packet) for packet in client.inbox] == [Publish, Pingresp]
         assert client.payloads() == [b"0"]
+
+
+@pytest.mark.parametrize("in_one_turn", [False, True])
+def test_who_is_taken_over_before_it_was_welcomed_is_just_closed(in_one_turn: bool) -> None:
+    world = World(holds_commits=True)
+    old, new = world.client("client"), world.client("client")
+    old.send_connect(expiry_s=60)
+    if in_one_turn:
+        world.commit()
+        old = world.client("client")
+        old.open()
+        assert old.link is not None
+        packet = Connect("client", properties=Properties(session_expiry_s=60))
+        old.link.identity = Identity(None, "client")
+        world.broker.received(old.link, encode(packet), world.now)
+    new.send_connect(expiry_s=60)
+    world.commit()
+    assert old.is_closed()
+    assert old.inbox == []
+    assert new.only(Connack).reason == Reason.SUCCESS
+    third = world.client("client")
+    third.send_connect(expiry_s=60)
+    assert new.only(Disconnect).reason == Reason.SESSION_TAKEN_OVER

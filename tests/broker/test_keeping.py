@@ -2,11 +2,14 @@
 
 import gc
 
+import msgspec
 import pytest
 
+from rove.broker.access import Rules
 from rove.broker.keeping import valid_key
 from rove.broker.limits import Limits
 from rove.broker.publications import Publication
+from rove.broker.records import encoded
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
 from rove.testing.mqtt import SimulatedClient, World
 
@@ -288,8 +291,124 @@ class TestWithdrawal:
 
 
 def test_no_two_names_have_one_key() -> None:
-    names = [("a", "bc"), ("ab", "c"), ("", "abc"), ("1:a", "b"), ("1", ":ab")]
+    pairs = [("a", "bc"), ("ab", "c"), ("", "abc"), ("1:a", "b"), ("1", ":ab"), ("1@a0:", "")]
+    names = [(user, *pair) for user in (None, "a", "1", "1:", "a1:a") for pair in pairs]
     assert len({valid_key(name) for name in names}) == len(names)
+
+
+class TestOwners:
+    """Client ids are nobody's for long; what was published stays its user's."""
+
+    def alices(self, world: World, **options: object) -> SimulatedClient:
+        """A client that has gone, session and all, and left something to an absent subscriber."""
+        away = world.connect("away", expiry_s=1000)
+        away.subscribe("a", qos=1)
+        away.drop()
+        alice = world.connect("sensor", user="alice")
+        alice.publish("a", b"alice", 1, id="x", **options)  # type: ignore[arg-type]
+        alice.disconnect()
+        return away
+
+    @pytest.mark.parametrize("user", ["bob", None])
+    @pytest.mark.parametrize("crashes", [False, True])
+    def test_another_user_with_the_client_id_cannot_withdraw(
+        self, user: str | None, crashes: bool
+    ) -> None:
+        world = World()
+        away = self.alices(world, valid_for="forever", retain=True)
+        if crashes:
+            world.crash()
+        other = world.connect("sensor", user=user)
+        assert unpublish(other, "x") == Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        away.come_back()
+        assert away.payloads() == [b"alice"]
+        assert given(world) == [b"alice"]
+
+    def test_another_user_with_the_client_id_cannot_replace(self) -> None:
+        world = World()
+        away = self.alices(world, valid_for="forever")
+        bob = world.connect("sensor", user="bob")
+        bob.publish("b", b"bob", 1, id="x", valid_for="forever")
+        world.crash()
+        assert sorted(given(world)) == [b"alice", b"bob"]
+        assert unpublish(world.connect("sensor", user="bob"), "x") == Reason.SUCCESS
+        assert given(world) == [b"alice"]
+        away.come_back()
+        assert away.payloads() == [b"alice"]
+
+    def test_the_user_can_withdraw_from_another_client(self) -> None:
+        world = World()
+        away = self.alices(world, valid_for="forever")
+        assert unpublish(world.connect("phone", user="alice"), "x") == Reason.SUCCESS
+        away.come_back()
+        assert away.payloads() == given(world) == []
+        assert world.disk.tables["valid"] == {}
+
+    def test_clients_of_one_user_have_ids_of_their_own(self) -> None:
+        world = World()
+        one, two = world.connect("one", user="alice"), world.connect("two", user="alice")
+        one.publish("a", b"1", 1, id="x", valid_for="60")
+        two.publish("a", b"2", 1, id="x", valid_for="60")
+        assert sorted(given(world)) == [b"1", b"2"]
+        assert unpublish(one, "x") == Reason.SUCCESS
+        assert given(world) == [b"2"]
+
+    def test_the_rules_of_the_topic_hold_for_withdrawing(self) -> None:
+        world = World(rules=Rules.without_file())
+        alice = world.connect("sensor", user="alice")
+        alice.publish("a", b"1", 1, id="x", valid_for="60")
+        rules = Rules.parse("allow user * publish,subscribe #\ndeny user alice publish a", "rules")
+        world.broker.reconfigure(Limits(), rules, is_guarded=True)
+        assert unpublish(alice, "x") == Reason.NOT_AUTHORIZED
+        alice.inbox.clear()
+        alice.publish("b", b"2", 1, id="x", valid_for="60")
+        assert alice.only(Puback).reason == Reason.NOT_AUTHORIZED
+        alice.publish("b", b"3", 0, id="x", valid_for="60")
+        assert given(world) == [b"1"]
+
+
+class TestStoredBeforeOwners:
+    """Rows that do not say who published."""
+
+    def old_world(self, *, session_stays: bool, user: str | None) -> World:
+        world = World()
+        expiry_s = 1000 if session_stays else 0
+        client = world.connect("sensor", user=user, expiry_s=expiry_s)
+        client.publish("a", b"1", 1, id="x", valid_for="forever")
+        client.disconnect()
+        tables = world.disk.tables
+        for number, row in tables["publications"].items():
+            tables["publications"][number] = encoded(msgspec.msgpack.decode(row)[:-1])
+        ((_, numbered),) = tables["valid"].items()
+        tables["valid"] = {valid_key((None, "sensor", "x")): numbered}
+        world.crash()
+        return world
+
+    def test_nothing_is_lost(self) -> None:
+        world = self.old_world(session_stays=True, user="alice")
+        assert given(world) == [b"1"]
+        world.crash()
+        assert given(world) == [b"1"]
+        assert list(world.disk.tables["valid"]) == [valid_key(("alice", "sensor", "x"))]
+
+    def test_the_publishers_session_says_whose_it_is(self) -> None:
+        world = self.old_world(session_stays=True, user="alice")
+        world.advance(1001)
+        world.crash()
+        bob = world.connect("sensor", user="bob")
+        assert unpublish(bob, "x") == Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        assert unpublish(world.connect("phone", user="alice"), "x") == Reason.SUCCESS
+        assert world.disk.tables["valid"] == {}
+
+    @pytest.mark.parametrize("user", ["alice", None])
+    def test_without_a_session_it_is_whose_client_id_it_is(self, user: str | None) -> None:
+        world = self.old_world(session_stays=False, user=user)
+        client = world.connect("sensor", user=user)
+        client.publish("a", b"2", 1, id="x", valid_for="forever")
+        world.crash()
+        assert given(world) == [b"2"]
+        assert unpublish(world.connect("sensor", user=user), "x") == Reason.SUCCESS
+        assert world.disk.tables["valid"] == world.disk.tables["publications"] == {}
 
 
 def test_what_was_replaced_is_not_remembered_until_its_time_is_over() -> None:

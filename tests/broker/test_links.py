@@ -1,7 +1,10 @@
 """A connection as the broker sees it: what fits the client is what it is sent."""
 
+import pytest
+
 from rove.broker.links import Link, in_one_line
-from rove.mqtt.packets import V5, V311, Disconnect, Properties, Puback, Publish, Reason
+from rove.mqtt.packets import V5, V311, Connack, Disconnect, Properties, Puback, Publish, Reason
+from rove.testing.mqtt import World
 
 
 def test_a_packet_is_written_in_the_clients_version() -> None:
@@ -45,3 +48,18 @@ def test_a_reason_string_is_one_line_unless_people_read_it() -> None:
 
 def test_no_control_character_is_left_in_one_line() -> None:
     assert in_one_line("a topic \x01\tof\x7f theirs") == "a topic ⟨U+0001⟩ of⟨U+007F⟩ theirs"
+
+
+class TestIdsOfTheBroker:
+    @pytest.mark.parametrize("client_id", ["http", "http:", "http:alice"])
+    @pytest.mark.parametrize("user", [None, "alice", "bob"])
+    def test_nobody_else_can_have_them(self, client_id: str, user: str | None) -> None:
+        client = World().client(client_id)
+        client.send_connect(user=user)
+        assert client.only(Connack).reason == Reason.CLIENT_ID_NOT_VALID
+        assert client.is_closed()
+
+    def test_others_that_look_like_them_are_free(self) -> None:
+        world = World()
+        for client_id in ("http2", "https:alice", "HTTP:alice", "my-http:x"):
+            world.connect(client_id)

@@ -267,6 +267,13 @@ class TestChanging:
         found = cell.match([Seen(1, 1.0, (1,), {"x": 1, "$filter": 2})])
         assert list(found.by_row()) == []
 
+    def test_no_error_speaks_of_the_filter(self) -> None:
+        text = " AND ".join(f"(a{number} = 1 OR b{number} = 1)" for number in range(9))
+        with pytest.raises(LanguageError) as refused:
+            check(wanted(1, text))
+        assert "$filter" not in str(refused.value)
+        assert "(a0 = 1 OR b0 = 1) AND (a1 = 1" in str(refused.value)
+
     def test_what_is_refused_is_refused_beforehand(self) -> None:
         good = wanted(1, "x > 1")
         check(good)

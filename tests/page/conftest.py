@@ -36,6 +36,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--host-resolver-rules=MAP *.example 127.0.0.1",
 ]
 Shot = Callable[[Any, str], Path]
 

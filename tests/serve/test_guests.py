@@ -62,6 +62,14 @@ def test_host_names(url: str, name: str) -> None:
         ({"host": "a.example:81", "origin": "http://a.example:80"}, True),
         ({"host": "a.example", "origin": "https://b.example"}, False),
         ({"host": "a.example", "origin": "null"}, False),
+        ({"host": "a.example", "user-agent": "curl/8.5.0"}, True),
+        ({"host": "a.example", "sec-fetch-site": "same-origin"}, True),
+        ({"host": "a.example", "sec-fetch-site": "none"}, True),
+        ({"host": "a.example", "sec-fetch-site": "same-site"}, False),
+        ({"host": "a.example", "sec-fetch-site": "cross-site"}, False),
+        ({"host": "a.example", "sec-fetch-site": "cross-site", "x-rove": "1"}, False),
+        ({"host": "a.example", "user-agent": "Mozilla/5.0 (X11)"}, False),
+        ({"host": "a.example", "user-agent": "Mozilla/5.0 (X11)", "x-rove": "1"}, True),
     ],
 )
 def test_what_a_page_may_send(headers: dict[str, str], is_fine: bool) -> None:

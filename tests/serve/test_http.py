@@ -365,6 +365,22 @@ def test_a_remembered_password_serves_no_page_of_elsewhere(guarded: Running) -> 
     assert (refused.status, "may not do this" in refused.json["error"]) == (403, True)
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "headers", [{"sec-fetch-site": "cross-site"}, {"user-agent": "Mozilla/5.0 (X11)"}]
+)
+def test_a_picture_on_another_site_takes_nothing_out_of_a_queue(
+    guarded: Running, method: str, headers: dict[str, str]
+) -> None:
+    guarded.post("/sessions/phone/subscriptions", {"topic": "air/1"}, as_("alice"))
+    guarded.post("/publish?topic=air/1", b"x", as_("alice"))
+    for path in ("/subscribe?session=phone", "/subscribe?session=new&topic=air/1"):
+        assert guarded.ask(method, path, None, as_("alice") | headers).status == 403
+    state = guarded.server.shell.broker.state
+    assert guarded.look(lambda _: [len(one.queue) for one in state.sessions.values()]) == [1, 0]
+    assert guarded.get("/subscriptions", as_("alice") | headers).status == 200
+
+
 # --- the rest -------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rove.broker.access import Identity
+from rove.broker.sessions import Session
 from rove.mqtt.packets import Publish
 from rove.serve.publishers import Publishers, client_id_of
 
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
 def test_names() -> None:
     assert client_id_of(Identity()) == "http"
     assert client_id_of(Identity("alice")) == "http:alice"
+
+
+def test_a_session_from_before_is_no_obstacle(server: Running) -> None:
+    """It may have been made over MQTT, by a Rove that let others have this id."""
+
+    async def publish() -> str | None:
+        state = server.server.shell.broker.state
+        old = state.sessions["http:alice"] = Session("http:alice", 7, 5, 60)
+        old.identity = Identity("mallory", "http:alice")
+        await Publishers(server.server.shell).publish(Identity("alice"), Publish("a", b"", 1))
+        return state.sessions["http:alice"].identity.user
+
+    assert server.call(publish()) == "alice"
 
 
 def test_one_connection_for_all_requests_of_a_user(server: Running) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.typing import Subprotocol
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin, Subprotocol
 
 from rove.broker.limits import Limits
 from rove.mqtt.packets import Connect
@@ -62,6 +63,81 @@ def test_who_says_nothing_is_closed(start_server: Callable[..., Running]) -> Non
             assert silent.recv(100) == b""
 
 
+@pytest.mark.parametrize(
+    "first", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"], ids=["first", "second"]
+)
+def test_who_dribbles_a_head_is_closed(start_server: Callable[..., Running], first: bytes) -> None:
+    server = start_server(limits=Limits(connect_timeout_s=0.3))
+    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as slow:
+        slow.sendall(first + b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: ")
+        assert is_closed_while_sending(slow, b"x")
+
+
+def test_who_dribbles_a_body_is_closed(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rove.serve.web.BODY_S", 0.1)
+    monkeypatch.setattr("rove.serve.web.GOODBYE_S", 0.1)
+    for path in ("/nothing", "/healthz"):  # answered without a look at the body
+        with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as slow:
+            head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n"
+            slow.sendall(head.encode())
+            assert is_closed_while_sending(slow, b"x")
+
+
+def is_closed_while_sending(slow: socket.socket, piece: bytes) -> bool:
+    """Send a little again and again, until the other side has had enough."""
+    slow.settimeout(0.02)
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            slow.sendall(piece)
+            if not slow.recv(10_000):
+                return True
+        except TimeoutError:
+            continue
+        except OSError:
+            return True
+    return False
+
+
+def test_every_request_has_a_deadline_of_its_own(server: Running) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+    def exchange(data: bytes) -> None:
+        steady.sendall(data)
+        answer = b""
+        while not answer.endswith(b'"ok"}\n'):
+            answer += steady.recv(10_000)
+
+    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as steady:
+        steady.sendall(request[:9])
+        wait_for(lambda: bool(server.server._web.connections))
+        (one,) = server.server._web.connections
+        deadlines = [one._deadline]
+        for _ in range(2):
+            # There is always the beginning of a request there, but never of the same one.
+            exchange(request[9:] + request[:9])
+            wait_for(lambda: one._awaited is not None and one._deadline not in deadlines)
+            deadlines.append(one._deadline)
+        assert [each.cancelled() for each in deadlines] == [True, True, False]
+        exchange(request[9:])
+        wait_for(deadlines[-1].cancelled)
+        assert one._awaited is None
+
+
+def test_a_body_of_two_lengths_ends_the_connection(server: Running) -> None:
+    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as bent:
+        head = b"POST /publish?topic=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n"
+        bent.sendall(
+            head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
+        )
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := bent.recv(10_000):
+                answer += data
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert answer.count(b"HTTP/1.1") == 1
+
+
 def test_what_is_no_http_is_refused(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as stranger:
         stranger.sendall(b"\x10\x0c\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\r\n\r\n")
@@ -69,7 +145,7 @@ def test_what_is_no_http_is_refused(server: Running, caplog: pytest.LogCaptureFi
     assert {record.name for record in caplog.records} <= {"rove.http", "rove.broker", "rove.server"}
 
 
-def test_stopping_waits_for_nobody(server: Running) -> None:
+def test_stopping_waits_for_nobody(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     idle = connection(server)
     idle.request("GET", "/healthz")
     idle.getresponse().read()
@@ -81,6 +157,7 @@ def test_stopping_waits_for_nobody(server: Running) -> None:
     for each in (idle, stream, busy):
         each.close()
     assert server.server._web.connections == set()
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 def secured(start_server: Callable[..., Running], **more: Any) -> Running:
@@ -133,3 +210,23 @@ def test_mqtt_over_a_secure_websocket(start_server: Callable[..., Running]) -> N
     answer = asyncio.run(answered())
     assert isinstance(answer, bytes)
     assert answer[0] >> 4 == 2
+
+
+def test_a_page_of_elsewhere_cannot_use_the_certificate_of_a_browser(
+    start_server: Callable[..., Running],
+) -> None:
+    server = secured(start_server, client_ca=str(CERTIFICATES / "authority.pem"))
+    context = ssl.create_default_context(cafile=CERTIFICATES / "authority.pem")
+    context.load_cert_chain(CERTIFICATES / "client.pem", CERTIFICATES / "client.key")
+    port = server.ports["https"]
+
+    async def shake_hands(origin: str) -> int:
+        url, protocols = f"wss://localhost:{port}/mqtt", [Subprotocol("mqtt")]
+        try:
+            async with connect(url, subprotocols=protocols, ssl=context, origin=Origin(origin)):
+                return 101
+        except InvalidStatus as error:
+            return error.response.status_code
+
+    assert asyncio.run(shake_hands("https://evil.example")) == 403
+    assert asyncio.run(shake_hands(f"https://localhost:{port}")) == 101

@@ -549,7 +549,7 @@ class Agents:
             found = origin.derived(state.next_publication, payload, user)
             if len(shared) < WRITTEN_MAX:
                 shared[key] = found
-            if state.keeper.named(origin.publisher, origin.id) is origin:
+            if state.keeper.named(origin.name) is origin:
                 state.keeper.name_derived(found)
         return found
 

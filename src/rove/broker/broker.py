@@ -39,6 +39,7 @@ from rove.elastic.view import Kind, Layout, MatchersView
 from rove.match.matcher import Work
 from rove.match.saving import SavedError
 from rove.mqtt.packets import (
+    V5,
     Auth,
     Connect,
     Disconnect,
@@ -392,14 +393,15 @@ class Broker:
         state.note("warning", "malformed packet", link=link.name, reason=packet.text)
         if link.session is not None:
             state.close(link, packet.reason, packet.text)
-        elif link.reader.version is not None:
-            link.version = link.reader.version
+        elif link.reader.version == V5:
+            link.version = V5
             self._connecting.refuse(link, packet.reason, packet.text)
         elif packet.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
             # Whatever it speaks, it may know how 3.1.1 says no.
             link.version = 4
             self._connecting.refuse(link, packet.reason, packet.text)
         else:
+            # 3.1.1 has no answer to a CONNECT that cannot be read: [MQTT-3.1.4-1].
             state.hang_up(link)
 
     # -- time ----------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ from rove.mqtt.packets import (
 EXPIRY_NEVER_S = 0xFFFF_FFFF
 DUE_SPARE = 100
 """Moments of sessions that have gone that are left alone before they are cleared away."""
+HTTP_CLIENT_ID = "http"
+"""With this id, and with `http:` and a user's name, the broker's own HTTP interface publishes."""
 KEEP_ALIVE_GRACE = 1.5
 """The specification's: so many times the keep-alive may pass in silence."""
 KEEP_ALIVE_S_LIMIT = 65_535
@@ -94,7 +96,7 @@ class Connecting:
         link.authenticating = None
         # A session that is over must not be found, even if no tick came since.
         self.advance()
-        fault = self._fault(packet, identity)
+        fault = self._fault(link, packet, identity)
         if fault is not None:
             self.refuse(link, *fault)
             return
@@ -112,6 +114,7 @@ class Connecting:
         present = session is not None
         if session is None:
             session = Session(client_id, state.next_session, link.version, expiry_s)
+            session.began_at = state.now
             state.next_session += 1
             state.sessions[client_id] = session
         self._settle(session, link, packet, expiry_s, identity)
@@ -119,7 +122,7 @@ class Connecting:
         if data is not None:
             # A session that is said to be there, or to be gone, has to be so after a crash too.
             is_kept = session.is_durable or (old is not None and old.is_durable)
-            send = state.gate.send_in_order if is_kept else state.gate.send
+            send = state.gate.send_welcome if is_kept else state.gate.send
             send(link, data)
         state.note("info", "connected", client=client_id, link=link.name, resumed=present)
         if present:
@@ -127,11 +130,17 @@ class Connecting:
         # Behind what waits: whatever this sends must not begin the queue before it is resumed.
         state.variables.connection_changed(session)
 
-    def _fault(self, packet: Connect, identity: Identity) -> tuple[int, str] | None:
+    def _fault(self, link: Link, packet: Connect, identity: Identity) -> tuple[int, str] | None:
         state = self._state
         old = state.sessions.get(packet.client_id)
-        if old is not None and old.identity.user != identity.user:
-            return Reason.CLIENT_ID_NOT_VALID, "this client id belongs to another user"
+        if not link.is_http_publisher:
+            if packet.client_id.partition(":")[0] == HTTP_CLIENT_ID:
+                what = (
+                    f"{HTTP_CLIENT_ID} and what begins with {HTTP_CLIENT_ID}: are the broker's own"
+                )
+                return Reason.CLIENT_ID_NOT_VALID, what
+            if old is not None and old.identity.user != identity.user:
+                return Reason.CLIENT_ID_NOT_VALID, "this client id belongs to another user"
         if old is None and len(state.sessions) >= state.limits.sessions_max:
             state.counters.quota_hits += 1
             return Reason.QUOTA_EXCEEDED, f"more than {state.limits.sessions_max} sessions"
@@ -329,4 +338,5 @@ def _ends_at(session: Session) -> float:
 def will_publication(will: Will, session: Session, number: int, at: float) -> Publication:
     """A will as its client would have published it."""
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
-    return Publication(number, publish, session.client_id, f"will-{session.number}-{number}", at)
+    id, user = f"will-{session.number}-{number}", session.identity.user
+    return Publication(number, publish, session.client_id, id, at, user=user)

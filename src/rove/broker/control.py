@@ -4,7 +4,7 @@
     $rove/report       a JSON object: what the subscriber's device has found out about itself
     $rove/policy       the text of a policy for the session, or for the subscription that the user
                        property `subscription` names; without a text there is none any more
-    $rove/unpublish    the id of one of the client's own publications, which it takes back
+    $rove/unpublish    the id of one of the user's own publications, which is taken back
     $rove/deliver      notifications that the pipeline has found (`rove.broker.feeds`); for `admin`
 
 The answer is the reason code of the acknowledgement, so these want QoS 1 or 2.
@@ -143,10 +143,15 @@ class Control:
 
     def _unpublish(self, session: Session, publication: Publication) -> Answer:
         id = publication.payload.decode("utf-8", "replace")
-        if self._state.keeper.withdraw(session.client_id, id):
-            return DONE
-        text = f"{session.client_id} has no publication {id!r} that is valid or waits"
-        return Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
+        state, identity = self._state, session.identity
+        found = state.keeper.owned(identity.user, session.client_id, id)
+        if found is None:
+            text = f"{session.client_id} has no publication {id!r} that is valid or waits"
+            return Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
+        if not state.rules.allowed(identity, "publish", found.topic):
+            return Answer(Reason.NOT_AUTHORIZED, f"withdrawing from {found.topic} is not allowed")
+        state.keeper.withdraw(found.name)
+        return DONE
 
     def _deliver(self, session: Session, publication: Publication) -> Answer:
         if not self._state.rules.allowed(session.identity, "admin"):

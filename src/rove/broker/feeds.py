@@ -148,7 +148,7 @@ class Feeds:
     def _publication(self, found: Found) -> Publication:
         """The publication as it came, if anybody still has it; or what the lake knows of it."""
         state = self._state
-        living = state.keeper.named(found.client_id, found.id)
+        living = state.keeper.last_of_client(found.client_id, found.id)
         if living is not None and (living.at, living.topic) == (found.at, found.topic):
             return living
         properties = Properties(user=found.user) if found.user else NO_PROPERTIES
@@ -156,8 +156,16 @@ class Feeds:
         state.next_publication += 1
         made = Publication(state.next_publication, publish, found.client_id, found.id, found.at)
         made.position = found.position
-        if living is None and ("id", found.id) in found.user:
-            # So that whoever published it can take it back while it waits.
+        publisher = state.sessions.get(found.client_id)
+        if (
+            living is None
+            and ("id", found.id) in found.user
+            and publisher is not None
+            and publisher.began_at <= found.at
+        ):
+            # So that whoever published it can take it back while it waits. The lake does not
+            # know the user: only a session that was there at the time says who it was.
+            made.user = publisher.identity.user
             state.keeper.name(made)
         return made
 

@@ -57,6 +57,15 @@ class Gate:
         self._in_order.append(link)
         self.waiting.append((link, data))
 
+    def send_welcome(self, link: Link, data: bytes) -> None:
+        """The same for the first that is ever sent to this link."""
+        self.send_in_order(link, data)
+        link.welcomed_by = link.waits_for
+
+    def is_welcomed(self, link: Link) -> bool:
+        """Whether the first that is sent to this link is on its way."""
+        return link.welcomed_by <= self.committed
+
     def _send_behind(self, link: Link, data: bytes) -> None:
         for number, waiting in self._held:
             if number >= link.waits_for:
@@ -77,6 +86,7 @@ class Gate:
             for link in self._in_order:
                 # If nothing has to be kept, there is no later commit to wait for.
                 link.waits_for = self.submitted
+                link.welcomed_by = min(link.welcomed_by, self.submitted)
             self._in_order.clear()
         if self.waiting:
             waiting, self.waiting = self.waiting, []

@@ -4,8 +4,9 @@ A *retained* publication is the last word on its topic (MQTT). A *valid* one is 
 its publisher gave it, until its time is over or the publisher withdraws it; whoever subscribes
 meanwhile and meets it is notified at once (CUPUS). Both are found by topic, through a tree.
 
-A publication is named by its publisher and its id together: nobody can withdraw or replace what
-another has published.
+A publication is named by its user, its client id and its id together: nobody can withdraw or
+replace what another user has published, even under the same client id. Users own what they publish,
+so a user may withdraw it from any client; the anonymous have nothing but their client id.
 """
 
 from __future__ import annotations
@@ -18,17 +19,16 @@ from weakref import WeakSet, WeakValueDictionary
 from rove.broker.counters import Counters
 from rove.broker.delivery import Delivery
 from rove.broker.gate import Gate
+from rove.broker.journal import Key
 from rove.broker.limits import Limits
-from rove.broker.publications import Publication
-from rove.broker.records import encoded
+from rove.broker.publications import Name, Publication
+from rove.broker.records import USER_UNKNOWN, encoded
 from rove.mqtt.trees import NameTree
 
 ENDS_SPARE = 100
 """Moments of what has gone that are left alone before they are cleared away."""
 DERIVED_SPARE = 1_000
 """The same for what policies made."""
-Name = tuple[str, str]
-"""A publisher's client id, and the id that it gave."""
 
 
 class Keeper:
@@ -47,6 +47,12 @@ class Keeper:
         """A heap of the moments at which something kept is over; may name what has gone."""
         self._named: WeakValueDictionary[Name, Publication] = WeakValueDictionary()
         """Everything with an id that anybody still holds, queues included."""
+        self._last_of_client: WeakValueDictionary[tuple[str, str], Publication]
+        self._last_of_client = WeakValueDictionary()
+        """By client id and id, the last of these, whoever published it."""
+        self._last_of_user: WeakValueDictionary[tuple[str, str], Publication]
+        self._last_of_user = WeakValueDictionary()
+        """By user and id, the last of these, whichever client it came from."""
         self._derived: dict[Name, WeakSet[Publication]] = {}
         """What policies made of it."""
         self._derived_max = DERIVED_SPARE
@@ -108,7 +114,7 @@ class Keeper:
 
     def has_room(self, publication: Publication) -> bool:
         """Whether there is room for one more that is valid, or one with the same name goes."""
-        old = self._valid.get((publication.publisher, publication.id))
+        old = self.replaced_by(publication)
         freed = 0 if old is None else old.size_bytes
         too_many = old is None and len(self._valid) >= self.limits.valid_publications_max
         too_much = self.valid_bytes - freed + publication.size_bytes > self.limits.valid_bytes_max
@@ -116,17 +122,24 @@ class Keeper:
             self._counters.quota_hits += 1
         return not (too_many or too_much)
 
+    def replaced_by(self, publication: Publication) -> Publication | None:
+        """The valid one that ends when this one is held."""
+        unowned = (USER_UNKNOWN, publication.publisher, publication.id)
+        return self._valid.get(publication.name) or self._valid.get(unowned)
+
     def hold(self, publication: Publication) -> None:
         """Keep it while it is valid, instead of one with the same name; there must be room."""
         assert publication.valid_until is not None
-        name = (publication.publisher, publication.id)
-        self._end_valid(name)
+        name = publication.name
+        old = self.replaced_by(publication)
+        if old is not None:
+            self._end_valid(old.name)
         self._put_valid(publication)
         self._delivery.keep(publication)
         self._gate.changes.put("valid", valid_key(name), encoded(publication.number))
 
     def _put_valid(self, publication: Publication) -> None:
-        name = (publication.publisher, publication.id)
+        name = publication.name
         self._valid[name] = publication
         self._valid_tree.put(publication.topic, name, publication)
         self.valid_bytes += publication.size_bytes
@@ -151,36 +164,57 @@ class Keeper:
 
     def name(self, publication: Publication) -> None:
         """Remember what has an id for as long as anybody holds it."""
-        self._named[publication.publisher, publication.id] = publication
+        self._named[publication.name] = publication
+        self._last_of_client[publication.publisher, publication.id] = publication
+        if publication.user:
+            self._last_of_user[publication.user, publication.id] = publication
 
     def name_derived(self, publication: Publication) -> None:
         """Remember what a policy made, to be taken back together with what it was made of."""
-        name = (publication.publisher, publication.id)
+        name = publication.name
         if len(self._derived) >= self._derived_max:
             self._derived = {one: found for one, found in self._derived.items() if found}
             self._derived_max = max(DERIVED_SPARE, 2 * len(self._derived))
         self._derived.setdefault(name, WeakSet()).add(publication)
 
-    def named(self, publisher: str, id: str) -> Publication | None:
+    def named(self, name: Name) -> Publication | None:
         """The publication of that name, if anybody still holds it."""
-        return self._named.get((publisher, id))
+        return self._named.get(name)
 
-    def withdraw(self, publisher: str, id: str) -> bool:
+    def last_of_client(self, client_id: str, id: str) -> Publication | None:
+        """The last publication of that id from that client, if anybody still holds it."""
+        return self._last_of_client.get((client_id, id))
+
+    def owned(self, user: str | None, client_id: str, id: str) -> Publication | None:
+        """What `user` may take back under that id: what this client published, or else the last
+        that any client of the user did. It may be one that a policy made of it.
+
+        What was stored before owners were belongs to whoever has its client id.
+        """
+        for name in ((user, client_id, id), (USER_UNKNOWN, client_id, id)):
+            found = self._waiting(name)
+            if found is not None:
+                return found
+        last = None if user is None else self._last_of_user.get((user, id))
+        return None if last is None else self._waiting(last.name)
+
+    def _waiting(self, name: Name) -> Publication | None:
+        publication = self._named.get(name)
+        if publication is not None and not publication.withdrawn:
+            return publication
+        return next(iter(self._derived.get(name, ())), None)
+
+    def withdraw(self, name: Name) -> None:
         """Take a publication back: no copy of it that still waits is delivered."""
-        name = (publisher, id)
-        derived = list(self._derived.pop(name, ()))
         publication = self._named.get(name)
         if publication is not None and not publication.withdrawn:
             self._take_back(publication)
             self._end_valid(name)
             if self._retained.get(publication.topic) is publication:
                 self._end_retained(publication.topic)
-        elif not derived:
-            return False
-        for one in derived:
+        for one in list(self._derived.pop(name, ())):
             self._take_back(one)
         self._counters.publications_withdrawn += 1
-        return True
 
     def _take_back(self, publication: Publication) -> None:
         publication.withdrawn = True
@@ -195,7 +229,7 @@ class Keeper:
         """End what is over."""
         while self._ends and self._ends[0][0] <= now:
             _, _, publication = heapq.heappop(self._ends)
-            name = (publication.publisher, publication.id)
+            name = publication.name
             if self._valid.get(name) is publication:
                 self._end_valid(name)
             if publication.is_over(now) and self._retained.get(publication.topic) is publication:
@@ -215,7 +249,7 @@ class Keeper:
         heapq.heappush(self._ends, (ends_at, publication.number, publication))
 
     def _is_kept(self, publication: Publication) -> bool:
-        name = (publication.publisher, publication.id)
+        name = publication.name
         is_retained = self._retained.get(publication.topic) is publication
         return is_retained or self._valid.get(name) is publication
 
@@ -224,14 +258,22 @@ class Keeper:
         publication.kept += 1
         self._put_retained(publication)
 
-    def restore_valid(self, publication: Publication) -> None:
+    def restore_valid(self, publication: Publication, key: Key) -> None:
         """It was valid before a restart."""
         publication.kept += 1
+        if key != (new_key := valid_key(publication.name)):
+            # Its owner was found out since: whatever ends it has to find its row.
+            self._gate.changes.delete("valid", key)
+            self._gate.changes.put("valid", new_key, encoded(publication.number))
         self._put_valid(publication)
         self.name(publication)
 
 
 def valid_key(name: Name) -> str:
-    """A name as one text, in which no two names look alike."""
-    publisher, id = name
-    return f"{len(publisher)}:{publisher}{id}"
+    """A name as one text, in which no two names look alike.
+
+    Without a user it is what it was before users owned anything, so that old rows are found.
+    """
+    user, publisher, id = name
+    owner = f"{len(user)}@{user}" if user else ""
+    return f"{owner}{len(publisher)}:{publisher}{id}"

@@ -46,7 +46,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     connect_timeout_s: Seconds = 10
     """How long a new connection may take until its CONNECT is complete, TLS included. Then it is
-    closed without a word, as the specification asks."""
+    closed without a word, as the specification asks. The head of every HTTP request has as long."""
 
     keep_alive_s_max: UnsignedShort = 65_535
     """The longest keep-alive. A version 5 client that asks for a longer one, or for none, is told

@@ -36,6 +36,7 @@ class Link:
         "heard_at",
         "identity",
         "inflight_max",
+        "is_http_publisher",
         "is_paused",
         "is_publisher",
         "keep_alive_s",
@@ -56,6 +57,7 @@ class Link:
         "version",
         "waits_for",
         "wants_problems",
+        "welcomed_by",
     )
 
     def __init__(self, name: str, now: float, packet_bytes_max: int) -> None:
@@ -69,6 +71,8 @@ class Link:
         """Send what is in `out`, then close."""
         self.identity: Identity | None = None
         """Set by the shell where it is known before CONNECT (the HTTP interface)."""
+        self.is_http_publisher = False
+        """Set by the shell where its HTTP interface publishes: nobody else may have its ids."""
         self.is_paused = False
         """Read nothing from it for the moment."""
         self.takes_lines = False
@@ -104,6 +108,8 @@ class Link:
         """What waited for it when it was last looked at."""
         self.waits_for = 0
         """The commit that QoS 0 waits for, so that nothing new overtakes what is kept."""
+        self.welcomed_by = 0
+        """The commit that CONNACK waits for: nothing may be sent before it."""
         self.wants_problems = True
         """Whether reason strings may be sent where they are no error of the connection."""
 

@@ -25,6 +25,8 @@ from rove.mqtt.writing import publish_parts
 PARTS_MAX = 64
 """Forms in which a publication is ready to be sent; each holds its payload once more, and one that
 is retained may live for years."""
+Name = tuple[str | None, str, str]
+"""The user who published it (None for the anonymous), the client id, and the id that it gave."""
 
 
 class Publication:
@@ -47,6 +49,7 @@ class Publication:
         "qos",
         "retain",
         "topic",
+        "user",
         "valid_until",
         "withdrawn",
     )
@@ -59,6 +62,8 @@ class Publication:
         id: str,
         at: float,
         valid_until: float | None = None,
+        *,
+        user: str | None = None,
     ) -> None:
         self.number = number
         self.topic = publish.topic
@@ -67,6 +72,9 @@ class Publication:
         self.retain = publish.retain
         self.properties = publish.properties
         self.publisher = publisher
+        """The client id; it says who publishes, and nothing about whose it is."""
+        self.user = user
+        """Whose it is: the user who published it, or None for the anonymous."""
         self.id = id
         self.at = at
         expiry_s = publish.properties.message_expiry_s
@@ -89,6 +97,11 @@ class Publication:
 
     def __int__(self) -> int:
         return self.number
+
+    @property
+    def name(self) -> Name:
+        """What tells it from all others: no two owners, and no two clients, share their ids."""
+        return self.user, self.publisher, self.id
 
     # -- what it says --------------------------------------------------------------------------
 
@@ -185,6 +198,7 @@ class Publication:
             self.properties,
             self.is_derived,
             self.position,
+            self.user,
         )
 
     def derived(
@@ -203,7 +217,7 @@ class Publication:
             correlation_data=came.correlation_data,
         )
         publish = Publish(self.topic, payload, self.qos, self.retain, False, 0, properties)
-        made = Publication(number, publish, self.publisher, self.id, self.at)
+        made = Publication(number, publish, self.publisher, self.id, self.at, user=self.user)
         made.expires_at = self.expires_at
         made.is_derived = True
         return made
@@ -212,7 +226,7 @@ class Publication:
     def restored(cls, number: int, row: PublicationRow) -> Publication:
         """As it was read from disk."""
         publish = Publish(row.topic, row.payload, row.qos, False, False, 0, row.properties)
-        found = cls(number, publish, row.publisher, row.id, row.at, row.valid_until)
+        found = cls(number, publish, row.publisher, row.id, row.at, row.valid_until, user=row.user)
         found.expires_at = math.inf if row.expires_at is None else row.expires_at
         found.is_derived, found.position = row.is_derived, row.position
         return found

@@ -26,6 +26,7 @@ from rove.broker.publications import Publication, user_property
 from rove.broker.records import received_key
 from rove.broker.seats import Notification, Seat
 from rove.broker.sessions import Select, Session
+from rove.broker.spelling import CONTROL_NAMES, PUBLISH_NAMES, misspelt
 from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
 from rove.broker.targets import Target
@@ -102,7 +103,13 @@ class Publishing:
                     return
         given = id or f"{session.number}-{state.next_publication}-{int(state.now * 1000):x}"
         publication = Publication(
-            state.next_publication, packet, session.client_id, given, state.now, valid_until
+            state.next_publication,
+            packet,
+            session.client_id,
+            given,
+            state.now,
+            valid_until,
+            user=session.identity.user,
         )
         if packet.topic.startswith(PREFIX):
             self._command(session, link, packet, publication)
@@ -174,6 +181,11 @@ class Publishing:
         if packet.topic.startswith("$") and not packet.topic.startswith(PREFIX):
             what = "topics that begin with $ are the broker's own"
             return Answer(Reason.TOPIC_NAME_INVALID, what)
+        if packet.properties.user:
+            names = CONTROL_NAMES if packet.topic.startswith(PREFIX) else PUBLISH_NAMES
+            wrong = misspelt(packet.properties.user, names)
+            if wrong is not None:
+                return Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
         return None
 
     def _refuse(self, session: Session, link: Link, packet: Publish, answer: Answer) -> None:
@@ -199,19 +211,23 @@ class Publishing:
     ) -> bool:
         """Retain it, hold it, log it as asked; False if it was refused.
 
-        QoS 0 cannot be told of a refusal: without room it is delivered, and no more than that.
+        QoS 0 cannot be told of a refusal: it is then delivered, and no more than that.
         """
         state = self._state
-        full = ""
+        refusal = None
         is_valid = publication.valid_until is not None
-        if is_valid and not state.keeper.has_room(publication):
-            full = "no room for another valid publication"
+        old = state.keeper.replaced_by(publication) if is_valid else None
+        if old is not None and not state.rules.allowed(session.identity, "publish", old.topic):
+            what = f"{old.id!r} is valid on {old.topic}, and withdrawing from there is not allowed"
+            refusal = Answer(Reason.NOT_AUTHORIZED, what)
+        elif is_valid and not state.keeper.has_room(publication):
+            refusal = Answer(Reason.QUOTA_EXCEEDED, "no room for another valid publication")
         elif publication.retain and not state.keeper.retain(publication):
-            full = "no room for another retained publication"
+            refusal = Answer(Reason.QUOTA_EXCEEDED, "no room for another retained publication")
         elif is_valid:
             state.keeper.hold(publication)
-        if full and packet.qos:
-            self._refuse(session, link, packet, Answer(Reason.QUOTA_EXCEEDED, full))
+        if refusal is not None and packet.qos:
+            self._refuse(session, link, packet, refusal)
             return False
         if named or is_valid:
             state.keeper.name(publication)

@@ -9,7 +9,7 @@ a default. Encoding or decoding one costs less than a microsecond.
     queue           see `queue_key`       QueueRow         (in the order of its keys)
     received        see `received_key`    empty            (QoS 2 from a publisher, not released)
     retained        topic                 number of a publication
-    valid           publication's id      number of a publication
+    valid           see `valid_key`       number of a publication
     log             position              LogRow           (on its way to the lake)
     feeds           name                  sequence of the last notification that came by it
     agents          see `Seat.key`        Kept of `rove.policy.agents`
@@ -18,6 +18,7 @@ a default. Encoding or decoding one costs less than a microsecond.
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +28,8 @@ from rove.mqtt.packets import NO_PROPERTIES, Properties, Will
 
 QUEUE_ENTRY_BITS = 40
 """Entries of one session before their numbers run into the next session's: 10^12."""
+USER_UNKNOWN = ""
+"""Who published what was stored before rows said so; no user has an empty name."""
 
 
 class SessionRow(msgspec.Struct, array_like=True):
@@ -41,6 +44,8 @@ class SessionRow(msgspec.Struct, array_like=True):
     """The subscriber's `me.` variables."""
     automatic: tuple[str, ...] = ()
     """Those of them that the system keeps."""
+    began_at: float = math.inf
+    """Infinity in rows that were stored before they said so."""
 
 
 class SubscriptionRow(msgspec.Struct, array_like=True):
@@ -79,6 +84,8 @@ class PublicationRow(msgspec.Struct, array_like=True):
     """A policy made it of another with the same id."""
     position: int = 0
     """Of its first row of the log; 0 if the log has none."""
+    user: str | None = USER_UNKNOWN
+    """The user who published it; None for the anonymous."""
 
 
 class QueueRow(msgspec.Struct, array_like=True):

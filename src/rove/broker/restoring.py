@@ -15,6 +15,7 @@ from rove.broker.journal import Key
 from rove.broker.publications import Publication
 from rove.broker.records import (
     QUEUE_ENTRY_BITS,
+    USER_UNKNOWN,
     CaseRow,
     PublicationRow,
     QueueRow,
@@ -49,13 +50,12 @@ def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
             owner.received.add(key & 0xFFFF)
         else:
             state.gate.changes.delete("received", key)
-    for name, restored in (
-        ("retained", state.keeper.restore_retained),
-        ("valid", state.keeper.restore_valid),
-    ):
-        for _, row in tables.get(name, ()):
-            if (publication := publications.get(decoded_number(row))) is not None:
-                restored(publication)
+    for _, row in tables.get("retained", ()):
+        if (publication := publications.get(decoded_number(row))) is not None:
+            state.keeper.restore_retained(publication)
+    for valid_key, row in tables.get("valid", ()):
+        if (publication := publications.get(decoded_number(row))) is not None:
+            state.keeper.restore_valid(publication, valid_key)
     for number, publication in publications.items():
         if not publication.kept:
             state.gate.changes.delete("publications", number)
@@ -75,6 +75,7 @@ def _sessions(state: State, rows: Rows) -> dict[int, Session]:
         kept = decoded(SessionRow, row)
         session = Session(client_id, kept.number, kept.version, kept.expiry_s)
         session.is_durable = True
+        session.began_at = kept.began_at
         session.identity = Identity(
             kept.user, client_id, "anonymous" if kept.user is None else "password"
         )
@@ -131,12 +132,25 @@ def _publications(state: State, rows: Rows) -> dict[int, Publication]:
         assert isinstance(number, int)
         publication = Publication.restored(number, decoded(PublicationRow, row))
         publications[number] = publication
+        if publication.user == USER_UNKNOWN:
+            _find_owner(state, publication)
         if publication.is_derived:
             state.keeper.name_derived(publication)
         else:
             state.keeper.name(publication)
         state.next_publication = max(state.next_publication, number)
     return publications
+
+
+def _find_owner(state: State, publication: Publication) -> None:
+    """Ask the publisher's session, if there is one, whose a publication is that does not say."""
+    session = state.sessions.get(publication.publisher)
+    if session is not None:
+        publication.user = session.identity.user
+        changes = state.gate.changes
+        # Deleted first: what is dropped before this is committed must not stay on disk.
+        changes.delete("publications", publication.number)
+        changes.put("publications", publication.number, encoded(publication.row()))
 
 
 def _queues(

@@ -70,6 +70,7 @@ class Session:
         "allowance",
         "automatic",
         "away_since",
+        "began_at",
         "client_id",
         "desk",
         "expiry_s",
@@ -101,6 +102,7 @@ class Session:
         self.number = number
         self.version = version
         self.expiry_s = expiry_s
+        self.began_at = math.inf
         self.is_durable = expiry_s > 0
         """Decided once: a session that was kept stays so to its end."""
         self.identity = Identity(None, client_id)
@@ -162,4 +164,5 @@ class Session:
             self.away_since,
             self.me,
             tuple(sorted(self.automatic)),
+            self.began_at,
         )

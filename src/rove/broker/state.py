@@ -142,10 +142,13 @@ class State:
     # -- connections ---------------------------------------------------------------------------
 
     def close(self, link: Link, reason: int, text: str) -> None:
-        """End a connection from our side; clients of version 5 are told why."""
+        """End a connection from our side; clients of version 5 are told why.
+
+        Before CONNACK they must not be told: [MQTT-3.14.0-1].
+        """
         if link.closing:
             return
-        if link.is_v5 and link.session is not None:
+        if link.is_v5 and link.session is not None and self.gate.is_welcomed(link):
             goodbye = Disconnect(reason, link.explained(text))
             data = link.encoded(goodbye)
             if data is not None:

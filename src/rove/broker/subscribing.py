@@ -24,6 +24,7 @@ from rove.broker.publications import Publication, user_property
 from rove.broker.publishing import Publishing
 from rove.broker.records import encoded
 from rove.broker.sessions import Session
+from rove.broker.spelling import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt
 from rove.broker.state import State
 from rove.broker.subscriptions import (
     Interest,
@@ -157,6 +158,8 @@ class Subscribing:
     ) -> tuple[Subscription, bool]:
         """The subscription that a filter asks for, in force; and whether there was none before."""
         state = self._state
+        if properties.user and (wrong := misspelt(properties.user, SUBSCRIBE_NAMES)) is not None:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
         interest = self._interest(link, asked, properties)
         policy = self._policy(session, properties)
         topic_filter = asked.topic_filter
@@ -293,7 +296,21 @@ class Subscribing:
 
     def unsubscribe(self, session: Session, link: Link, packet: Unsubscribe) -> None:
         """End the subscriptions with these topic filters, or those of one identifier."""
-        only = user_property(packet.properties, IDENTIFIER_PROPERTY)
+        wrong = misspelt(packet.properties.user, UNSUBSCRIBE_NAMES)
+        if wrong is not None:
+            reasons = [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.topic_filters)
+        else:
+            only = user_property(packet.properties, IDENTIFIER_PROPERTY)
+            reasons = self._end_asked(session, packet, only)
+        properties = NO_PROPERTIES
+        if wrong is not None and link.wants_problems:
+            properties = link.explained(wrong)
+        data = link.encoded(Unsuback(packet.packet_id, tuple(reasons), properties))
+        if data is not None:
+            self._state.gate.send_after_commit(link, data)
+
+    def _end_asked(self, session: Session, packet: Unsubscribe, only: str | None) -> list[Reason]:
+        """A reason for each topic filter."""
         reasons = []
         for topic_filter in packet.topic_filters:
             ending = [
@@ -305,9 +322,7 @@ class Subscribing:
                 del session.subscriptions[one.key]
                 self._end(one)
             reasons.append(Reason.SUCCESS if ending else Reason.NO_SUBSCRIPTION_EXISTED)
-        data = link.encoded(Unsuback(packet.packet_id, tuple(reasons)))
-        if data is not None:
-            self._state.gate.send_after_commit(link, data)
+        return reasons
 
     def end_all(self, session: Session) -> None:
         """The session ends, and all its subscriptions with it."""

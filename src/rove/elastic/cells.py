@@ -288,9 +288,12 @@ def _joined(
 
 
 def check(one: Wanted) -> None:
-    """LanguageError if no cell could take in a subscription."""
-    text = one.text if one.text.rank is not None else _with_filter(one)
-    checked(one.id, text, one.accepted_at, one.me, one.evolve)
+    """LanguageError if no cell could take in a subscription.
+
+    The text is checked as its author wrote it: with the topic filter it has as many conjunctions,
+    and an error must not show what nobody has written.
+    """
+    checked(one.id, one.text, one.accepted_at, one.me, one.evolve)
 
 
 def _whole_pages(size: int) -> int:

@@ -7,6 +7,13 @@ time; a few are checked at once and the others wait, so that guessing does not t
 Where everybody on this machine is let in without a name, a web page in a browser on this machine
 must not be: it could post to, or open a WebSocket to, `127.0.0.1` on behalf of whoever looks at
 it. Such requests are known by their `Origin`, or by a `Host` that is not this machine's.
+
+Whatever changes something or takes messages out of a queue must not be asked for by a page of
+another site, with a password that the browser remembers or without. A browser has to prove that it
+is not: by `Origin`, by `Sec-Fetch-Site`, or, where it sends neither (a GET over plain HTTP to
+another machine), by a header of ours, which pages of other sites cannot set. Programs other than
+browsers send no credentials but their own, and need no proof. (A token in every URL was considered:
+curl would have to fetch one first.)
 """
 
 from __future__ import annotations
@@ -26,6 +33,10 @@ from rove.serve.tls import user_of
 
 CHECKS_MAX = 4
 """Passwords that are checked at once."""
+BROWSER = "Mozilla/"
+"""How every browser introduces itself; pages cannot change it in what they may send elsewhere."""
+PROOF = "x-rove"
+"""A page may set this header only in requests to its own site: others would have to be allowed."""
 CHALLENGE = {"www-authenticate": 'Basic realm="rove", charset="UTF-8"'}
 
 
@@ -71,14 +82,21 @@ class Guests:
 
 
 def cross_site_fault(headers: Mapping[str, str]) -> str | None:
-    """Why a request that changes something may not come from a page, or None.
+    """Why a request that changes something may come from a page of another site, or None.
 
     A browser adds the password that it remembers to what any page sends.
     """
-    origin = headers.get("origin")
-    if origin is None or host_name(origin) == host_name(f"//{headers.get('host', '')}"):
-        return None
-    return f"a page of {origin} may not do this"
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None:
+        is_own = host_name(origin) == host_name(f"//{headers.get('host', '')}")
+        return None if is_own else f"a page of {origin[:100]} may not do this"
+    if site is not None:
+        # Without an origin, `same-site` is any host beside this one.
+        is_own = site in ("same-origin", "none")
+        return None if is_own else "a page of another site may not do this"
+    if headers.get("user-agent", "").startswith(BROWSER) and PROOF not in headers:
+        return f"a browser has to prove whose page asks: send the header {PROOF}: 1, or use https"
+    return None
 
 
 def host_name(url: str) -> str:

@@ -364,7 +364,7 @@ class Interface:
         if operation.access == "open":
             return Identity()
         headers = dict(request.headers)
-        if operation.method != "GET" and (fault := cross_site_fault(headers)) is not None:
+        if not operation.is_safe and (fault := cross_site_fault(headers)) is not None:
             raise Fault(403, fault)
         certificate = request.state.certificate
         identity = await self._guests.identify(headers, _address(request), certificate)
@@ -468,4 +468,16 @@ class _Edge:
                 )
             await send(message)
 
-        await self._app(scope, receive, dated)
+        app = _ambiguous if _is_ambiguous(scope["headers"]) else self._app
+        await app(scope, receive, dated)
+
+
+def _is_ambiguous(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether two headers say where the body ends: a proxy may have believed the other one."""
+    return {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}
+
+
+async def _ambiguous(scope: Scope, receive: Receive, send: Send) -> None:
+    what = "content-length and transfer-encoding contradict each other"
+    fault = Fault(400, what, "send one of them", {"connection": "close"})
+    await fault_answer(fault)(scope, receive, send)

@@ -87,11 +87,18 @@ class InProcessClient:
     # -- what it does --------------------------------------------------------------------------
 
     async def connect(
-        self, client_id: str, *, clean_start: bool = True, expiry_s: int = 0, receive_max: int = 0
+        self,
+        client_id: str,
+        *,
+        clean_start: bool = True,
+        expiry_s: int = 0,
+        receive_max: int = 0,
+        is_http_publisher: bool = False,
     ) -> bool:
         """Introduce itself; whether a session was there already."""
         self._link = self._shell.opened(self._name, self, self._identity)
         self._link.takes_lines = True
+        self._link.is_http_publisher = is_http_publisher
         properties = Properties(session_expiry_s=expiry_s, receive_max=receive_max or None)
         packet = Connect(client_id, clean_start=clean_start, keep_alive_s=0, properties=properties)
         answer: Connack = await self._ask("connect", packet)

@@ -42,6 +42,13 @@ class Operation(msgspec.Struct, frozen=True):
     answer_type: str = "application/json"
     access: Literal["open", "known", "admin"] = "known"
     """Who may: anybody, whoever the door lets in, or administrators."""
+    takes: bool = False
+    """A GET that changes something all the same: it takes what waits, or makes a session."""
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether nothing is different after it."""
+        return self.method == "GET" and not self.takes
 
     @property
     def public_path(self) -> str:

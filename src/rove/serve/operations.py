@@ -67,8 +67,8 @@ OPERATIONS: dict[str, Operation] = {
     "unpublish": Operation(
         "DELETE",
         "/publications/{id:path}",
-        "Withdraw a publication that was published over HTTP by the same user and is still valid, "
-        "retained or queued.",
+        "Withdraw a publication that the same user has published and that is still valid, retained "
+        "or queued.",
         (Parameter("id", "its id", in_path=True),),
         answers=((200, '{"id": …, "withdrawn": true}'), *REFUSALS, (404, "no such publication")),
     ),
@@ -90,6 +90,7 @@ OPERATIONS: dict[str, Operation] = {
         ),
         answers=((200, "events"), *REFUSALS, *BUSY),
         answer_type="text/event-stream",
+        takes=True,
     ),
     "subscriptions": Operation(
         "GET",

@@ -1,8 +1,7 @@
 """Publishing over HTTP: one connection to the broker per user, kept open, shared by all requests.
 
 So `POST /publish` costs a PUBLISH and no CONNECT. The client id is `http`, or `http:` and the
-user's name: the same after a restart, so that a publication can be withdrawn by whoever published
-it, over HTTP too.
+user's name, and nobody else can have it: whoever could would throw this client out.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from rove.broker.access import Identity
+from rove.broker.connecting import HTTP_CLIENT_ID
 from rove.mqtt.packets import Puback, Publish, Pubrec
 from rove.serve.in_process import InProcessClient
 from rove.serve.shell import Shell
-
-CLIENT_ID = "http"
 
 
 class Publishers:
@@ -38,11 +36,11 @@ class Publishers:
             client = self._clients.get(identity.user)
             if client is None or client.end is not None:
                 client = InProcessClient(self._shell, "http", identity)
-                await client.connect(client_id_of(identity))
+                await client.connect(client_id_of(identity), is_http_publisher=True)
                 self._clients[identity.user] = client
         return client
 
 
 def client_id_of(identity: Identity) -> str:
     """As whom a user publishes over HTTP."""
-    return CLIENT_ID if identity.user is None else f"{CLIENT_ID}:{identity.user}"
+    return HTTP_CLIENT_ID if identity.user is None else f"{HTTP_CLIENT_ID}:{identity.user}"

@@ -24,6 +24,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from rove.broker.links import Link
+from rove.serve.guests import cross_site_fault
 from rove.serve.listener import peer_name, unsent_high
 from rove.serve.logs import events
 
@@ -119,8 +120,11 @@ class MqttWebSocket(asyncio.Protocol):
         if SUBPROTOCOL not in (name.strip() for name in offered.split(",")):
             what = f"the subprotocol is {SUBPROTOCOL}; offered was {offered or 'none'}\n"
             return http.HTTPStatus.BAD_REQUEST, what
-        headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
-        fault = self._web.guests.stranger_fault(dict(headers))
+        headers = {name.lower(): value for name, value in request.headers.raw_items()}
+        fault = self._web.guests.stranger_fault(headers)
+        if fault is None and self._certificate:
+            # A browser shows a certificate that it has on behalf of any page.
+            fault = cross_site_fault(headers)
         return None if fault is None else (http.HTTPStatus.FORBIDDEN, f"{fault}\n")
 
     def _take_frame(self, frame: Frame) -> None:
