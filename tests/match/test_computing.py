@@ -8,7 +8,7 @@ import pytest
 from rove.lang import matches, normalise, parse
 from rove.lang.normal import Conjunction
 from rove.match import computing
-from rove.match.computing import Facts, Kept
+from rove.match.computing import PART_MAX, Facts, Kept
 from rove.match.index import Index
 from rove.match.programs import TruthProgram, compiled_conjunction
 from rove.match.subjects import Subjects
@@ -70,11 +70,19 @@ def test_conjunctions_are_compiled_late_and_a_few_at_a_time(
     subjects = Subjects()
     kept = kept_of(" OR ".join(f"a + b * {i} > 60" for i in range(20)), subjects)
     counts = []
-    for number in range(6):
+    for number in range(8):
         assert not holds(kept, subjects, {"a": number, "b": 1}, 10.0)
         counts.append(len(compiled))
-    assert counts == [0, 0, 8, 16, 20, 20]
+    assert counts == [0, 0, 4, 8, 12, 16, 20, 20]
     assert holds(kept, subjects, {"a": 50, "b": 1}, 10.0)
+    assert len(compiled) == 20
+    many = " AND ".join(f"a{i} > {i} AND a{i} + b > 0" for i in range(40))
+    large = kept_of(many, subjects)
+    publication: dict[str, int] = {f"a{i}": i + 1 for i in range(40)} | {"b": 0}
+    for _ in range(10):
+        assert holds(large, subjects, publication, 10.0)
+        assert not holds(large, subjects, publication | {"a39": -1}, 10.0)
+    assert max(len(one.sets) + len(one.atoms) for one in compiled) == PART_MAX
 
 
 def test_a_pattern_that_nobody_looks_for_any_more_is_no_fact() -> None:

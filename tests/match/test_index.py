@@ -512,10 +512,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         publication: Mapping[str, object],
         t: float,
         me: Mapping[str, object],
-        facts: computing.Facts,
     ) -> bool:
         times.append(t)
-        return holds(self, publication, t, me, facts)
+        return holds(self, publication, t, me)
 
     monkeypatch.setattr(computing.Test, "holds", counted)
     return times
