@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from rove.lang import matches, normalise, parse
-from rove.match.computing import Facts, Kept
+from rove.lang.normal import Conjunction
+from rove.match import computing
+from rove.match.computing import PART_MAX, Facts, Kept
 from rove.match.index import Index
+from rove.match.programs import TruthProgram, compiled_conjunction
 from rove.match.subjects import Subjects
 
 
@@ -53,6 +56,35 @@ def _publications() -> Iterable[dict[str, Any]]:
             yield {"s": s, "n": n}
 
 
+def test_conjunctions_are_compiled_late_and_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No publication pays for compiling a whole text; the answers are the same before and after."""
+    compiled: list[Conjunction] = []
+
+    def counted(conjunction: Conjunction) -> TruthProgram:
+        compiled.append(conjunction)
+        return compiled_conjunction(conjunction)
+
+    monkeypatch.setattr(computing, "compiled_conjunction", counted)
+    subjects = Subjects()
+    kept = kept_of(" OR ".join(f"a + b * {i} > 60" for i in range(20)), subjects)
+    counts = []
+    for number in range(8):
+        assert not holds(kept, subjects, {"a": number, "b": 1}, 10.0)
+        counts.append(len(compiled))
+    assert counts == [0, 0, 4, 8, 12, 16, 20, 20]
+    assert holds(kept, subjects, {"a": 50, "b": 1}, 10.0)
+    assert len(compiled) == 20
+    many = " AND ".join(f"a{i} > {i} AND a{i} + b > 0" for i in range(40))
+    large = kept_of(many, subjects)
+    publication: dict[str, int] = {f"a{i}": i + 1 for i in range(40)} | {"b": 0}
+    for _ in range(10):
+        assert holds(large, subjects, publication, 10.0)
+        assert not holds(large, subjects, publication | {"a39": -1}, 10.0)
+    assert max(len(one.sets) + len(one.atoms) for one in compiled) == PART_MAX
+
+
 def test_a_pattern_that_nobody_looks_for_any_more_is_no_fact() -> None:
     """With the state known the row asks for one string, and for no pattern: others may have."""
     subjects = Subjects()
@@ -79,7 +111,8 @@ def test_what_rows_ask_for_may_change_with_the_state() -> None:
 
 def test_undecided_patterns_are_present_and_not_true() -> None:
     facts = Facts([1, 2, 3], [2])
-    assert (facts.present, facts.true) == ({1, 2, 3}, {1, 3})
+    assert facts.present == frozenset({1, 2, 3})
+    assert facts.true == frozenset({1, 3})
 
 
 def test_its_work_is_the_number_of_its_predicates() -> None:

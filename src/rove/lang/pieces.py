@@ -48,16 +48,19 @@ class Piece(msgspec.Struct, frozen=True):
 
     def is_at(self, text: str, start: int) -> bool:
         """Whether the piece, which the text has room for, stands at `start`."""
+        if len(self.runs) == 1:
+            ((offset, run),) = self.runs
+            return text.startswith(run, start + offset)
         return all(text.startswith(run, start + offset) for offset, run in self.runs)
 
     def find(self, text: str, start: int, end: int) -> int:
         """The first place between `start` and `end` that has the whole piece, or -1."""
-        if not self.runs:
-            return start if start + self.size <= end else -1
-        if self.is_plain:
+        if len(self.runs) == 1:
             ((offset, run),) = self.runs
             found = text.find(run, start + offset, end - self.size + offset + len(run))
             return found - offset if found >= 0 else -1
+        if not self.runs:
+            return start if start + self.size <= end else -1
         if self.size <= _WORD:
             match = _expression(self).search(text, start, end)
             return -1 if match is None else match.start()
@@ -126,12 +129,12 @@ class Pieces(msgspec.Struct, frozen=True):
     def fit(self, text: str) -> bool:
         """Whether the whole of `text` fits: what `Pattern.matches` says."""
         size = len(text)
-        if size < self.size_min or not self.head.is_at(text, 0):
+        if size < self.size_min or (self.head.runs and not self.head.is_at(text, 0)):
             return False
         if self.tail is None:
             return size == self.size_min
         end = size - self.tail.size
-        if not self.tail.is_at(text, end):
+        if self.tail.runs and not self.tail.is_at(text, end):
             return False
         start = self.head.size
         for piece in self.middle:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
@@ -59,6 +60,9 @@ IS_NULL: Final = 4
 IS_CARRIED: Final = 8
 _ALL_FACTS: Final = IS_TRUE | IS_FALSE | IS_NULL | IS_CARRIED
 
+_SPANS_TRIED_MAX: Final = 8
+"""Spans that are tried one by one, which is quicker than to search for the right one."""
+
 LOWEST: Final = -sys.float_info.max
 """The smallest number there is; after the largest comes infinity, which belongs to no span."""
 ALL_NUMBERS: Final[Spans] = ((LOWEST, math.inf),)
@@ -82,12 +86,14 @@ class ValueSet(msgspec.Struct, frozen=True):
         if isinstance(value, int | float):
             return _within(self.numbers, value)
         if isinstance(value, str):
-            return (
-                _within(self.strings, value)
-                and all(fits(pattern, value) for pattern in self.fitting)
-                and not any(fits(pattern, value) for pattern in self.missing)
-            )
+            return _within(self.strings, value) and self.fits_patterns(value)
         return self.facts & (IS_CARRIED if value is CARRIED else IS_NULL) != 0
+
+    def fits_patterns(self, text: str) -> bool:
+        """Whether a string fits every pattern of `fitting` and none of `missing`."""
+        return all(fits(pattern, text) for pattern in self.fitting) and not any(
+            fits(pattern, text) for pattern in self.missing
+        )
 
     @property
     def patterned(self) -> bool:
@@ -154,7 +160,7 @@ def _in_order(patterns: frozenset[Pattern]) -> list[Pattern]:
 def settled(a: ValueSet) -> ValueSet:
     """`a` with its patterns applied where its strings are few: a handful of points."""
     if a.patterned and a.strings and all(is_point(low, high) for low, high in a.strings):
-        kept = tuple(span for span in a.strings if span[0] in a)
+        kept = tuple(span for span in a.strings if a.fits_patterns(span[0]))
         return ValueSet(a.numbers, kept, facts=a.facts)
     return a
 
@@ -238,7 +244,14 @@ def normal_spans(spans: Iterable[tuple[Bound, Bound]]) -> Spans:
 
 
 def _within(spans: Spans, value: Bound) -> bool:
+    if len(spans) > _SPANS_TRIED_MAX:
+        place = bisect_right(spans, value, key=_low)
+        spans = spans[max(0, place - 1) : place]
     return any(low <= value < high for low, high in spans)
+
+
+def _low(span: tuple[Bound, Bound]) -> Bound:
+    return span[0]
 
 
 def _join(a: Spans, b: Spans) -> Spans:
