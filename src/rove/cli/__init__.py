@@ -101,9 +101,10 @@ def _report(error: Exception, words: Sequence[str]) -> None:
         import json  # not for `rove --help`
 
         as_dict = getattr(error, "as_dict", None)
-        print(json.dumps(as_dict() if as_dict is not None else {"error": _describe(error)}))
+        said = {"error": _describe(error, words)}
+        print(json.dumps(as_dict() if as_dict is not None else said))
     else:
-        print(f"rove: error: {_describe(error)}", file=sys.stderr)
+        print(f"rove: error: {_describe(error, words)}", file=sys.stderr)
 
 
 def _dispatch(words: Sequence[str]) -> int:
@@ -184,7 +185,7 @@ def _sentence(summary: str) -> str:
     return f"{summary[0].upper()}{summary[1:]}."
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: Exception, words: Sequence[str]) -> str:
     """What to tell the user: one line, or what the language drew with a caret below it."""
     if isinstance(error, _drawn_errors()):
         return str(error)
@@ -193,6 +194,11 @@ def _describe(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f": {error.filename!r}" if error.filename is not None else ""
         return _one_line(f"{error.strerror or error}{where}")
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        from rove.cli.extras import advice  # only when something is missing
+
+        if told := advice(error.name, _split(words)[1] or ""):
+            return told
     kind = type(error).__name__
     return _one_line(f"a bug in rove, {kind}: {error} (run it again with --debug to see where)")
 

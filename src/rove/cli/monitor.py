@@ -84,12 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         return monitor_export.run(words[1], arguments)
     if arguments.out is not None:
         raise UsageError("--out is for `rove monitor export RUN`")
-    try:
-        from rove.monitor import serving
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the monitor needs {error.name}; `pip install 'rove[monitor]'` brings all of it"
-        ) from None
+    from rove.monitor import serving
+
     serving.run(_settings(arguments))
     return 0
 

@@ -36,7 +36,7 @@ def write_parquet(result: Result, folder: Path) -> list[Path]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise UsageError(
-            f"Parquet needs pyarrow ({error}); install it with `pip install rove[world]`"
+            f"Parquet needs pyarrow ({error}); install it with `pip install rove`"
         ) from None
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -46,7 +46,7 @@ def _compressed(image: bytes, request: Compression) -> bytes:
     try:
         from PIL import Image
     except ImportError:
-        raise ImageError("pictures need Pillow; pip install 'rove[broker]' brings it") from None
+        raise ImageError("pictures need Pillow; pip install rove brings it") from None
     try:
         with warnings.catch_warnings():
             # What Pillow warns of is judged here.

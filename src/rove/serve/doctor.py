@@ -115,7 +115,7 @@ def _dependencies() -> Iterator[Finding]:
         if version is None:
             state: State = "problem" if name in NEEDED else "warning"
             text = "is not installed" + ("" if name in NEEDED else ": connections cost more CPU")
-            yield Finding(name, state, text, "pip install 'rove[broker]'")
+            yield Finding(name, state, text, "pip install rove")
 
 
 def _version(package: str) -> str | None:
