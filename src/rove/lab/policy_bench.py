@@ -1,7 +1,8 @@
 """`rove bench policy`: what policies cost and what they are good for, beside SUBLIM's figures.
 
 The experiments of SUBLIM's evaluation, its Figures 5 to 8, with its case study
-(`rove.lab.policy_cases`) and its messages of 100 KB, and the speed of policies by themselves. Names are `policy.PART.CASE`:
+(`rove.lab.policy_cases`) and its messages of 100 KB, and the speed of policies by themselves. Names
+are `policy.PART.CASE`:
 
 - `overhead`: a real broker that delivers blindly, beside one that asks a policy for each
   subscriber. SUBLIM's measure is the time until everything is processed, of messages at a pace,
