@@ -331,7 +331,7 @@ class Reader:
         if kind is not None:
             self._start(kind, command)
             return
-        words = shlex.split(command.text, comments=True)
+        words = shlex.split(command.text.replace("\\\n", " "), comments=True)
         if "pipeline" in words or "backtest" in words:
             _wait_for_a_lake()
         is_plain = words[0] == "rove" and not set(words) & {"|", ">", "<", ";", "&&"}

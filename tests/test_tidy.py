@@ -45,7 +45,8 @@ CROSS_CUTTING_TESTS = {
     "tests/policy/test_escape.py",  # no trick gets out of a policy: all of the room together
     "tests/policy/test_fuzz.py",  # nor does a program that nobody wrote
     "tests/match/test_differential.py",  # all engines of the room against the oracle
-    "tests/test_readme.py",  # what strangers read first
+    "tests/test_docs.py",  # what strangers read first, all of it run
+    "tests/pages.py",  # by this
     "tests/effort.py",  # how many examples a property is tried with
     "tests/prepare.py",  # what `make test` makes before them
 }

@@ -72,6 +72,7 @@ def test_malicious(tmp_path: Path) -> None:
     assert (worst.against, worst.goal) == (f"{group}.0%.p99", "<= 5 % more")
     assert measures[f"{group}.10%.workers"].value > 0, "a worker did what never ends"
     assert measures["policy.malicious.unsuspended.10%.p99"].goal is None
+    assert measures["policy.malicious.endless.10%.workers"].value > 0
     assert (tmp_path / "policy-malicious.png").exists()
 
 

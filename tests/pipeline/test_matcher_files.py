@@ -13,12 +13,12 @@ from rove.lang import parse
 from rove.match import Matcher
 from rove.pipeline.matcher_files import (
     Asked,
-    MatchingError,
     Shipped,
     asked_in,
     open_matcher,
     plain_subscription,
 )
+from rove.pipeline.table_check import MatchingError
 from rove.pipeline.versions import Version, VersionsError
 
 
@@ -31,7 +31,8 @@ def found(asked: Asked, publication: dict[str, Any], at: float = 0.0) -> list[ob
 def test_texts_are_called_by_their_numbers() -> None:
     asked = asked_in(["NO2 > 40", "n.m = 1 OR NO2 < 5", "TRUE"])
     assert not asked.has_names
-    assert asked.attributes == frozenset(("NO2", "n"))
+    assert asked.uses is not None
+    assert asked.uses.heads == frozenset(("NO2", "n"))
     assert (asked.evolving, asked.filtered) == ("", "")
     assert found(asked, {"NO2": 41}) == [0, 2]
 
@@ -79,7 +80,7 @@ def test_a_saved_matcher(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.writelines(matcher.save())
     asked = asked_in(path)
-    assert asked.attributes is None, "it does not tell"
+    assert asked.uses is None, "it does not tell"
     assert found(asked, {"a": 3}) == [12]
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from rove.lang.parser import parse
+from rove.lang.tree import Attribute, walk
 from rove.pipeline.buckets import RankingError
 from rove.pipeline.matching import match, matches, register
 from rove.pipeline.ranking import rank
 from rove.pipeline.table_check import MatchingError, uses_of
+from rove.testing.drawing import Drawing
 
 COLUMNS = {
     "NO2": pa.float64(),
@@ -70,6 +73,14 @@ REFUSED = [
 def test_what_does_not(text: str, complaint: str) -> None:
     with pytest.raises(MatchingError, match=complaint):
         check(text)
+
+
+def test_no_attribute_is_overlooked() -> None:
+    """What is not named here would not be handed to the workers."""
+    drawing = Drawing(Random(3), moving=0.3)
+    for subscription in drawing.subscriptions(500):
+        named = {one.path[0] for one in walk(subscription.condition) if type(one) is Attribute}
+        assert uses_of(subscription, "it").heads == named
 
 
 def test_an_error_does_not_list_a_hundred_columns() -> None:

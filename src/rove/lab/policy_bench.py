@@ -1,7 +1,8 @@
 """`rove bench policy`: what policies cost and what they are good for, beside SUBLIM's figures.
 
-The four experiments of SUBLIM's evaluation, with its case study (`rove.lab.policy_cases`) and its
-messages of 100 KB, and the speed of policies by themselves. Names are `policy.PART.CASE`:
+The experiments of SUBLIM's evaluation, its Figures 5 to 8, with its case study
+(`rove.lab.policy_cases`) and its messages of 100 KB, and the speed of policies by themselves. Names
+are `policy.PART.CASE`:
 
 - `overhead`: a real broker that delivers blindly, beside one that asks a policy for each
   subscriber. SUBLIM's measure is the time until everything is processed, of messages at a pace,
@@ -16,7 +17,7 @@ messages of 100 KB, and the speed of policies by themselves. Names are `policy.P
   delays are those of the others, and are compared in turns, round by round. A broker suspends such
   policies after five messages. In runs of five minutes that is soon; in short ones it has happened
   before what counts begins, and `unsuspended` is the largest of these once more, with a broker that
-  never does;
+  never does. `endless` is that without any limit of steps or time, as in SUBLIM's Figure 8a;
 - `speed`: evaluations in a second, beside plain Python (`rove.lab.policy_speed`).
 
 `link` and `battery` run in virtual time (`rove.lab.policy_simulated`), the others on this machine;
@@ -62,7 +63,10 @@ _OVERHEAD_GOAL: Final = 5.0
 _GOAL_CASE: Final = (240, 220, "passed")
 _P99_GOAL: Final = 5.0
 _NEVER: Final = 1_000_000_000
-"""So many offences nobody commits."""
+"""So many offences nobody commits, and no run takes so many steps or milliseconds."""
+_LIMITLESS: Final = {
+    f"ROVE_POLICIES__{name}": str(_NEVER) for name in ("OFFENCES_MAX", "STEPS_MAX", "TIME_MS")
+}
 _S_PER_MIN: Final = 60.0
 _S_PER_H: Final = 3_600.0
 
@@ -393,6 +397,12 @@ def _malicious(options: Options, tell: Tell) -> Iterator[Measure]:
     with _running({"ROVE_POLICIES__OFFENCES_MAX": str(_NEVER)}) as broker:
         some = _in_turns(broker, options, largest, options.malicious_rounds, options.malicious_s)
         yield from _harm("policy.malicious.unsuspended", some)
+    tell("policy.malicious, and nothing is ever stopped")
+    with _running(_LIMITLESS) as broker:
+        # In one round, least harm first: what does not end is still there in the next.
+        at_once = msgspec.structs.replace(options, harmful=0)
+        some = _in_turns(broker, at_once, largest, 1, options.malicious_s)
+        yield from _harm("policy.malicious.endless", some)
     if (path := picture_of("malicious", options, _PICTURES)) is not None:
         policy_plots.malicious(found, path)
 

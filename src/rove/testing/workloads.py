@@ -178,8 +178,8 @@ class GasReadings:
     Made like the workload that CUPUS was measured with, whose data are not ours: publications are
     readings, drawn again and again; a subscription is a reading with one of the numerical operators
     of CUPUS but BETWEEN, which are five; a quarter of them are windows of time that do not overlap
-    and do not care for the gas. So each publication meets 7 to 8 % of all. Readings are what one may expect in Zürich over four weeks:
-    low, skewed, with the traffic of the day in them.
+    and do not care for the gas. So each publication meets 7 to 8 % of all. Readings are what one
+    may expect in Zürich over four weeks: low, skewed, with the traffic of the day in them.
     """
 
     GASES: Final = {"CO": (0.4, 0.45, 2), "O3": (28.0, 0.5, 1), "NO2": (17.0, 0.55, 1),
