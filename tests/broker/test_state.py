@@ -3,7 +3,7 @@
 from rove.broker.access import Rules
 from rove.broker.limits import Limits
 from rove.broker.records import LogRow
-from rove.broker.state import Channel, Settings
+from rove.broker.state import EXPIRED_MAX, Channel, ExpiredSession, Settings
 from rove.mqtt.packets import Disconnect, Properties, Reason, Will
 from rove.testing.mqtt import World
 
@@ -119,3 +119,36 @@ def test_a_delay_of_a_will_is_bounded() -> None:
     assert state.will_delay_s(Will("a", b"")) == 0
     assert state.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=3))) == 3
     assert state.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=9))) == 5
+
+
+class TestExpiredSessions:
+    def test_what_was_lost_with_them_is_counted_and_remembered(self) -> None:
+        world = World()
+        away = world.connect("away", expiry_s=60, user="alice")
+        away.subscribe("a", qos=1)
+        away.drop()
+        publisher = world.connect("other")
+        publisher.publish("a", b"1", 1)
+        publisher.publish("a", b"2", 1)
+        assert list(world.broker.state.expired) == []
+        world.advance(60)
+        expected = ExpiredSession("away", "alice", world.now, 60, 2)
+        assert list(world.broker.state.expired) == [expected]
+        counters = world.broker.counters
+        assert (counters.sessions_expired, counters.notifications_dropped_session) == (1, 2)
+        (note,) = [note for note in world.notes if note.event == "session expired"]
+        assert (note.level, note.facts["dropped"]) == ("warning", 2)
+
+    def test_the_last_are_remembered(self) -> None:
+        world = World()
+        for number in range(EXPIRED_MAX + 5):
+            world.connect(f"c{number}", expiry_s=1).drop()
+        world.advance(1)
+        assert len(world.broker.state.expired) == EXPIRED_MAX
+        assert world.broker.state.expired[-1].client == f"c{EXPIRED_MAX + 4}"
+
+    def test_a_session_that_was_ended_on_purpose_is_none(self) -> None:
+        world = World()
+        world.connect("client", expiry_s=60).drop()
+        world.connect("client", clean_start=True).disconnect()
+        assert not world.broker.state.expired

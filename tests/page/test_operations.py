@@ -218,6 +218,15 @@ def test_the_timeline_tells_what_has_happened(operations: Any) -> None:
     assert set(kinds) == {"is-engine"}
 
 
+def test_the_timeline_tells_of_a_client_that_did_not_come_back(
+    operations: Any, visitors: Visitors
+) -> None:
+    visitors.ask("/sessions/gone/subscriptions", {"topic": "air/1", "session_expiry_s": 1})
+    line = panel(operations, "Timeline").locator("li.is-session").first
+    expect(line).to_contain_text("gone did not come back within 1.0 s: its session ended")
+    expect(line).to_contain_text("notifications were lost")
+
+
 def test_old_figures_do_not_pass_for_new_ones(operations: Any, watched: Watched) -> None:
     watched.expected.append("status of 502")
     fault = '{"error": "the broker does not answer", "hint": "is it up?"}'

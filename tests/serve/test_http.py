@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from rove.broker.limits import Limits
+from rove.broker.state import ExpiredSession
 from rove.serve.config import Access, Matchers
 from rove.serve.operations import OPERATIONS
 from rove.serve.passwords import set_password
@@ -379,6 +380,18 @@ def test_a_picture_on_another_site_takes_nothing_out_of_a_queue(
     state = guarded.server.shell.broker.state
     assert guarded.look(lambda _: [len(one.queue) for one in state.sessions.values()]) == [1, 0]
     assert guarded.get("/subscriptions", as_("alice") | headers).status == 200
+
+
+def test_sessions_that_expired_are_listed_for_administrators(guarded: Running) -> None:
+    gone = ExpiredSession("gone", "alice", 5.0, 300, 2)
+    guarded.look(lambda s: s.shell.broker.state.expired.append(gone))
+    assert guarded.get("/expired", as_("alice")).status == 403
+    assert guarded.get("/expired", as_("admin")).json == {
+        "items": [{"client": "gone", "user": "alice", "at": 5.0, "expiry_s": 300, "dropped": 2}]
+    }
+    metrics = guarded.get("/metrics", as_("admin")).text
+    assert "rove_sessions_expired_total 0" in metrics
+    assert "rove_notifications_dropped_session_total 0" in metrics
 
 
 # --- the rest -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from rove.broker.publications import Publication
 from rove.broker.publishing import Publishing
 from rove.broker.records import encoded, received_key
 from rove.broker.sessions import Session
-from rove.broker.state import State
+from rove.broker.state import ExpiredSession, State
 from rove.broker.subscribing import Subscribing
 from rove.mqtt.packets import (
     V5,
@@ -317,12 +317,22 @@ class Connecting:
             if session.link is not None:
                 continue
             if _ends_at(session) <= state.now:
-                state.counters.sessions_expired += 1
-                state.note("info", "session expired", client=session.client_id)
-                self.end(session)
+                self._expire(session)
             else:
                 self._say_will_if_due(session)
                 self._watch(session)
+
+    def _expire(self, session: Session) -> None:
+        """Nobody came back: what waited is lost, and that is told to whoever looks for it."""
+        state = self._state
+        user, expiry_s = session.identity.user, session.expiry_s
+        dropped = len(session.queue) + len(session.inflight)
+        state.counters.sessions_expired += 1
+        state.counters.notifications_dropped_session += dropped
+        state.expired.append(ExpiredSession(session.client_id, user, state.now, expiry_s, dropped))
+        facts = {"client": session.client_id, "after_s": expiry_s, "dropped": dropped}
+        state.note("warning" if dropped else "info", "session expired", **facts)
+        self.end(session)
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""

@@ -30,6 +30,7 @@ class Counters:
         "notifications_dropped_expired": "queued notifications dropped because they expired",
         "notifications_dropped_size": "notifications larger than their receiver takes",
         "notifications_dropped_away": "QoS 0 notifications for subscribers that were away",
+        "notifications_dropped_session": "queued notifications of sessions that expired",
         "deliveries_taken": "notifications that Spark found and handed over",
         "deliveries_repeated": "the same, but they had been handed over before",
         "deliveries_gone": "the same, but subscription or publication had ended",
@@ -64,6 +65,7 @@ class Counters:
     notifications_dropped_expired: int
     notifications_dropped_size: int
     notifications_dropped_away: int
+    notifications_dropped_session: int
     deliveries_taken: int
     deliveries_repeated: int
     deliveries_gone: int

@@ -49,7 +49,7 @@ class Keeper:
         """Everything with an id that anybody still holds, queues included."""
         self._last_of_client: WeakValueDictionary[tuple[str, str], Publication]
         self._last_of_client = WeakValueDictionary()
-        """By client id and id, the last of these, whoever published it."""
+        """By client id and id, the last of these that any user published."""
         self._last_of_user: WeakValueDictionary[tuple[str, str], Publication]
         self._last_of_user = WeakValueDictionary()
         """By user and id, the last of these, whichever client it came from."""
@@ -165,8 +165,8 @@ class Keeper:
     def name(self, publication: Publication) -> None:
         """Remember what has an id for as long as anybody holds it."""
         self._named[publication.name] = publication
-        self._last_of_client[publication.publisher, publication.id] = publication
         if publication.user:
+            self._last_of_client[publication.publisher, publication.id] = publication
             self._last_of_user[publication.user, publication.id] = publication
 
     def name_derived(self, publication: Publication) -> None:
@@ -183,7 +183,8 @@ class Keeper:
 
     def last_of_client(self, client_id: str, id: str) -> Publication | None:
         """The last publication of that id from that client, if anybody still holds it."""
-        return self._last_of_client.get((client_id, id))
+        found = self._last_of_client.get((client_id, id))
+        return found or self._named.get((None, client_id, id))
 
     def owned(self, user: str | None, client_id: str, id: str) -> Publication | None:
         """What `user` may take back under that id: what this client published, or else the last

@@ -6,14 +6,14 @@ would end more than was meant, in silence. So what looks like one of our names a
 refused: the same letters in another case or with other signs between them, one letter wrong,
 missing, too many or out of place, and whatever begins with `$`. All others are the client's.
 
-A name that was seen before costs 0.1 µs, another one 3 µs, and of each packet only the first
+A name that was seen before costs 0.15 µs, another one 5 µs, and of each packet only the first
 `CHECKED_MAX` are looked at, so that a packet of nothing but properties holds up nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Final
 
@@ -58,9 +58,14 @@ def _looks_like(name: str, known: str) -> bool:
     if len(right) <= _SHORT:
         return False
     # Two words that differ in one letter become the same when each loses at most one.
-    return not _with_one_less(written).isdisjoint(_with_one_less(right))
+    return not _known_with_one_less(right).isdisjoint(_with_one_less(written))
 
 
-def _with_one_less(word: str) -> set[str]:
+def _with_one_less(word: str) -> list[str]:
     """The word, and what is left of it without one of its letters."""
-    return {word, *(word[:at] + word[at + 1 :] for at in range(len(word)))}
+    return [word, *[word[:at] + word[at + 1 :] for at in range(len(word))]]
+
+
+@cache
+def _known_with_one_less(word: str) -> frozenset[str]:
+    return frozenset(_with_one_less(word))

@@ -6,6 +6,7 @@ No part owns another; each has this and its own duty. `Broker` makes it and lend
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -30,6 +31,8 @@ from rove.mqtt.trees import FilterTree
 from rove.policy.jobs import Workers
 from rove.policy.limits import PolicyLimits
 
+EXPIRED_MAX = 100
+"""Expired sessions that are remembered for whoever looks for them."""
 Level = Literal["debug", "info", "warning"]
 
 
@@ -66,6 +69,17 @@ class Note(msgspec.Struct):
     facts: dict[str, object]
 
 
+class ExpiredSession(msgspec.Struct, frozen=True):
+    """A session that ended because its client did not come back in time."""
+
+    client: str
+    user: str | None
+    at: float
+    expiry_s: int
+    dropped: int
+    """Notifications that waited for it."""
+
+
 class State:
     """Shared by the parts of one broker."""
 
@@ -97,6 +111,8 @@ class State:
         self.variables = Variables(self)
         self.agents = Agents(self, self.variables, policies, workers, isolation)
         self.sessions: dict[str, Session] = {}
+        self.expired: deque[ExpiredSession] = deque(maxlen=EXPIRED_MAX)
+        """The last sessions that expired, oldest first."""
         self.feeds: dict[str, int] = {}
         """By name, the sequence of the last notification that came by it (`rove.broker.feeds`)."""
         self.links: dict[Link, None] = {}

@@ -148,6 +148,7 @@ DROPS = (
     "notifications_dropped_expired",
     "notifications_dropped_size",
     "notifications_dropped_away",
+    "notifications_dropped_session",
 )
 BAD = ("dropped_per_s", "policies_suspended")
 """What is red unless it is 0."""

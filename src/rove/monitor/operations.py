@@ -23,6 +23,7 @@ from rove.monitor.broker import Answer, Broker
 ROUTES: Final[dict[str, tuple[str, ...]]] = {
     "channels": (),
     "clients": ("after", "limit"),
+    "expired": (),
     "health": (),
     "matchers": (),
     "metrics": (),

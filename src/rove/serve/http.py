@@ -279,6 +279,9 @@ class Interface:
         count = query.integer("limit", PAGE, 1, PAGE_MAX)
         return json_answer({"items": queues(self._shell.broker.state, count)})
 
+    async def expired(self, _request: Request, _identity: Identity, _query: Query) -> Response:
+        return json_answer({"items": list(self._shell.broker.state.expired)})
+
     async def channels(self, _request: Request, _identity: Identity, _query: Query) -> Response:
         return json_answer({"items": channels(self._shell.broker.state)})
 

@@ -184,6 +184,13 @@ OPERATIONS: dict[str, Operation] = {
         answers=((200, '{"items": […]}'), *REFUSALS),
         access="admin",
     ),
+    "expired": Operation(
+        "GET",
+        "/expired",
+        "The last 100 sessions that ended because their clients did not come back, oldest first.",
+        answers=((200, '{"items": [{"client", "user", "at", "expiry_s", "dropped"}]}'), *REFUSALS),
+        access="admin",
+    ),
     "channels": Operation(
         "GET",
         "/channels",

@@ -166,7 +166,7 @@ class HttpConnection(H11Protocol):
         state = self.conn.their_state
         if state is h11.SEND_BODY:
             return "body", self.cycle
-        has_begun = self.cycle is None or bool(self.conn.trailing_data[0])
+        has_begun = not self.headers or bool(self.conn.trailing_data[0])
         return ("head", self.cycle) if state is h11.IDLE and has_begun else None
 
     def abort(self) -> None:

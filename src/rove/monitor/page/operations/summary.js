@@ -10,7 +10,7 @@ import { shortValue } from "../graphs/metrics.js";
 import { AskedPanel, EVERY_S } from "./asked.js";
 import { ageText, bytesText, rateText } from "./words.js";
 
-const DROPPED = ["slow", "overflow", "expired", "size", "away"].map(
+const DROPPED = ["slow", "overflow", "expired", "size", "away", "session"].map(
   (why) => `rove_notifications_dropped_${why}_total`,
 );
 
