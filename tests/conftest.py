@@ -16,11 +16,16 @@ import pytest
 from hypothesis import settings
 
 from tests.effort import SOAK_EXAMPLES
+from tests.times import Times
 
 settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("soak", deadline=None, max_examples=SOAK_EXAMPLES, print_blob=True)
 settings.load_profile("default")
 os.environ.setdefault("ROVE_SPARK_BRIEF", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Times(config), "rove-times")
 
 
 @pytest.fixture(scope="session")
