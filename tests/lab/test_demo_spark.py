@@ -20,3 +20,27 @@ def test_what_keeps_it_from_running_is_told(tmp_path: Path) -> None:
         *_, counts = spark.catch_up(5)
         assert counts == {"smog": 0}
         assert "rove: error: match: cannot read" in spark.trouble
+
+
+def test_what_is_being_installed_is_waited_for(tmp_path: Path) -> None:
+    lake, ended = tmp_path / "lake", tmp_path / "ended"
+    lake.mkdir()
+    (lake / "_position").write_text("5\n")
+    with SparkBeside(lake, {"smog": "NO2 > 40"}, ended) as spark:
+        catching_up = spark.catch_up(5)
+        for said in ("", "\n"):
+            assert next(catching_up) == {"smog": 0}
+            assert spark.is_installing()
+            ended.write_text(said)
+        ended.write_text("2\n")
+        assert list(catching_up)[-1] == {"smog": 0}
+        assert spark.trouble.startswith("its installation failed")
+
+
+def test_it_starts_when_it_has_been_installed(tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    with SparkBeside(tmp_path, {"smog": "NO2 > 40"}, ended) as spark:
+        assert spark.is_installing()
+        ended.write_text("0\n")
+        assert not spark.is_installing()
+        assert spark.trouble == ""

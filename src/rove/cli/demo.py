@@ -10,9 +10,14 @@ import argparse
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rove.cli.output import is_terminal
+
+if TYPE_CHECKING:
+    from rove.lab.demo import Scene
 
 _SECONDS = 45
 _SCENES_PER_S = 5.0
@@ -30,6 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-spark", action="store_true", help="do not run the pipeline beside the broker"
+    )
+    parser.add_argument(
+        "--spark-after",
+        metavar="FILE",
+        type=Path,
+        help="Spark is being installed: wait for this file, which will hold the exit code",
     )
     parser.add_argument(
         "--monitor", action="store_true", help="serve a page beside it, with a town to look at"
@@ -57,9 +68,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> None:
     if is_terminal() and _is_wide_enough():
-        _play(arguments.seconds, with_spark=not arguments.no_spark)
+        _play(arguments)
     else:
-        _tell(arguments.seconds, with_spark=not arguments.no_spark)
+        _tell(arguments)
+
+
+def _scenes(arguments: argparse.Namespace) -> Iterator[Scene]:
+    from rove.lab.demo import scenes
+
+    after = arguments.spark_after
+    return scenes(arguments.seconds, with_spark=not arguments.no_spark, spark_after=after)
 
 
 def _show_beside_monitor(arguments: argparse.Namespace) -> None:
@@ -88,28 +106,33 @@ def _write_picture(file: Path, *, dark: bool) -> None:
     file.write_text(as_svg(scene, dark=dark), encoding="utf-8")
 
 
-def _play(seconds: int, *, with_spark: bool) -> None:
+def _play(arguments: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from rove.lab.demo import drawn, scenes, summary
+    from rove.lab.demo import drawn, summary
 
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
-        for scene in scenes(seconds, with_spark=with_spark):
+        for scene in _scenes(arguments):
             live.update(drawn(scene), refresh=True)
             time.sleep(1 / _SCENES_PER_S)
     console.print(summary(scene))
     console.print(f'\nTry: [bold]rove check "{_EXAMPLE}"[/]', highlight=False)
 
 
-def _tell(seconds: int, *, with_spark: bool) -> None:
+def _tell(arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from rove.lab.demo import scenes, summary
+    from rove.lab.demo import summary
 
     found = 0
-    for scene in scenes(seconds, with_spark=with_spark):
+    is_installing = False
+    for scene in _scenes(arguments):
+        if scene.is_installing and not scene.delivered and not is_installing:
+            is_installing = True
+            sys.stdout.write(f"{'':8}  Spark is being installed, and joins then\n")
+            sys.stdout.flush()
         if scene.found is not None and sum(scene.found.values()) != found:
             found = sum(scene.found.values())
             sys.stdout.write(f"{'':8}  Spark has found {found} notifications in the lake\n")
