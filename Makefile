@@ -92,9 +92,14 @@ format: setup ## rewrite the code in the house format
 	@$(PY) -m ruff check --fix --quiet
 	@$(PY) -m ruff format
 
+.PHONY: test-times
+test-times: setup ## the slowest tests of the last run, with wall and CPU time
+	@$(PY) tests/times.py
+
 .PHONY: soak
-soak: setup ## the tests for hours: new random examples, many more of them
-	@$(PY) -m pytest $(IN_PARALLEL) -m "soak or not soak" --hypothesis-profile=soak --timeout=0
+soak: setup ## the tests for hours, in parts (PART="match policy"): many more random examples
+	@$(PY) tests/soak.py --part "$(PART)" $(if $(AGAIN),--again) $(IN_PARALLEL) \
+	-m "soak or not soak" --hypothesis-profile=soak --timeout=0
 
 .PHONY: bench
 bench: setup ## measure this machine (a quarter of an hour)
