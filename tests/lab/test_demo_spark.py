@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from rove.lab.demo_spark import SparkBeside
 
 
@@ -11,6 +13,7 @@ def test_an_empty_lake_is_waited_for(tmp_path: Path) -> None:
         assert spark.trouble == ""
 
 
+@pytest.mark.soak
 def test_what_keeps_it_from_running_is_told(tmp_path: Path) -> None:
     (tmp_path / "_position").write_text("5\n")
     damaged = tmp_path / "publications/channel=air/day=2026-11-16"
@@ -44,3 +47,12 @@ def test_it_starts_when_it_has_been_installed(tmp_path: Path) -> None:
         ended.write_text("0\n")
         assert not spark.is_installing()
         assert spark.trouble == ""
+
+
+def test_an_end_before_spark_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROVE_SPARK_CONF", "no setting")
+    (tmp_path / "_position").write_text("5\n")
+    with SparkBeside(tmp_path, {"smog": "NO2 > 40"}) as spark:
+        *_, counts = spark.catch_up(5)
+        assert counts == {"smog": 0}
+        assert "rove: error: 'no' is no setting of Spark" in spark.trouble

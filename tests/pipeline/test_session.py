@@ -188,6 +188,7 @@ def is_farewell(line: str) -> bool:
     return line in said or "/pyspark.zip/pyspark/daemon.py" in line
 
 
+@pytest.mark.soak
 def test_nothing_around_but_the_package_and_spaces_in_every_path(tmp_path: Path) -> None:
     """No Java, no HOME, no PATH; batch, Arrow, Parquet, streams and RocksDB all work, silently."""
     folder = tmp_path / "a folder"

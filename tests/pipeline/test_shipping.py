@@ -162,6 +162,7 @@ with LocalCluster(workers=2) as cluster:
 """
 
 
+@pytest.mark.soak
 def test_no_executor_of_a_cluster_compiles_anything() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLUSTER], capture_output=True, text=True, check=False, timeout=250
