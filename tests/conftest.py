@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.effort import SOAK_EXAMPLES
+from tests.effort import SOAK_EXAMPLES, TEST_EXAMPLES
 from tests.times import Times
 
-settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "default", deadline=None, derandomize=True, print_blob=True, max_examples=TEST_EXAMPLES
+)
 settings.register_profile("soak", deadline=None, max_examples=SOAK_EXAMPLES, print_blob=True)
 settings.load_profile("default")
 os.environ.setdefault("ROVE_SPARK_BRIEF", "1")
