@@ -23,12 +23,12 @@ from paho.mqtt.properties import Properties as PahoProperties
 
 from rove.client import sync
 from rove.pipeline.delivering import at_once, deliver
+from tests.effort import PATIENCE_S
 from tests.interop.by_hand import HandMatch
 
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, StartBroker
 
-PATIENCE_S = 60.0
 LAKE = {
     "ROVE_LAKE__CHANNELS": '[{name = "air", topics = ["air/#"]}]',
     "ROVE_LAKE__SECONDS_PER_FILE": "0.05",

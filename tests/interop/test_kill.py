@@ -40,13 +40,13 @@ from rove.mqtt.packets import (
 )
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
+from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, StartBroker
 
 KILLS = 10
 """In one life; five lives in `make test`."""
-PATIENCE_S = 60.0
 FOR_EVER_S = 0xFFFF_FFFF
 WINDOW = 100
 """Publications of one publisher that are not acknowledged."""

@@ -14,10 +14,10 @@ import pytest
 
 from rove.metrics.database import Database, Reading
 from rove.metrics.recorder import BATCH_MAX, Recorder, RecorderState
+from tests.effort import PATIENCE_S
 from tests.metrics.conftest import DatabaseServer
 
 NOW = 1_790_000_000.0
-PATIENCE_S = 60
 NEVER_S = 3.0
 """Longer than this nothing waits that "never waits", however busy the machine; a server that does
 not answer would be waited for a minute."""

@@ -22,9 +22,9 @@ from rove.monitor.serving import Settings, serve
 from rove.serve.config import Access, Config, Data, Listen
 from rove.serve.passwords import set_password
 from rove.world.scenarios import Air, Engines, MapChoice, People, Scenario
+from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running as RunningBroker
 
-PATIENCE_S = 60.0
 ENGINES = ("object", "tile", "area", "evolving", "evolving-pes", "evolving-clees")
 
 

@@ -13,7 +13,8 @@ import pytest
 from rove.monitor.frames import Motion
 from rove.monitor.live import SAID_AT_ONCE, TEXTS_MAX, Asking, Hub, Page
 from rove.world.state import Floats
-from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
+from tests.effort import PATIENCE_S
+from tests.monitor.conftest import Frame, read_frame, yard
 
 COUNT = 50
 

@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
+from tests.effort import PATIENCE_S
 from tests.interop.conftest import TOOLS, RunningBroker, accepts, free_port
 
-PATIENCE_S = 60.0
 PATIENCE_MS = PATIENCE_S * 1000
 SCENARIO = "crowd"
 PLAYERS = 60

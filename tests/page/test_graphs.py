@@ -15,7 +15,8 @@ import pytest
 from playwright.sync_api import expect
 
 from rove.metrics.database import Database, Reading
-from tests.page.conftest import PATIENCE_MS, PATIENCE_S, RunningMonitor, Shot, Watched, faults_of
+from tests.effort import PATIENCE_S
+from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.waiting import until
 
 expect.set_options(timeout=PATIENCE_MS)

@@ -24,6 +24,7 @@ from rove.pipeline.session import SparkError, SparkSettings
 from rove.pipeline.sink import table
 from rove.pipeline.status import STOP, Progress, Status, StatusError, held, read_status, statuses
 from rove.pipeline.tables import Table, channels
+from tests.effort import PATIENCE_S
 
 LOCAL = SparkSettings(master="local[2]", memory="1g")
 """As in the session of all tests."""
@@ -45,7 +46,7 @@ def test_jobs_run_side_by_side_until_they_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path)
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=PATIENCE_S)
 
     def work(context: Context) -> None:
         meeting.wait()

@@ -26,6 +26,7 @@ from rove.pipeline.session import (
     settings_from,
     spark_home,
 )
+from tests.effort import PATIENCE_S
 
 JAVA_17 = Java(Path("/java"), 17, "PATH", "17.0.1", Path("/java"))
 
@@ -38,7 +39,7 @@ def in_a_process(script: str, *words: str, **environment: str) -> subprocess.Com
         capture_output=True,
         text=True,
         env=environment,
-        timeout=200,
+        timeout=PATIENCE_S,
         check=False,
     )
 

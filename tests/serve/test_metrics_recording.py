@@ -12,12 +12,12 @@ import pytest
 from rove.errors import RoveError
 from rove.metrics.database import Database
 from rove.serve.config import Metrics
+from tests.effort import PATIENCE_S
 from tests.metrics.conftest import DatabaseServer, PostgreSql, serving
 from tests.serve.conftest import Running
 
 Start = Callable[..., Running]
 EVERY_S = 0.05
-PATIENCE_S = 60
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from rove.serve.index_file import NAME
 from rove.serve.policy_settings import Policies
 from rove.serve.policy_workers import memory_bytes_of
 from rove.serve.server import Server, elasticity_of, settings_of
-from tests.serve.conftest import PATIENCE_S, Running
+from tests.effort import PATIENCE_S
+from tests.serve.conftest import Running
 
 Start = Callable[..., Running]
 
