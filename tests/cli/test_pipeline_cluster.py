@@ -25,7 +25,7 @@ def test_it_says_where_it_is_and_ends_when_told() -> None:
             assert daemons
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE_S) == 130
     deadline = time.monotonic() + PATIENCE_S
     while any(Path(f"/proc/{pid}").exists() for pid in daemons):
         assert time.monotonic() < deadline, "a daemon is left"

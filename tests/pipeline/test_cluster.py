@@ -74,6 +74,7 @@ def test_a_worker_is_killed_and_then_the_driver(tmp_path: Path) -> None:
     assert left == []
 
 
+@pytest.mark.soak
 def test_a_worker_that_does_not_start_is_told_and_nothing_stays() -> None:
     cluster = LocalCluster(workers=1, memory="nonsense")
     with pytest.raises(ClusterError, match="worker-0 of a Spark cluster does not start") as caught:
