@@ -20,8 +20,8 @@ PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 # uv installs in half of pip's time and shows its progress. The lock file names it and its hashes
 # like everything else. Where it cannot be had, or fails, pip does the same more slowly.
 UV_OF_LOCK := awk '/^uv==/ { found = 1 } found { print } found && !/\\$$/ { exit }' requirements.lock
-INSTALL = install() { $(PY) -m uv --no-progress --version >/dev/null 2>&1 && \
-	$(PY) -m uv pip install $$quiet --python $(PY) "$$@" || $(PY) $(PIP_INSTALL) "$$@"; }; install
+INSTALL = install() { UV_SYSTEM_CERTS=true $(PY) -m uv pip install $$quiet --python $(PY) "$$@" || { \
+	echo "Without uv: pip takes longer ..."; $(PY) $(PIP_INSTALL) "$$@"; }; }; install
 
 # The first interpreter that really runs and is new enough (a version manager's shim may
 # exist and refuse).
@@ -50,8 +50,7 @@ $(FIRST): pyproject.toml requirements.lock requirements-demo.lock tests/interop/
 	put python3.11 on the PATH or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Setting up .venv (only the first time, or when the lock file changed): broker and page ..."
 	@"$(PYTHON)" -m venv --clear .venv
-	@$(UV_OF_LOCK) > .venv/uv.lock && $(PY) $(PIP_INSTALL) --require-hashes -r .venv/uv.lock || \
-	echo "Without uv, which could not be had: pip takes longer."
+	@$(UV_OF_LOCK) > .venv/uv.lock && $(PY) $(PIP_INSTALL) --require-hashes -r .venv/uv.lock || true
 	@$(INSTALL) --require-hashes -r requirements-demo.lock
 	@quiet=--quiet; $(INSTALL) --no-deps --no-build-isolation --editable .
 	@pwd -P > $(FIRST)
@@ -107,9 +106,9 @@ bench: setup ## measure this machine (a quarter of an hour)
 
 # uv comes into a throw-away place, so that a lock file that cannot be installed can be mended.
 # Local package sources are switched off: the lock holds on machines that have none.
-COMPILE = env -u UV_FIND_LINKS -u UV_INDEX -u UV_EXTRA_INDEX_URL "$$place/bin/python" -m uv \
-	pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-config \
-	--quiet --custom-compile-command "make lock"
+COMPILE = env -u UV_FIND_LINKS -u UV_INDEX -u UV_EXTRA_INDEX_URL UV_SYSTEM_CERTS=true \
+	"$$place/bin/python" -m uv pip compile pyproject.toml --universal --python-version 3.11 \
+	--generate-hashes --no-config --quiet --custom-compile-command "make lock"
 .PHONY: lock
 lock: ## resolve the dependencies again (UPGRADE=1 takes the newest)
 	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
