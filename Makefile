@@ -72,19 +72,24 @@ demo: $(FIRST) ## see the best of what exists at work (Ctrl-C ends it)
 	said=$$?; kill $$! 2>/dev/null; exit $$said
 
 # Tests start hundreds of processes: whatever keeps Python from remembering what it compiled is
-# off. What they need is made beside the checks, which use one core.
+# off. mypy runs beside the tests, which leave some of the time of a second core; ruff takes no time.
 .PHONY: test
 test: export PYTHONDONTWRITEBYTECODE :=
 test: setup ## check and test everything
-	@$(PY) tests/prepare.py & preparing=$$!; \
-	$(MAKE) --no-print-directory lint || { kill $$preparing; exit 1; }; wait $$preparing; \
-	$(PY) -m pytest $(IN_PARALLEL) $(PYTEST)
+	@$(RUFF)
+	@$(MYPY) & checking=$$!; trap "kill $$checking; exit 130" INT TERM; \
+	$(PY) tests/prepare.py; $(PY) -m pytest $(IN_PARALLEL) $(PYTEST); tested=$$?; \
+	wait $$checking || { echo "rove: error: mypy complains, see above or make lint" >&2; exit 1; }; \
+	exit $$tested
+
+RUFF = $(PY) -m ruff check --quiet && \
+	{ $(PY) -m ruff format --check --quiet || { $(PY) -m ruff format --check; exit 1; }; }
+MYPY = $(PY) -m mypy --no-error-summary
 
 .PHONY: lint
 lint: setup ## ruff and mypy
-	@$(PY) -m ruff check --quiet
-	@$(PY) -m ruff format --check --quiet || { $(PY) -m ruff format --check; exit 1; }
-	@$(PY) -m mypy --no-error-summary
+	@$(RUFF)
+	@$(MYPY)
 
 .PHONY: format
 format: setup ## rewrite the code in the house format
