@@ -111,7 +111,14 @@ class Running:
     def live(self, headers: dict[str, str] | None = None) -> Iterator[Live]:
         """A page's WebSocket."""
         address = f"ws://127.0.0.1:{self.port}/api/live"
-        with connect(address, additional_headers=headers, max_size=None) as socket:
+        # No pings: who is slow to answer is busy, not dead.
+        with connect(
+            address,
+            additional_headers=headers,
+            max_size=None,
+            open_timeout=PATIENCE_S,
+            ping_interval=None,
+        ) as socket:
             yield Live(socket)
 
 
@@ -175,6 +182,14 @@ class Live:
         self._ids += 1
         self.send(type="say", id=self._ids, text=text)
         return self.message("said", id=self._ids)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _patient() -> Iterator[None]:
+    """A world takes long to be made on a busy machine; who asks for it waits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rove.monitor.live.READY_S", PATIENCE_S)
+        yield
 
 
 @pytest.fixture(scope="package")

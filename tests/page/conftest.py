@@ -48,11 +48,11 @@ def executable() -> str | None:
     return None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """A browser; every test gets contexts of its own.
 
-    Not for longer than a module: while Playwright is there, this thread has an event loop that
+    Not for longer than this folder: while Playwright is there, this thread has an event loop that
     runs, and no other test could run one.
     """
     path = executable()
@@ -61,7 +61,7 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=PATIENCE_MS)
         yield browser
         browser.close()
 

@@ -67,7 +67,7 @@ def client(server: Running, path: str = "/mqtt", **options: Any) -> Iterator[Cli
         "compression": None,
         "close_timeout": 0.2,
     } | options
-    with connect(url, **options) as connection:
+    with connect(url, open_timeout=PATIENCE_S, **options) as connection:
         yield Client(connection)
 
 
