@@ -93,3 +93,13 @@ def test_ctrl_c_ends_it_without_a_traceback() -> None:
         rest = read_until(controller, b"\0never\0", timeout_s=5.0)
         assert process.wait(timeout=PATIENCE_S) == 130
     assert b"Traceback" not in rest
+
+
+def test_a_page_that_does_not_come_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rove.lab.demo_monitor.SCENARIO", "nowhere")
+    assert main(["demo", "--seconds", "1", "--no-spark", "--monitor"]) == 0
+    said = capsys.readouterr()
+    assert "40 publications in 1 s" in said.out
+    assert "There is no page: the monitor did not start" in said.err

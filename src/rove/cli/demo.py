@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _SECONDS = 45
 _SCENES_PER_S = 5.0
 _PICTURE_AT = 30
+_PAGE_S_MAX = 600.0
 _EXAMPLE = "NO2 > 40 AND x BETWEEN t AND t + 5"
 
 
@@ -81,14 +83,29 @@ def _scenes(arguments: argparse.Namespace) -> Iterator[Scene]:
 
 
 def _show_beside_monitor(arguments: argparse.Namespace) -> None:
-    """The same, with a monitor that a person may look at until Ctrl-C."""
+    """The same, with a monitor that a person may look at until Ctrl-C.
+
+    The first time, the page takes a while: its world's loops are compiled. Nothing waits for it.
+    """
     from rove.lab.demo_monitor import monitor_beside
+    from rove.monitor.beside import BesideError
 
     with monitor_beside() as beside:
-        sys.stderr.write(f"A page to look at meanwhile: {beside.url()}\n")
+
+        def tell(words: str) -> None:
+            try:
+                sys.stderr.write(f"{words}: {beside.url(_PAGE_S_MAX)}\n")
+            except BesideError as error:
+                sys.stderr.write(f"There is no page: {error}\n")
+
+        meanwhile = ("A page to look at meanwhile",)
+        telling = threading.Thread(target=tell, args=meanwhile, name="rove-page", daemon=True)
+        telling.start()
         _show(arguments)
+        # Who reads a log wants to know too; what came of it is known by now, or soon.
+        telling.join()
         if is_terminal():
-            sys.stderr.write(f"\nThe page goes on at {beside.url()} until Ctrl-C.\n")
+            tell("\nThe page goes on until Ctrl-C")
             beside.wait()
 
 
