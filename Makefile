@@ -61,15 +61,16 @@ $(READY): $(FIRST)
 	@sh tests/interop/fetch-tools.sh .venv
 	@pwd -P > $(READY)
 
-# The first time, Spark is installed beside the demonstration and joins it. The file tells how that
-# ended. Ctrl-C is a fine way to end a demonstration: rove then exits with 130, and make need not
-# call that an error.
+# The first time, Spark is installed beside the demonstration and joins it; a file tells how that
+# ended. It ends with the demonstration, and the next `make` goes on with it. Ctrl-C is a fine way to
+# end a demonstration: rove then exits with 130, and make need not call that an error.
 .PHONY: demo
 demo: $(FIRST) ## see the best of what exists at work (Ctrl-C ends it)
 	@rm -f .venv/.ended; \
-	{ $(MAKE) --no-print-directory setup > .venv/setup.log 2>&1; echo $$? > .venv/.ended; } & \
+	{ trap 'kill $$making' TERM; $(MAKE) --no-print-directory setup > .venv/setup.log 2>&1 & making=$$!; \
+	wait $$making; echo $$? > .venv/.ended; } & installing=$$!; \
 	trap : INT; .venv/bin/rove demo --monitor --spark-after .venv/.ended || test $$? -eq 130; \
-	said=$$?; kill $$! 2>/dev/null; exit $$said
+	said=$$?; kill $$installing 2>/dev/null; exit $$said
 
 # Tests start hundreds of processes: whatever keeps Python from remembering what it compiled is
 # off. mypy runs beside the tests, which leave some of the time of a second core; ruff takes no time.
