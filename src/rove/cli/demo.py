@@ -149,13 +149,12 @@ def _tell(arguments: argparse.Namespace) -> None:
         if scene.is_installing and not scene.delivered and not is_installing:
             is_installing = True
             sys.stdout.write(f"{'':8}  Spark is being installed, and joins then\n")
-            sys.stdout.flush()
         if scene.found is not None and sum(scene.found.values()) != found:
             found = sum(scene.found.values())
             sys.stdout.write(f"{'':8}  Spark has found {found} notifications in the lake\n")
-            sys.stdout.flush()
         for one in scene.delivered:
             moved_up = "  (moved up)" if one.promoted else ""
             line = f"{one.at:6.2f} s  {one.subscription:5}  {dict(one.attributes)}{moved_up}\n"
             sys.stdout.write(line)
+        sys.stdout.flush()
     Console(width=118, file=sys.stdout).print("\n", summary(scene), sep="")

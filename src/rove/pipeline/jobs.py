@@ -7,8 +7,8 @@ business, by the manifest of its sink or table. All jobs of a run share one Spar
 a thread of its own: Spark does the work outside of Python, so threads are enough.
 
 When one fails the others are stopped and the run ends with its error: whoever watches over
-processes starts it again, and each goes on where it was. One failure is tried again here: Spark gives
-a Python of its own ten seconds to start, which a busy machine may not keep.
+processes starts it again, and each goes on where it was. One failure is tried again here: Spark
+gives a Python of its own ten seconds to start, which a busy machine may not keep.
 """
 
 from __future__ import annotations
