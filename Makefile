@@ -11,7 +11,7 @@ FIRST := .venv/.first
 READY := .venv/.ready
 
 # Each process takes a stretch of the tests and then some of what another has left: modules keep
-# what they share.
+# what they share. tests/conftest.py says how many `auto` are.
 IN_PARALLEL := -n auto --maxprocesses=4 --dist worksteal
 
 # Errors only: pip has a warning for every package that a configured extra source lacks.

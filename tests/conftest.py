@@ -30,6 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Times(config), "rove-times")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Twice as many processes as cores: many tests wait, and on a busy machine more get a share."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what needs Spark first, whole modules at a time.
 
