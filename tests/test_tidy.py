@@ -50,6 +50,7 @@ CROSS_CUTTING_TESTS = {
     "tests/prepare.py",  # what `make test` makes before them
     "tests/soak.py",  # the tests for hours, in parts
     "tests/test_soak.py",
+    "tests/test_times.py",
     "tests/times.py",  # what each test takes
 }
 # ... and folders of them: a whole broker in a process, and clients that others have written; the

@@ -53,9 +53,9 @@ class Times:
                     self._taken[report.nodeid] = taken
 
     def pytest_sessionfinish(self) -> None:
-        cache = self._config.cache
-        if self._taken and cache is not None and not hasattr(self._config, "workerinput"):
-            cache.set(KEPT_AT, self._taken)
+        is_worker = hasattr(self._config, "workerinput")
+        if self._taken and not is_worker and self._config.pluginmanager.has_plugin("cacheprovider"):
+            self._config.cache.set(KEPT_AT, self._taken)
 
 
 def cpu_s() -> float:
