@@ -166,7 +166,7 @@ async def live(broker: RunningBroker, kills: int, seed: int) -> None:
     ward.check()
 
 
-@pytest.mark.parametrize("isolation", ["none", "process"])
+@pytest.mark.parametrize("isolation", ["process", pytest.param("none", marks=pytest.mark.soak)])
 def test_policies_survive_kills_and_are_replaced_whole(
     start_broker: StartBroker, isolation: str
 ) -> None:
