@@ -7,15 +7,21 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 
 PY := .venv/bin/python
+FIRST := .venv/.first
 READY := .venv/.ready
-UV := uv==0.13.7
 
 # Each process takes a stretch of the tests and then some of what another has left: modules keep
-# what they share.
+# what they share. tests/conftest.py says how many `auto` are.
 IN_PARALLEL := -n auto --maxprocesses=4 --dist worksteal
 
 # Errors only: pip has a warning for every package that a configured extra source lacks.
-PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check
+
+# uv installs in half of pip's time and shows its progress. The lock file names it and its hashes
+# like everything else. Where it cannot be had, or fails, pip does the same more slowly.
+UV_OF_LOCK := awk '/^uv==/ { found = 1 } found { print } found && !/\\$$/ { exit }' requirements.lock
+INSTALL = install() { UV_SYSTEM_CERTS=true $(PY) -m uv pip install $$quiet --python $(PY) "$$@" || { \
+	echo "Without uv: pip takes longer ..."; $(PY) $(PIP_INSTALL) "$$@"; }; }; install
 
 # The first interpreter that really runs and is new enough (a version manager's shim may
 # exist and refuse).
@@ -25,74 +31,98 @@ PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 pyth
 
 # A .venv knows its own absolute path. One that was copied or moved along with the folder
 # would quietly run the code of the old place, so it counts as not there.
-SETTLED := $(shell test -x $(PY) && test "$$(cat $(READY) 2>/dev/null)" = "$$(pwd -P)" && echo yes)
+SETTLED := $(shell test -x $(PY) && test "$$(cat $(FIRST) 2>/dev/null)" = "$$(pwd -P)" && echo yes)
 ifneq ($(SETTLED),yes)
-.PHONY: $(READY)
+.PHONY: $(FIRST)
 endif
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: $(READY) ## make .venv from the lock file (done by the others when needed)
 
+# What shows the page and the broker comes first, so that `make demo` need not wait for Spark.
 # Always from nothing: an interrupted run leaves no stamp, and what it did leave is cleared.
-$(READY): pyproject.toml requirements.lock tests/interop/package-lock.json
+$(FIRST): pyproject.toml requirements.lock requirements-demo.lock tests/interop/package-lock.json
 	@"$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "rove: error: needs Python 3.11 or newer; \
 	put python3.11 on the PATH or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "Setting up .venv (only the first time, or when the lock file changed) ..."
+	@echo "Setting up .venv (only the first time, or when the lock file changed): broker and page ..."
 	@"$(PYTHON)" -m venv --clear .venv
-	@$(PIP_INSTALL) --require-hashes -r requirements.lock
-	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@$(UV_OF_LOCK) > .venv/uv.lock && $(PY) $(PIP_INSTALL) --require-hashes -r .venv/uv.lock || true
+	@$(INSTALL) --require-hashes -r requirements-demo.lock
+	@quiet=--quiet; $(INSTALL) --no-deps --no-build-isolation --editable .
+	@pwd -P > $(FIRST)
+
+$(READY): $(FIRST)
+	@echo "Setting up .venv: Spark and the tools of developers ..."
+	@$(INSTALL) --require-hashes -r requirements.lock
 	@sh tests/interop/fetch-tools.sh .venv
 	@pwd -P > $(READY)
 
-# Ctrl-C is a fine way to end a demonstration: rove then exits with 130, and make need not
-# call that an error.
+# The first time, Spark is installed beside the demonstration and joins it; a file tells how that
+# ended. It ends with the demonstration, and the next `make` goes on with it. Ctrl-C is a fine way to
+# end a demonstration: rove then exits with 130, and make need not call that an error.
 .PHONY: demo
-demo: setup ## see the best of what exists at work (Ctrl-C ends it)
-	@trap : INT; .venv/bin/rove demo --monitor || test $$? -eq 130
+demo: $(FIRST) ## see the best of what exists at work (Ctrl-C ends it)
+	@rm -f .venv/.ended; \
+	{ trap 'kill $$making' TERM; $(MAKE) --no-print-directory setup > .venv/setup.log 2>&1 & making=$$!; \
+	wait $$making; echo $$? > .venv/.ended; } & installing=$$!; \
+	trap : INT; .venv/bin/rove demo --monitor --spark-after .venv/.ended || test $$? -eq 130; \
+	said=$$?; kill $$installing 2>/dev/null; exit $$said
 
 # Tests start hundreds of processes: whatever keeps Python from remembering what it compiled is
-# off. What they need is made beside the checks, which use one core.
+# off. mypy runs beside the tests, which leave some of the time of a second core; ruff takes no time.
 .PHONY: test
 test: export PYTHONDONTWRITEBYTECODE :=
 test: setup ## check and test everything
-	@$(PY) tests/prepare.py & preparing=$$!; \
-	$(MAKE) --no-print-directory lint || { kill $$preparing; exit 1; }; wait $$preparing; \
-	$(PY) -m pytest $(IN_PARALLEL) $(PYTEST)
+	@$(RUFF)
+	@$(MYPY) & checking=$$!; trap "kill $$checking; exit 130" INT TERM; \
+	$(PY) tests/prepare.py; $(PY) -m pytest $(IN_PARALLEL) $(PYTEST); tested=$$?; \
+	wait $$checking || { echo "rove: error: mypy complains, see above or make lint" >&2; exit 1; }; \
+	exit $$tested
+
+RUFF = $(PY) -m ruff check --quiet && \
+	{ $(PY) -m ruff format --check --quiet || { $(PY) -m ruff format --check; exit 1; }; }
+MYPY = $(PY) -m mypy --no-error-summary
 
 .PHONY: lint
 lint: setup ## ruff and mypy
-	@$(PY) -m ruff check --quiet
-	@$(PY) -m ruff format --check --quiet || { $(PY) -m ruff format --check; exit 1; }
-	@$(PY) -m mypy --no-error-summary
+	@$(RUFF)
+	@$(MYPY)
 
 .PHONY: format
 format: setup ## rewrite the code in the house format
 	@$(PY) -m ruff check --fix --quiet
 	@$(PY) -m ruff format
 
+.PHONY: test-times
+test-times: setup ## the slowest tests of the last run, with wall and CPU time
+	@$(PY) tests/times.py
+
 .PHONY: soak
-soak: setup ## the tests for hours: new random examples, many more of them
-	@$(PY) -m pytest $(IN_PARALLEL) -m "soak or not soak" --hypothesis-profile=soak --timeout=0
+soak: setup ## the tests for hours, in parts (PART="match policy"): many more random examples
+	@$(PY) tests/soak.py --part "$(PART)" $(if $(AGAIN),--again) $(IN_PARALLEL) \
+	-m "soak or not soak" --hypothesis-profile=soak --timeout=0
 
 .PHONY: bench
 bench: setup ## measure this machine (a quarter of an hour)
 	@.venv/bin/rove bench all
 
-# uv comes into a throw-away place: it is needed once in a while and by nobody else. Local
-# package sources are switched off, so that the lock holds on machines that have none.
+# uv comes into a throw-away place, so that a lock file that cannot be installed can be mended.
+# Local package sources are switched off: the lock holds on machines that have none.
+COMPILE = env -u UV_FIND_LINKS -u UV_INDEX -u UV_EXTRA_INDEX_URL UV_SYSTEM_CERTS=true \
+	"$$place/bin/python" -m uv pip compile pyproject.toml --universal --python-version 3.11 \
+	--generate-hashes --no-config --quiet --custom-compile-command "make lock"
 .PHONY: lock
 lock: ## resolve the dependencies again (UPGRADE=1 takes the newest)
 	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
-	"$(PYTHON)" -m venv "$$place" && \
-	"$$place/bin/python" -m pip install -qq --disable-pip-version-check $(UV) && \
-	env -u UV_FIND_LINKS -u UV_INDEX -u UV_EXTRA_INDEX_URL "$$place/bin/python" -m uv pip compile \
-	pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-config \
-	--quiet --custom-compile-command "make lock" --output-file requirements.lock \
-	$(if $(UPGRADE),--upgrade)
+	"$(PYTHON)" -m venv "$$place" && $(UV_OF_LOCK) > "$$place/uv.lock" && \
+	"$$place/bin/python" $(PIP_INSTALL) --require-hashes -r "$$place/uv.lock" && \
+	$(COMPILE) --extra dev --output-file requirements.lock $(if $(UPGRADE),--upgrade) && \
+	$(COMPILE) --extra broker --extra monitor --extra setup --constraint requirements.lock \
+	--output-file requirements-demo.lock $(if $(UPGRADE),--upgrade)
 
 .PHONY: clean
 clean: ## remove everything that can be made again

@@ -15,12 +15,34 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.effort import SOAK_EXAMPLES
+from tests.effort import SOAK_EXAMPLES, TEST_EXAMPLES
+from tests.times import Times
 
-settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "default", deadline=None, derandomize=True, print_blob=True, max_examples=TEST_EXAMPLES
+)
 settings.register_profile("soak", deadline=None, max_examples=SOAK_EXAMPLES, print_blob=True)
 settings.load_profile("default")
 os.environ.setdefault("ROVE_SPARK_BRIEF", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Times(config), "rove-times")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Twice as many processes as cores: many tests wait, and on a busy machine more get a share."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what needs Spark first, whole modules at a time.
+
+    Of the processes that share the tests, the first begins there and others take from its end, so
+    Spark is started once: that takes as long as a hundred other tests.
+    """
+    with_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in with_spark)
 
 
 @pytest.fixture(scope="session")

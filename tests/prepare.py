@@ -1,9 +1,9 @@
 """Makes once what the tests would otherwise make over and over, or wait for each other to make.
 
-`make test` runs it beside mypy, which keeps one core busy: kernels that Numba compiles, an archive
-of Spark's classes (`rove.pipeline.class_archive`), and the tests themselves as pytest rewrites
-them. All of it stays for the next time. Nothing here is needed: what cannot be made is made, or
-done without, by the test that wants it.
+`make test` runs it before them, beside mypy: kernels that Numba compiles, an archive of Spark's
+classes (`rove.pipeline.class_archive`), and the tests themselves as pytest rewrites them. All of it
+stays for the next time. Nothing here is needed: what cannot be made is made, or done without, by
+the test that wants it.
 """
 
 from __future__ import annotations

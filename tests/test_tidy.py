@@ -49,6 +49,10 @@ CROSS_CUTTING_TESTS = {
     "tests/pages.py",  # by this
     "tests/effort.py",  # how many examples a property is tried with
     "tests/prepare.py",  # what `make test` makes before them
+    "tests/soak.py",  # the tests for hours, in parts
+    "tests/test_soak.py",
+    "tests/test_times.py",
+    "tests/times.py",  # what each test takes
 }
 # ... and folders of them: a whole broker in a process, and clients that others have written; the
 # monitor's page in a real browser.

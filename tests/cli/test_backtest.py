@@ -35,18 +35,41 @@ def refused(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return said.err
 
 
-def test_a_whole_run(past: Past, tmp_path: Path) -> None:
-    """In a process of its own, as a user starts it; the other tests' Spark stays as it is."""
-    plot = tmp_path / "plot.png"
-    words = [
-        *(sys.executable, "-W", "ignore", "-m", "rove", "backtest", "NO2 > 40"),
+@pytest.mark.soak
+def test_a_whole_run_as_a_user_starts_it(past: Past, tmp_path: Path) -> None:
+    """In a process of its own, with a Spark of its own."""
+    words = words_of_whole_run(past, tmp_path / "plot.png")
+    words += ["--master", "local[1]", "--memory", "512m"]
+    command = [sys.executable, "-W", "ignore", "-m", "rove", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    check_whole_run(past, json.loads(ran.stdout), tmp_path / "plot.png")
+
+
+def test_a_whole_run(
+    past: Past,
+    tmp_path: Path,
+    spark: Any,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the Spark of the other tests, which stays as it is."""
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+    words = words_of_whole_run(past, tmp_path / "plot.png")
+    assert main([*words, "--master", "local[2]", "--memory", "1g"]) == 0
+    check_whole_run(past, json.loads(capfd.readouterr().out), tmp_path / "plot.png")
+
+
+def words_of_whole_run(past: Past, plot: Path) -> list[str]:
+    return [
+        *("backtest", "NO2 > 40"),
         *("--against", "NO2 > 20 AND kind = 'car'", "--since", SINCE, "--until", UNTIL),
         *("--data", str(past.lake.parent), "--channel", "air", "--plot", str(plot)),
-        *("--master", "local[1]", "--memory", "512m", "--examples", "2", "--json"),
+        *("--examples", "2", "--json"),
     ]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
-    assert ran.returncode == 0, ran.stderr
-    report: dict[str, Any] = json.loads(ran.stdout)
+
+
+def check_whole_run(past: Past, report: dict[str, Any], plot: Path) -> None:
     first, second = (
         {one.publication for one in past.notified(text, BEGIN, NOW, channel="air", me={})}
         for text in ("NO2 > 40", "NO2 > 20 AND kind = 'car'")

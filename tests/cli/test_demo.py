@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rove.cli import main
+from tests.effort import PATIENCE_S
 
 
 def test_a_pipe_gets_every_notification_and_the_summary(
@@ -80,7 +81,7 @@ def read_until(controller: int, wanted: bytes, timeout_s: float = 30.0) -> bytes
 def test_a_terminal_gets_a_moving_picture_and_the_summary() -> None:
     with on_terminal("--seconds", "2", "--no-spark") as (process, controller):
         shown = read_until(controller, b"rove check").decode()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
     assert "who gets what" in shown
     assert "80 publications" in shown
 
@@ -90,5 +91,15 @@ def test_ctrl_c_ends_it_without_a_traceback() -> None:
         read_until(controller, b"who gets what")
         process.send_signal(signal.SIGINT)
         rest = read_until(controller, b"\0never\0", timeout_s=5.0)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=PATIENCE_S) == 130
     assert b"Traceback" not in rest
+
+
+def test_a_page_that_does_not_come_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rove.lab.demo_monitor.SCENARIO", "nowhere")
+    assert main(["demo", "--seconds", "1", "--no-spark", "--monitor"]) == 0
+    said = capsys.readouterr()
+    assert "40 publications in 1 s" in said.out
+    assert "There is no page: the monitor did not start" in said.err

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rove.cli import main
+from tests.effort import PATIENCE_S
 
 AREA = "x BETWEEN -3 + t AND 3 + t AND kind = 'apple'"
 
@@ -73,7 +74,7 @@ def test_bad_arguments_are_one_line_and_exit_2(
 
 
 def post(url: str, body: object) -> None:
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=20):
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=PATIENCE_S):
         pass
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from rove import RoveError, __version__
 from rove.cli import COMMANDS, Command, main
+from tests.effort import PATIENCE_S
 
 PROBE = "rove_probe_command"
 
@@ -37,7 +38,7 @@ def raising(error: BaseException) -> types.FunctionType:
 
 def rove(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rove", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 class TestHelp:
@@ -179,5 +180,5 @@ class TestEnds:
             assert process.stdout is not None
             process.stdout.close()
             process.stdout = None
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, err) == (141, b"")

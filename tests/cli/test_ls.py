@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rove.cli import ls
+from tests.effort import PATIENCE_S
 from tests.serve.conftest import three_policies
 
 
@@ -19,7 +20,7 @@ def run(*words: str) -> int:
 
 
 def post(url: str, body: object) -> None:
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=20):
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=PATIENCE_S):
         pass
 
 

@@ -14,6 +14,7 @@ import pytest
 from rove.cli import main
 from rove.cli import match as command
 from rove.testing.workloads import AirQuality
+from tests.effort import PATIENCE_S
 
 SUBSCRIPTIONS = [
     "NO2 > 40",
@@ -168,7 +169,11 @@ def test_publications_may_come_through_a_pipe(tmp_path: Path) -> None:
         "-",
     ]
     done = subprocess.run(
-        command, input=b'{"x": 1}\n\n{"x": 2}\n', capture_output=True, check=True, timeout=60
+        command,
+        input=b'{"x": 1}\n\n{"x": 2}\n',
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert delivered(done.stdout.decode()) == [(0, "1", "3")]
 
@@ -189,7 +194,7 @@ def test_a_person_watching_sees_how_far_it_is(tmp_path: Path) -> None:
         stderr=terminal,
         env={**os.environ, "TERM": "xterm-256color"},
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     os.close(terminal)
     shown = os.read(controller, 65536).decode()

@@ -13,6 +13,7 @@ import pytest
 from rove.cli import pipeline
 from rove.errors import UsageError
 from rove.pipeline.session import SparkSettings
+from tests.effort import PATIENCE_S
 
 NOWHERE = ("--master", "spark://127.0.0.1:1")
 
@@ -62,7 +63,7 @@ from rove.cli import pipeline
 pipeline.configure(argparse.ArgumentParser())
 assert not {"pyspark", "pyarrow", "numpy", "numba"} & sys.modules.keys()
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
 
 
 def test_a_problem_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.effort import PATIENCE_S
+
 
 def test_it_says_where_it_is_and_ends_when_told() -> None:
     command = [sys.executable, "-m", "rove", "pipeline", "cluster", "--workers", "1"]
@@ -23,8 +25,8 @@ def test_it_says_where_it_is_and_ends_when_told() -> None:
             assert daemons
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-    deadline = time.monotonic() + 30
+        assert process.wait(PATIENCE_S) == 130
+    deadline = time.monotonic() + PATIENCE_S
     while any(Path(f"/proc/{pid}").exists() for pid in daemons):
         assert time.monotonic() < deadline, "a daemon is left"
         time.sleep(0.1)

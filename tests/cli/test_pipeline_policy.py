@@ -13,6 +13,7 @@ import pytest
 
 from rove.cli import main, pipeline_policy
 from rove.pipeline.deciding import Supposed
+from tests.effort import PATIENCE_S
 from tests.pipeline.test_policies import TRIED, Written
 
 
@@ -61,7 +62,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
         *("--since", "2023-11-14", "--until", "2023-11-14T23:00"),
         *("--master", "local[1]", "--memory", "512m"),
     ]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ran.returncode == 0, (ran.returncode, ran.stderr, ran.stdout)
     said: dict[str, Any] = json.loads(ran.stdout)
     total = said["total"]

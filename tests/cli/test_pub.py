@@ -19,6 +19,7 @@ from rove.cli import pub
 from rove.client import PublishRefused, sync
 from rove.client.sync import Subscription
 from rove.errors import UsageError
+from tests.effort import PATIENCE_S
 
 
 def run(broker_url: str, *words: str) -> int:
@@ -169,7 +170,7 @@ def test_a_person_watching_sees_how_far_it_is(broker_url: str, tmp_path: Path) -
         stderr=terminal,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"},
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     os.close(terminal)
     shown = os.read(controller, 65536).decode()

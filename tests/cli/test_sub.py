@@ -15,6 +15,7 @@ import pytest
 
 from rove.cli import sub
 from rove.client import FilterError, SubscribeRefused, sync
+from tests.effort import PATIENCE_S
 
 COMMAND = [sys.executable, "-m", "rove", "sub"]
 
@@ -120,7 +121,7 @@ def test_ctrl_c_ends_it_with_a_summary(broker_url: str) -> None:
     assert process.stdout is not None
     assert "x 1" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert "1 notification in" in err
     assert process.returncode == 130
 
@@ -137,7 +138,7 @@ def test_a_reader_that_goes_away_ends_it(broker_url: str) -> None:
     process.stdout.readline()
     process.stdout.close()
     keep(broker_url, *({"x": number} for number in range(5)))
-    assert process.wait(timeout=20) == 141
+    assert process.wait(timeout=PATIENCE_S) == 141
     assert process.stderr is not None
     assert "notifications in" in process.stderr.read()
     process.stderr.close()

@@ -21,6 +21,7 @@ from rove.cli.top import (
 )
 from rove.errors import UsageError
 from rove.serve.metrics import metrics_text, policy_metrics
+from tests.effort import PATIENCE_S
 from tests.serve.conftest import three_matchers, three_policies
 
 
@@ -52,7 +53,7 @@ def test_a_broker_that_was_started_anew_has_no_negative_rates() -> None:
 
 
 def test_every_measure_is_one_of_the_broker(http_url: str) -> None:
-    with urllib.request.urlopen(f"{http_url}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"{http_url}/metrics", timeout=PATIENCE_S) as answer:
         known = read_metrics(answer.read().decode().splitlines())
     asked: set[str] = set()
 

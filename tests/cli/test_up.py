@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from rove.client.sync import connect
-
-PATIENCE_S = 30
+from tests.effort import PATIENCE_S
 
 
 class Up:
@@ -126,6 +125,6 @@ def test_a_monitor_beside_it_is_gone_when_it_is(tmp_path: Path) -> None:
 
 def test_a_monitor_needs_the_http_interface(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rove", "up", *options(tmp_path), "--monitor"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2
     assert "http_port" in done.stderr

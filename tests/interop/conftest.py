@@ -29,9 +29,8 @@ from queue import Empty, Queue
 import pytest
 
 from rove.lab.broker_process import family
+from tests.effort import PATIENCE_S
 
-PATIENCE_S = 30.0
-"""How long anything that has to happen may take; only a failure waits for so long."""
 TOOLS = Path(sys.prefix) / "interop"
 PORTS = range(20_000, 32_000)
 """Below those that the system gives to whoever asks for any: nobody takes one meanwhile."""

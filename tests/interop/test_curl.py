@@ -13,10 +13,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.effort import PATIENCE_S
+
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, RunProgram
 
-PATIENCE_S = 30.0
 NextLine = Callable[[], str]
 
 

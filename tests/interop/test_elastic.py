@@ -285,13 +285,12 @@ def lived(seed: int, times: int, kill_share: float) -> Counter[str]:
     return life.done()
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_a_hundred_rearrangements_change_nothing_for_anybody(seed: int) -> None:
-    done = lived(seed, 100, kill_share=0.002)
-    assert done["kill"] >= 10
-    assert done["split"] + done["out"] >= 10
-    assert done["merge"] + done["in"] >= 5
-    assert done["layout"] >= 5
+def test_rearrangements_change_nothing_for_anybody() -> None:
+    done = lived(0, 25, kill_share=0.002)
+    assert done["kill"] >= 2
+    assert done["split"] + done["out"] >= 2
+    assert done["merge"] + done["in"] >= 1
+    assert done["layout"] >= 1
 
 
 @pytest.mark.soak

@@ -15,12 +15,13 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests.effort import PATIENCE_S
+
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker
 
 V311, V5 = MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5
 VERSIONS = (V311, V5)
-PATIENCE_S = 30.0
 
 
 def properties_of(kind: int, user: dict[str, str] | None = None, **named: object) -> Properties:

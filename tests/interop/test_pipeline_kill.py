@@ -31,8 +31,8 @@ from rove.lab.pipeline_stream_bench import check
 from rove.pipeline.cluster import LocalCluster
 from rove.pipeline.lake import Lake
 from rove.pipeline.status import Status, read_status
+from tests.effort import PATIENCE_S
 
-PATIENCE_S = 240.0
 RANKED = "ORDER BY NO2 DESC LIMIT 3 WITHIN 1 SECONDS"
 DRIVER = """
 import sys

@@ -98,6 +98,7 @@ def test_a_day_of_policies(tmp_path: Path, spark: Any) -> None:
     assert found.keys() == own | rest
 
 
+@pytest.mark.soak
 def test_a_day_of_policies_with_workers_that_are_slow_and_die(tmp_path: Path, spark: Any) -> None:
     """Heavy calls are decided later, and who is suspended gets everything as it came."""
     limits = msgspec.structs.replace(LIMITS, suspended="deliver")

@@ -37,11 +37,11 @@ from rove.mqtt.packets import (
 )
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
+from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, StartBroker
 
-PATIENCE_S = 60.0
 WINDOW = 100
 """Of packets that are not answered."""
 Kind = TypeVar("Kind", bound=Packet)

@@ -13,11 +13,12 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from tests.effort import PATIENCE_S
+
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, RunProgram, StartBroker
 
 CERTIFICATES = Path(__file__).parents[1] / "serve" / "certificates"
-PATIENCE_S = 30.0
 RULES = """\
 allow user alice publish,subscribe home/#
 allow user * subscribe news/#

@@ -1,5 +1,6 @@
-"""Every part of the benchmark runs, in a tiny version, against real brokers. Figures are not
-judged here; that nothing was lost is judged by the benchmark itself."""
+"""Every part of the benchmark runs, in a tiny version, against real brokers: two of them in
+`make test`, all in `make soak`. Figures are not judged here; that nothing was lost is judged by the
+benchmark itself."""
 
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def measured(part: str) -> dict[str, Measure]:
     return measures
 
 
-@pytest.mark.parametrize("part", ["fanout", "unbatched"])
+@pytest.mark.parametrize("part", ["fanout", pytest.param("unbatched", marks=pytest.mark.soak)])
 def test_one_to_many(part: str) -> None:
     measures = measured(part)
     for qos in (0, 1):
@@ -41,6 +42,7 @@ def test_one_to_many(part: str) -> None:
     assert 0 < measures[f"broker.{part}.qos0.rove.delivered"].value <= 100
 
 
+@pytest.mark.soak
 def test_durable() -> None:
     measures = measured("durable")
     assert measures.keys() == {
@@ -50,6 +52,7 @@ def test_durable() -> None:
     assert measures["broker.durable.queue.256"].goal == ">= 15,000/s"
 
 
+@pytest.mark.soak
 def test_sift() -> None:
     measures = measured("sift")
     ours = measures["broker.sift.rove"]
@@ -61,6 +64,7 @@ def test_sift() -> None:
         assert measures["broker.sift.rove.with_clients"].ratio is not None
 
 
+@pytest.mark.soak
 def test_delay() -> None:
     measures = measured("delay")
     for qos in (0, 1):
@@ -72,6 +76,7 @@ def test_delay() -> None:
         assert measures[f"broker.delay.qos{qos}.rate"].value > 0
 
 
+@pytest.mark.soak
 def test_idle() -> None:
     measures = measured("idle")
     assert measures["broker.idle.rove"].unit == "KB/connection"
@@ -80,6 +85,7 @@ def test_idle() -> None:
     assert ("broker.idle.mosquitto" in measures) == HAS_MOSQUITTO
 
 
+@pytest.mark.soak
 def test_slow() -> None:
     measures = measured("slow")
     ours = measures["broker.slow.with.p99"]
@@ -100,6 +106,7 @@ def test_every_part_is_tested_here() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.soak
 def test_without_mosquitto_rove_is_measured_alone() -> None:
     options = Options(parts=["sift"], seconds=0.2, sizes=QUICK, beside=False)
     measures = list(run(options))

@@ -70,6 +70,8 @@ def test_what_spark_found_is_told() -> None:
     assert "Spark has found the same" in text_of(summary(beside))
     assert "by Spark" in text_of(drawn(beside))
     assert "by Spark" not in text_of(drawn(last))
+    installing = msgspec.structs.replace(beside, is_installing=True)
+    assert "Spark is being installed" in text_of(drawn(installing))
 
 
 def test_without_spark_it_says_why() -> None:

@@ -4,11 +4,12 @@ import json
 import urllib.request
 
 from rove.lab.demo_monitor import SCENARIO, monitor_beside
+from tests.effort import PATIENCE_S
 
 
 def test_a_world_is_there_to_look_at() -> None:
     with monitor_beside() as beside:
-        with urllib.request.urlopen(f"{beside.url()}/api/world", timeout=120) as answer:
+        with urllib.request.urlopen(f"{beside.url()}/api/world", timeout=PATIENCE_S) as answer:
             assert json.load(answer)["scenario"] == SCENARIO
-        with urllib.request.urlopen(f"{beside.url()}/api/hello", timeout=30) as answer:
+        with urllib.request.urlopen(f"{beside.url()}/api/hello", timeout=PATIENCE_S) as answer:
             assert json.load(answer)["parts"]["metrics"] is True

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from rove.lab.demo_spark import SparkBeside
 
 
@@ -11,6 +13,7 @@ def test_an_empty_lake_is_waited_for(tmp_path: Path) -> None:
         assert spark.trouble == ""
 
 
+@pytest.mark.soak
 def test_what_keeps_it_from_running_is_told(tmp_path: Path) -> None:
     (tmp_path / "_position").write_text("5\n")
     damaged = tmp_path / "publications/channel=air/day=2026-11-16"
@@ -20,3 +23,36 @@ def test_what_keeps_it_from_running_is_told(tmp_path: Path) -> None:
         *_, counts = spark.catch_up(5)
         assert counts == {"smog": 0}
         assert "rove: error: match: cannot read" in spark.trouble
+
+
+def test_what_is_being_installed_is_waited_for(tmp_path: Path) -> None:
+    lake, ended = tmp_path / "lake", tmp_path / "ended"
+    lake.mkdir()
+    (lake / "_position").write_text("5\n")
+    with SparkBeside(lake, {"smog": "NO2 > 40"}, ended) as spark:
+        catching_up = spark.catch_up(5)
+        for said in ("", "\n"):
+            assert next(catching_up) == {"smog": 0}
+            assert spark.is_installing()
+            ended.write_text(said)
+        ended.write_text("2\n")
+        assert list(catching_up)[-1] == {"smog": 0}
+        assert spark.trouble.startswith("its installation failed")
+
+
+def test_it_starts_when_it_has_been_installed(tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    with SparkBeside(tmp_path, {"smog": "NO2 > 40"}, ended) as spark:
+        assert spark.is_installing()
+        ended.write_text("0\n")
+        assert not spark.is_installing()
+        assert spark.trouble == ""
+
+
+def test_an_end_before_spark_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROVE_SPARK_CONF", "no setting")
+    (tmp_path / "_position").write_text("5\n")
+    with SparkBeside(tmp_path, {"smog": "NO2 > 40"}) as spark:
+        *_, counts = spark.catch_up(5)
+        assert counts == {"smog": 0}
+        assert "rove: error: 'no' is no setting of Spark" in spark.trouble

@@ -73,6 +73,7 @@ def test_length() -> None:
     assert measures["elastic.length.40.embedded.mean"].value > 0
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared")
 def test_steps(tmp_path: Path) -> None:
     measures = measured("steps", plots=tmp_path)
@@ -98,6 +99,7 @@ def test_on_a_machine_that_is_not_free_no_throughput_counts(
     assert two.note == "does not count: the machine was not free"
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared")
 def test_heavy(tmp_path: Path) -> None:
     measures = measured("heavy", plots=tmp_path)
@@ -106,6 +108,7 @@ def test_heavy(tmp_path: Path) -> None:
     assert (tmp_path / "elastic-heavy.png").exists()
 
 
+@pytest.mark.soak
 def test_throughput(shared: list[Configuration]) -> None:
     measures = measured("throughput")
     assert shared == [CONFIGURATIONS["one"], CONFIGURATIONS["replicated"]]
@@ -117,6 +120,7 @@ def test_throughput(shared: list[Configuration]) -> None:
     assert measures["elastic.throughput.one.matchers"].against == "elastic.throughput.one.broker"
 
 
+@pytest.mark.soak
 def test_start(monkeypatch: pytest.MonkeyPatch) -> None:
     real = elastic_bench._started({})
     asked: list[dict[str, str]] = []

@@ -7,6 +7,7 @@ from rove.lab import monitor_bench
 from rove.lab.monitor_bench import QUICK
 
 
+@pytest.mark.soak
 def test_size_stream_and_pages_in_small() -> None:
     options = msgspec.structs.replace(QUICK, parts=("size", "stream", "pages"))
     told: list[str] = []

@@ -19,6 +19,7 @@ from rove.testing.boxes import Boxes
 SMALL = Options(workloads=("W2",), sizes=(300,), rows=8_000, workers=(2,), rounds=1, size_max=300)
 
 
+@pytest.mark.soak
 def test_a_small_run_beside_the_kernel_and_beside_sql() -> None:
     options = msgspec.structs.replace(SMALL, parts=("speed", "joins", "evolving"))
     told: list[str] = []

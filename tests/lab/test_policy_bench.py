@@ -41,6 +41,7 @@ def measured(part: str, **changes: Any) -> dict[str, Measure]:
     return measures
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared")
 def test_overhead(tmp_path: Path) -> None:
     measures = measured("overhead", subscribers=(3,), paced_s=0.2, plots=tmp_path)
@@ -76,6 +77,7 @@ def test_malicious(tmp_path: Path) -> None:
     assert (tmp_path / "policy-malicious.png").exists()
 
 
+@pytest.mark.soak
 def test_link(tmp_path: Path) -> None:
     measures = measured("link", link_rates=(120,), plots=tmp_path)
     assert list(measures) == [

@@ -22,6 +22,7 @@ from rove.world.live_roles import Role
 from rove.world.running import Run
 from rove.world.scenarios import People, Scenario
 from rove.world.state import WorldError
+from tests.effort import PATIENCE_S
 from tests.lab.test_world_roles import small
 
 
@@ -161,7 +162,7 @@ def test_ctrl_c_ends_it_and_tells_what_came_of_it(tmp_path: Path, url: str) -> N
         while float(process.stdout.readline()) < 1.0:
             pass
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.wait()

@@ -27,6 +27,7 @@ from rove.mqtt.writing import encode
 from rove.world.live_roles import Role
 from rove.world.scenarios import MapChoice, People, Said, Scenario
 from rove.world.state import WorldError
+from tests.effort import PATIENCE_S
 from tests.lab.test_mqtt_bus import Shore, shore
 from tests.world.test_live_roles import scenario
 
@@ -174,7 +175,7 @@ def test_a_process_says_in_a_line_why_it_cannot_begin() -> None:
         [sys.executable, "-m", "rove.lab.world_roles"],
         input=msgspec.json.encode(nowhere) + b"\n",
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 1

@@ -11,7 +11,7 @@ from rove.lang import LimitError, canonical_text, describe, matches, normalise, 
 from rove.lang.description import is_linear, is_piecewise_linear, types_of
 from rove.lang.tree import Attribute, Comparison, Subscription, parts
 from rove.testing.strategies import publications, subscriptions
-from tests.effort import examples
+from tests.effort import PATIENCE_S, examples
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_the_same_is_said_in_every_process() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout
         for seed in ("1", "2", "3")
     }

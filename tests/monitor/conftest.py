@@ -22,9 +22,9 @@ from rove.monitor.serving import Settings, serve
 from rove.serve.config import Access, Config, Data, Listen
 from rove.serve.passwords import set_password
 from rove.world.scenarios import Air, Engines, MapChoice, People, Scenario
+from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running as RunningBroker
 
-PATIENCE_S = 60.0
 ENGINES = ("object", "tile", "area", "evolving", "evolving-pes", "evolving-clees")
 
 
@@ -111,7 +111,14 @@ class Running:
     def live(self, headers: dict[str, str] | None = None) -> Iterator[Live]:
         """A page's WebSocket."""
         address = f"ws://127.0.0.1:{self.port}/api/live"
-        with connect(address, additional_headers=headers, max_size=None) as socket:
+        # No pings: who is slow to answer is busy, not dead.
+        with connect(
+            address,
+            additional_headers=headers,
+            max_size=None,
+            open_timeout=PATIENCE_S,
+            ping_interval=None,
+        ) as socket:
             yield Live(socket)
 
 
@@ -175,6 +182,14 @@ class Live:
         self._ids += 1
         self.send(type="say", id=self._ids, text=text)
         return self.message("said", id=self._ids)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _patient() -> Iterator[None]:
+    """A world takes long to be made on a busy machine; who asks for it waits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rove.monitor.live.READY_S", PATIENCE_S)
+        yield
 
 
 @pytest.fixture(scope="package")

@@ -6,16 +6,17 @@ import urllib.request
 import pytest
 
 from rove.monitor.beside import Beside, BesideError
+from tests.effort import PATIENCE_S
 
 
 def test_it_is_there_until_it_is_stopped() -> None:
     with Beside("--port", "0", "--pipeline", "nowhere") as beside:
         url = beside.url()
-        with urllib.request.urlopen(f"{url}/api/hello", timeout=30) as answer:
+        with urllib.request.urlopen(f"{url}/api/hello", timeout=PATIENCE_S) as answer:
             assert b'"pipeline":true' in answer.read()
         beside.stop()
         with pytest.raises(OSError, match="refused"):
-            urllib.request.urlopen(f"{url}/api/hello", timeout=30)
+            urllib.request.urlopen(f"{url}/api/hello", timeout=PATIENCE_S)
 
 
 def test_why_it_did_not_start_is_told() -> None:

@@ -13,7 +13,8 @@ import pytest
 from rove.monitor.frames import Motion
 from rove.monitor.live import SAID_AT_ONCE, TEXTS_MAX, Asking, Hub, Page
 from rove.world.state import Floats
-from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
+from tests.effort import PATIENCE_S
+from tests.monitor.conftest import Frame, read_frame, yard
 
 COUNT = 50
 
@@ -106,6 +107,13 @@ def with_hub(check: Callable[[Hub, World], Awaitable[None]]) -> None:
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that a page does in time; `with_hub` ends what never comes."""
+    await settle()
+    while not is_so():
+        await asyncio.sleep(0.001)
 
 
 class Open:
@@ -219,11 +227,8 @@ def test_nothing_is_kept_without_bound() -> None:
             world.say({"type": "note", "now": 0.0, "kind": "command", "text": str(number)})
         await settle()
         one.other.is_free.set()
-        await settle()
-        await asyncio.sleep(0.05)
-        notes = one.other.texts("note")
-        assert len(notes) <= TEXTS_MAX + 1
-        assert notes[-1]["text"] == str(5 * TEXTS_MAX - 1)
+        await until(lambda: one.other.texts("note")[-1]["text"] == str(5 * TEXTS_MAX - 1))
+        assert len(one.other.texts("note")) <= TEXTS_MAX + 1
         await one.close()
 
     with_hub(check)
@@ -349,7 +354,9 @@ def test_when_the_stage_dies_everybody_is_told() -> None:
         await settle()
         assert ended == ["yard-1"]
         assert waiting[0]["ok"] is False
+        # The stage has said nothing but its world: what run is over is known all the same.
         assert one.other.texts("state")[-1]["is_over"] is True
+        assert one.other.texts("state")[-1]["run"] == "yard-1"
         await one.hear(type="say", id=6, text="pause")
         assert one.other.texts("said")[-1]["ok"] is False
         await one.close()
@@ -391,9 +398,7 @@ def test_whatever_a_page_says_it_is_served_on(seed: int) -> None:
         await one.hear(type="watch", world=True, rate_hz=10)
         one.page._every_s = 0.0
         world.step(turned=2)
-        await settle()
-        await asyncio.sleep(0.15)
-        assert one.other.frames()[-1].tick == world.tick
+        await until(lambda: one.other.frames()[-1].tick == world.tick)
         await one.close()
 
     with_hub(check)

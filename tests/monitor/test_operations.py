@@ -13,7 +13,8 @@ from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
 from rove.pipeline.status import Reporter
 from rove.serve.config import Channel, Lake, Matchers
 from rove.serve.policy_settings import Policies
-from tests.monitor.conftest import PATIENCE_S, Running
+from tests.effort import PATIENCE_S
+from tests.monitor.conftest import Running
 from tests.serve.conftest import Running as RunningBroker
 
 StartMonitor = Callable[..., Running]

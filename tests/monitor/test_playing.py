@@ -14,7 +14,8 @@ import pytest
 from rove.monitor.playing import Ask, Complete, Heat, Player, Say, Watch
 from rove.world.commands import FORMS
 from rove.world.scenarios import Said
-from tests.monitor.conftest import PATIENCE_S, Frame, read_frame, yard
+from tests.effort import PATIENCE_S
+from tests.monitor.conftest import Frame, read_frame, yard
 
 
 class Stage:

@@ -7,7 +7,8 @@ from pathlib import Path
 from rove.metrics.database import Database
 from rove.monitor.history import History
 from rove.monitor.recording import Recording
-from tests.monitor.conftest import PATIENCE_S, Running
+from tests.effort import PATIENCE_S
+from tests.monitor.conftest import Running
 
 
 def begun(name: str) -> dict[str, object]:

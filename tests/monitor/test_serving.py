@@ -10,7 +10,8 @@ import pytest
 from rove.errors import UsageError
 from rove.monitor.serving import MonitorError, Settings, check, serve
 from rove.world.scenarios import Traffic
-from tests.monitor.conftest import PATIENCE_S, Running, yard
+from tests.effort import PATIENCE_S
+from tests.monitor.conftest import Running, yard
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "monitor.example"])

@@ -7,7 +7,8 @@ import signal
 from rove.monitor.frames import header_of
 from rove.monitor.playing import Say
 from rove.monitor.stage import WAITING_MAX, Stage
-from tests.monitor.conftest import PATIENCE_S, yard
+from tests.effort import PATIENCE_S
+from tests.monitor.conftest import yard
 
 
 def pid_of(stage: Stage) -> int:

@@ -553,7 +553,7 @@ def test_every_kind_of_packet_is_generated() -> None:
     kinds: set[type] = set()
 
     @given(st.one_of(connects(V5), FROM_CLIENT_5, FROM_SERVER_5))
-    @examples(300)
+    @examples(1_200)
     def collect(packet: Packet) -> None:
         kinds.add(type(packet))
 

@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
+from tests.effort import PATIENCE_S
 from tests.interop.conftest import TOOLS, RunningBroker, accepts, free_port
 
-PATIENCE_S = 60.0
 PATIENCE_MS = PATIENCE_S * 1000
 SCENARIO = "crowd"
 PLAYERS = 60
@@ -49,11 +49,11 @@ def executable() -> str | None:
     return None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """A browser; every test gets contexts of its own.
 
-    Not for longer than a module: while Playwright is there, this thread has an event loop that
+    Not for longer than this folder: while Playwright is there, this thread has an event loop that
     runs, and no other test could run one.
     """
     path = executable()
@@ -62,7 +62,7 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=PATIENCE_MS)
         yield browser
         browser.close()
 

@@ -11,9 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.effort import PATIENCE_S
 from tests.interop.conftest import accepts, free_port
-
-PATIENCE_S = 60.0
 
 
 class PlainMonitor:

@@ -76,6 +76,7 @@ def test_two_engines_of_one_run(watched: Watched, recorded: str) -> None:
     until(page, "document.querySelectorAll('.compare-multiple canvas').length === 6")
 
 
+@pytest.mark.soak
 def test_the_choice_is_in_the_address_and_can_be_changed(watched: Watched, recorded: str) -> None:
     page = opened(watched, recorded)
     left = page.get_by_role("group", name="Left")
@@ -89,6 +90,7 @@ def test_the_choice_is_in_the_address_and_can_be_changed(watched: Watched, recor
     assert page.locator("main b").count() == 0
 
 
+@pytest.mark.soak
 def test_two_runs_of_one_engine_over_a_period(watched: Watched, recorded: str) -> None:
     page = opened(watched, "#compare?left=dense-2/area&right=dense-1/area")
     lead = page.locator(".compare-lead")
@@ -118,6 +120,7 @@ def test_the_same_as_a_table(watched: Watched, recorded: str) -> None:
     )
 
 
+@pytest.mark.soak
 def test_what_cannot_be_compared_is_told(watched: Watched, recorded: str) -> None:
     watched.expected.append("status of 404")
     page = watched.open("/#compare?left=nobody/area&right=dense-1/tile")
@@ -128,7 +131,8 @@ def test_what_cannot_be_compared_is_told(watched: Watched, recorded: str) -> Non
     expect(page.locator(".compare-lead")).to_contain_text("area")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.soak
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_without_a_choice_the_newest_run_is_taken(
     watched: Watched, recorded: str, shot: Shot, scheme: str
 ) -> None:
@@ -145,7 +149,7 @@ def test_without_a_choice_the_newest_run_is_taken(
     shot(page, f"compare-{scheme}")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_the_comparison_is_accessible(
     watched: Watched, recorded: str, axe: str, scheme: str
 ) -> None:
@@ -154,6 +158,7 @@ def test_the_comparison_is_accessible(
     assert faults_of(page, axe) == []
 
 
+@pytest.mark.soak
 def test_a_telephone_shows_the_comparison(watched: Watched, recorded: str) -> None:
     page = opened(watched, recorded, viewport={"width": 360, "height": 740})
     assert page.evaluate("document.querySelector('.main').scrollWidth") <= 360

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import PATIENCE_MS, Watched
@@ -26,6 +27,7 @@ def answers(page: Any, kind: str) -> Any:
     return page.locator(f".console-line.is-{kind}")
 
 
+@pytest.mark.soak
 def test_help_tells_what_can_be_said(page: Any) -> None:
     say(page, "help")
     expect(answers(page, "ok")).to_contain_text("gather CROWD at POINT [within METRES]")
@@ -50,6 +52,7 @@ def test_a_command_changes_the_world(page: Any) -> None:
     expect(speed).to_have_text("0.0 m/s")
 
 
+@pytest.mark.soak
 def test_another_engine_becomes_live(page: Any) -> None:
     live = page.locator(".run-live dd")
     say(page, "engine area")
@@ -64,6 +67,7 @@ def test_another_engine_becomes_live(page: Any) -> None:
     expect(live).to_have_text("object")
 
 
+@pytest.mark.soak
 def test_the_world_halts_and_goes_on(page: Any) -> None:
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".run .badge")).to_have_text("paused")
@@ -94,12 +98,14 @@ def test_tab_completes(page: Any) -> None:
     expect(words).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_an_empty_line_does_not_catch_the_tab_key(page: Any) -> None:
     line(page).focus()
     page.keyboard.press("Tab")
     expect(line(page)).not_to_be_focused()
 
 
+@pytest.mark.soak
 def test_the_history_is_kept(page: Any) -> None:
     for text in ("help go", "help stop", "help stop"):
         say(page, text)
@@ -118,6 +124,7 @@ def test_the_history_is_kept(page: Any) -> None:
         expect(line(page)).to_have_value(text)
 
 
+@pytest.mark.soak
 def test_notes_of_others_come_as_they_happen(watched: Watched) -> None:
     one, other = watched.open(), watched.open()
     expect(other.get_by_role("button", name="Say")).to_be_enabled()
@@ -128,6 +135,7 @@ def test_notes_of_others_come_as_they_happen(watched: Watched) -> None:
     expect(answers(other, "note")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_answers_are_read_out_and_the_console_folds(page: Any) -> None:
     log = page.get_by_role("log", name="What was said")
     expect(log).to_have_attribute("aria-live", "polite")
@@ -139,6 +147,7 @@ def test_answers_are_read_out_and_the_console_folds(page: Any) -> None:
     expect(log).to_be_hidden()
 
 
+@pytest.mark.soak
 def test_scenarios_can_be_chosen(page: Any) -> None:
     options = page.get_by_label("Scenario").locator("option")
     expect(options.filter(has_text="Flash crowd")).to_have_count(1)
@@ -157,6 +166,7 @@ def tab_to(page: Any, wanted: Any, most: int = 60) -> None:
     raise AssertionError(f"not reached with {most} tabs: {wanted}")
 
 
+@pytest.mark.soak
 def test_everything_is_reached_with_keys_alone(page: Any) -> None:
     expect(page.get_by_role("button", name="Say")).to_be_enabled()
     tab_to(page, page.get_by_role("application", name="Map of the world"))

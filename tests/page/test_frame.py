@@ -77,6 +77,7 @@ def test_tabs_are_addresses_and_keep_the_focus(page: Any) -> None:
     expect(page.get_by_role("tab", name="Graphs")).to_have_attribute("aria-selected", "true")
 
 
+@pytest.mark.soak
 def test_whoever_skips_the_header_or_follows_a_link_gets_to_the_view(page: Any) -> None:
     expect(page.get_by_role("tab").first).to_be_visible()
     page.keyboard.press("Tab")
@@ -95,6 +96,7 @@ def background(page: Any) -> str:
 LIGHT, DARK = "rgb(245, 246, 248)", "rgb(14, 17, 22)"
 
 
+@pytest.mark.soak
 def test_the_theme_is_the_systems_until_somebody_chooses(watched: Watched) -> None:
     page = watched.open(color_scheme="dark")
     button = page.locator("[data-theme-choice]")
@@ -112,6 +114,7 @@ def test_the_theme_is_the_systems_until_somebody_chooses(watched: Watched) -> No
     assert background(page) == DARK
 
 
+@pytest.mark.soak
 def test_a_view_that_cannot_be_loaded_is_an_error_in_its_place(watched: Watched) -> None:
     watched.expected.append("Failed to load resource")
     page = watched.open()
@@ -122,6 +125,7 @@ def test_a_view_that_cannot_be_loaded_is_an_error_in_its_place(watched: Watched)
     expect(page.get_by_role("application", name="Map of the world")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_page_that_finds_nobody_says_so_and_tries_again(
     watched: Watched, monitor: RunningMonitor
 ) -> None:
@@ -134,6 +138,7 @@ def test_a_page_that_finds_nobody_says_so_and_tries_again(
     expect(connection(page)).to_have_text("Live")
 
 
+@pytest.mark.soak
 def test_it_reconnects_when_the_monitor_comes_back(watched: Watched, tmp_path: Path) -> None:
     watched.expected += ["WebSocket connection", "Failed to load resource"]
     one = PlainMonitor(tmp_path, "crowd", "--players", "10", "--engines", "area")
@@ -163,6 +168,7 @@ HIDE = """(is_hidden) => {
 }"""
 
 
+@pytest.mark.soak
 def test_a_hidden_page_is_sent_nothing_of_the_world(page: Any) -> None:
     sent: list[str] = []
     received: list[str | bytes] = []
@@ -230,6 +236,7 @@ def test_hostile_names_are_text_and_run_nothing(watched: Watched, locked: PlainM
     assert page.locator("main img, header img, section img").count() == 0
 
 
+@pytest.mark.soak
 def test_a_telephone_does_not_scroll_sideways(watched: Watched) -> None:
     page = watched.open(viewport={"width": 360, "height": 740})
     expect(connection(page)).to_have_text("Live")
@@ -240,7 +247,7 @@ def test_a_telephone_does_not_scroll_sideways(watched: Watched) -> None:
         until(page, "document.querySelector('main').scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_axe_finds_nothing_wrong(watched: Watched, axe: str, scheme: str) -> None:
     page = watched.open(color_scheme=scheme)
     page.get_by_label("Find somebody by name").fill("player1")

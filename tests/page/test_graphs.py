@@ -15,7 +15,8 @@ import pytest
 from playwright.sync_api import expect
 
 from rove.metrics.database import Database, Reading
-from tests.page.conftest import PATIENCE_MS, PATIENCE_S, RunningMonitor, Shot, Watched, faults_of
+from tests.effort import PATIENCE_S
+from tests.page.conftest import PATIENCE_MS, RunningMonitor, Shot, Watched, faults_of
 from tests.page.waiting import until
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -121,6 +122,7 @@ def test_every_figure_has_a_chart_with_a_line_for_each_engine(graphs: Any) -> No
     expect(card(graphs, "Matching time").locator(".graph-moment")).to_have_text("ms/s")
 
 
+@pytest.mark.soak
 def test_lines_are_drawn_in_the_colours_of_their_engines(graphs: Any) -> None:
     # Colours of a canvas are seen by nobody but eyes and this test.
     drawn = """(canvas) => {
@@ -146,6 +148,7 @@ def test_lines_are_drawn_in_the_colours_of_their_engines(graphs: Any) -> None:
     assert len(set(dashes)) == len(dashes), "colour alone would tell them apart"
 
 
+@pytest.mark.soak
 def test_the_broker_has_charts_too(graphs: Any) -> None:
     expect(legend(graphs, "Delay in the broker").locator(".graph-name")).to_have_text(
         ["until kept", "until sent"]
@@ -156,6 +159,7 @@ def test_the_broker_has_charts_too(graphs: Any) -> None:
 # --- a command, seen ------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_command_is_seen_in_the_graphs(graphs: Any) -> None:
     """People who stand still need no updates; when they walk again, they do."""
     title, engine = "Update notifications", engines_of(graphs)[0]
@@ -183,6 +187,7 @@ def commanded(page: Any, command: str, is_seen: Callable[[], bool]) -> None:
     raise AssertionError(f"{command} is not seen")
 
 
+@pytest.mark.soak
 def test_another_live_engine_is_marked(graphs: Any) -> None:
     engines = engines_of(graphs)
     live = card(graphs, "Publications").locator(".graph-name.is-live")
@@ -256,6 +261,7 @@ def test_rates_are_made_of_totals(modules: Any) -> None:
     assert (at[0], at[2]) == (2, 4)
 
 
+@pytest.mark.soak
 def test_without_the_past_the_present_is_drawn_and_the_fault_is_told(watched: Watched) -> None:
     watched.expected.append("status of 503")
     page = watched.open()
@@ -272,6 +278,7 @@ def test_without_the_past_the_present_is_drawn_and_the_fault_is_told(watched: Wa
 # --- time -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_one_cursor_for_all_and_a_period_that_can_be_chosen(graphs: Any) -> None:
     until(graphs, "document.querySelectorAll('.graph-plot canvas').length >= 9")
     over = card(graphs, "Subscriptions").locator(".u-over")
@@ -327,6 +334,7 @@ def test_zoom_with_mouse_and_keys_and_pause(graphs: Any) -> None:
 # --- charts of one's own --------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_chart_of_any_metric_is_added_and_stays(graphs: Any, monitor: RunningMonitor) -> None:
     now = graphs.evaluate("Date.now() / 1000")
     with Database(monitor.database) as database:
@@ -350,6 +358,7 @@ def test_a_chart_of_any_metric_is_added_and_stays(graphs: Any, monitor: RunningM
     expect(graphs.locator(".graph-card h2")).to_have_text(TITLES)
 
 
+@pytest.mark.soak
 def test_charts_are_moved_and_changed_and_the_layout_is_kept(graphs: Any) -> None:
     titles = graphs.locator(".graph-card h2")
     handle = card(graphs, "Publications").get_by_role("button", name="Move Publications")
@@ -370,6 +379,7 @@ def test_charts_are_moved_and_changed_and_the_layout_is_kept(graphs: Any) -> Non
     expect(graphs.locator(".graph-item.is-wide")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_a_line_can_be_hidden(graphs: Any) -> None:
     line = legend(graphs, "Subscriptions").first
     line.click()
@@ -415,7 +425,7 @@ def test_cells_of_a_csv_are_no_formulas(modules: Any) -> None:
 # --- for everybody --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_the_graphs_are_accessible(watched: Watched, axe: str, shot: Shot, scheme: str) -> None:
     page = opened(watched, color_scheme=scheme)
     until(page, "document.querySelectorAll('.graph-plot canvas').length >= 9")
@@ -427,6 +437,7 @@ def test_the_graphs_are_accessible(watched: Watched, axe: str, shot: Shot, schem
     assert faults_of(page, axe) == []
 
 
+@pytest.mark.soak
 def test_a_telephone_shows_one_column(watched: Watched) -> None:
     page = opened(watched, viewport={"width": 360, "height": 740})
     assert page.evaluate("document.querySelector('.main').scrollWidth") <= 360

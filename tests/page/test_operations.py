@@ -103,6 +103,7 @@ def column(page: Any, title: str, number: int) -> list[str]:
 # --- panels ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_only_parts_that_exist_have_panels(operations: Any) -> None:
     titles = ["Broker", "Clients", "Subscriptions", "Why, or why not?", "Timeline"]
     titles += ["Queues", "Slow consumers", "Matchers", "Policies"]
@@ -125,6 +126,7 @@ def test_names_of_clients_and_topics_are_text(operations: Any) -> None:
     assert operations.locator("main img, main script").count() == 0
 
 
+@pytest.mark.soak
 def test_tables_are_sorted_with_the_keyboard(operations: Any) -> None:
     head = panel(operations, "Clients").get_by_role("button", name="Client")
     head.focus()
@@ -137,6 +139,7 @@ def test_tables_are_sorted_with_the_keyboard(operations: Any) -> None:
     assert column(operations, "Clients", 1) == rising[::-1]
 
 
+@pytest.mark.soak
 def test_queues_and_slow_consumers_say_why(operations: Any) -> None:
     expect(panel(operations, "Queues").get_by_text("away").first).to_be_visible()
     slow = panel(operations, "Slow consumers").locator("tbody tr", has_text="away")
@@ -186,6 +189,7 @@ def test_why_not_is_explained_predicate_by_predicate(operations: Any, visitors: 
     expect(found).to_contain_text("It reaches the subscription.")
 
 
+@pytest.mark.soak
 def test_a_publication_that_came_is_explained_by_its_id(
     operations: Any, visitors: Visitors
 ) -> None:
@@ -195,6 +199,7 @@ def test_a_publication_that_came_is_explained_by_its_id(
     expect(found).to_contain_text("It does not reach the subscription.")
 
 
+@pytest.mark.soak
 def test_what_cannot_be_explained_is_told(operations: Any, watched: Watched) -> None:
     watched.expected.append("status of 404")
     found = explain(operations, "{no JSON", who="away", topic="air/1")
@@ -227,6 +232,7 @@ def test_the_timeline_tells_of_a_client_that_did_not_come_back(
     expect(line).to_contain_text("notifications were lost")
 
 
+@pytest.mark.soak
 def test_old_figures_do_not_pass_for_new_ones(operations: Any, watched: Watched) -> None:
     watched.expected.append("status of 502")
     fault = '{"error": "the broker does not answer", "hint": "is it up?"}'
@@ -294,6 +300,7 @@ def test_matchers_and_what_was_rearranged(watched: Watched, monitor: RunningMoni
     assert page.locator("main img").count() == 0
 
 
+@pytest.mark.soak
 def test_matchers_are_rearranged_with_the_keyboard(
     watched: Watched, monitor: RunningMonitor
 ) -> None:
@@ -327,6 +334,7 @@ def test_matchers_are_rearranged_with_the_keyboard(
     assert asked == [("layout", {"layout": "hierarchical"}), ("split", {}), ("merge", {})]
 
 
+@pytest.mark.soak
 def test_a_process_takes_over_and_gives_back(operations: Any) -> None:
     matchers = panel(operations, "Matchers")
     expect(matchers).to_contain_text("0, the broker")
@@ -342,6 +350,7 @@ def test_a_process_takes_over_and_gives_back(operations: Any) -> None:
     expect(timeline.locator("li.is-matchers").first).to_contain_text("in: it was asked for")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
 def test_matchers_are_accessible(
     watched: Watched, monitor: RunningMonitor, axe: str, shot: Shot, scheme: str, width: int
@@ -407,6 +416,7 @@ def test_policies_and_what_they_decide(watched: Watched, monitor: RunningMonitor
     expect(panel(page, "Policies")).to_contain_text("No policy fits")
 
 
+@pytest.mark.soak
 def test_among_many_policies_those_of_a_client_are_asked_for(
     watched: Watched, monitor: RunningMonitor
 ) -> None:
@@ -453,6 +463,7 @@ def test_the_text_of_a_policy_is_text(watched: Watched, monitor: RunningMonitor)
     expect(show).to_be_focused()
 
 
+@pytest.mark.soak
 def test_a_policy_at_work_is_seen(operations: Any, monitor: RunningMonitor) -> None:
     text = b"def arrived(m, me):\n    me.seen = get('seen', 0) + 1\n    return keep(m, 'NO2')\n"
     address = f"http://127.0.0.1:{monitor.broker.http_port}/sessions/away/policy"
@@ -470,6 +481,7 @@ def test_a_policy_at_work_is_seen(operations: Any, monitor: RunningMonitor) -> N
     expect(panel(operations, "Policies")).to_contain_text("Nobody has a policy")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
 def test_policies_are_accessible(
     watched: Watched, monitor: RunningMonitor, axe: str, shot: Shot, scheme: str, width: int
@@ -527,7 +539,7 @@ def test_jobs_and_channels(watched: Watched, elsewhere: tuple[PlainMonitor, Path
 # --- for everybody --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_operations_are_accessible(
     watched: Watched, visitors: Visitors, axe: str, shot: Shot, scheme: str
 ) -> None:
@@ -541,6 +553,7 @@ def test_operations_are_accessible(
     assert faults_of(page, axe) == []
 
 
+@pytest.mark.soak
 def test_a_telephone_shows_operations(watched: Watched, visitors: Visitors) -> None:
     page = opened(watched, viewport={"width": 360, "height": 740})
     assert page.evaluate("document.querySelector('.main').scrollWidth") <= 360

@@ -121,6 +121,7 @@ def test_the_map_shows_walls_and_players(watched: Watched, path: str, name: str)
     assert has_colour(page, PLAYER)
 
 
+@pytest.mark.soak
 def test_without_the_graphics_card_it_goes_on(page: Any) -> None:
     is_drawn(page)
     page.evaluate(
@@ -133,6 +134,7 @@ def test_without_the_graphics_card_it_goes_on(page: Any) -> None:
     assert has_colour(page, WALL)
 
 
+@pytest.mark.soak
 def test_ten_thousand_dots_take_little_of_the_pages_time(watched: Watched) -> None:
     small = {"width": 900, "height": 500}
     page = watched.open(reduced_motion="no-preference", viewport=small)
@@ -144,6 +146,7 @@ def test_ten_thousand_dots_take_little_of_the_pages_time(watched: Watched) -> No
     assert figures["script_ms_mean"] <= SCRIPT_MS_MAX
 
 
+@pytest.mark.soak
 def test_whoever_prefers_less_motion_gets_fewer_pictures(page: Any) -> None:
     is_drawn(page)
     rate = """async () => {
@@ -168,6 +171,7 @@ def test_the_selected_is_described_and_what_it_listens_to(page: Any, shot: Shot)
     expect(page.get_by_text("Nobody selected")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_beliefs_of_engines_are_drawn_in_their_colours(page: Any) -> None:
     is_drawn(page)
     said(page, "stop player1")
@@ -198,6 +202,7 @@ def test_a_click_selects_and_escape_lets_go(page: Any) -> None:
     expect(name).to_have_text(re.compile("player|item"))
 
 
+@pytest.mark.soak
 def test_a_player_is_led_by_click_and_by_keys(page: Any) -> None:
     is_drawn(page)
     said(page, "go player3 to green")
@@ -216,6 +221,7 @@ def test_a_player_is_led_by_click_and_by_keys(page: Any) -> None:
     expect(page.get_by_text("You lead player3.")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_keys_steer_nobody_outside_of_the_map(page: Any) -> None:
     is_drawn(page)
     select(page, "player4")
@@ -225,6 +231,7 @@ def test_keys_steer_nobody_outside_of_the_map(page: Any) -> None:
     assert page.locator(".console-line.is-said").count() == 0
 
 
+@pytest.mark.soak
 def test_the_map_zooms_by_keys_buttons_and_wheel(page: Any) -> None:
     is_drawn(page)
     bar = page.locator(".scale-bar")
@@ -243,6 +250,7 @@ def test_the_map_zooms_by_keys_buttons_and_wheel(page: Any) -> None:
     changes(lambda: the_map(page).press("0"))
 
 
+@pytest.mark.soak
 def test_fingers_pinch(watched: Watched) -> None:
     page = watched.open(has_touch=True, viewport={"width": 600, "height": 900})
     is_drawn(page)
@@ -264,6 +272,7 @@ def test_fingers_pinch(watched: Watched) -> None:
     expect(page.get_by_text("Nobody selected")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_layers_are_remembered(page: Any) -> None:
     is_drawn(page)
     page.locator(".toggle", has_text="Areas of all clients").click()
@@ -290,6 +299,7 @@ def test_the_table_tells_the_same(page: Any) -> None:
     expect(page.get_by_role("heading", name="player12")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_sensors_are_a_heat_map_and_servers_have_regions(
     watched: Watched, air: PlainMonitor
 ) -> None:
@@ -305,6 +315,7 @@ def test_sensors_are_a_heat_map_and_servers_have_regions(
     expect(page.get_by_text("°C")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_the_world_in_light_and_in_dark(watched: Watched, shot: Shot) -> None:
     page = watched.open(color_scheme="light")
     is_drawn(page)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-PATIENCE_S = 60.0
+from tests.effort import PATIENCE_S
 
 
 def until(page: Any, expression: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rove.pipeline.cluster import ClusterError, LocalCluster
+from tests.effort import PATIENCE_S
 
 STORY = """
 import json, sys, threading, time
@@ -67,12 +68,13 @@ def test_a_worker_is_killed_and_then_the_driver(tmp_path: Path) -> None:
         # A master, two workers, an executor with its Python, the driver's Java.
         assert len([each for each in processes if alive(each)]) >= 6
         os.kill(story.pid, signal.SIGKILL)
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + PATIENCE_S
     while (left := [each for each in processes if alive(each)]) and time.monotonic() < end_s:
         time.sleep(0.1)
     assert left == []
 
 
+@pytest.mark.soak
 def test_a_worker_that_does_not_start_is_told_and_nothing_stays() -> None:
     cluster = LocalCluster(workers=1, memory="nonsense")
     with pytest.raises(ClusterError, match="worker-0 of a Spark cluster does not start") as caught:

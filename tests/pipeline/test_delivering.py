@@ -24,10 +24,10 @@ from rove.pipeline.sink import Sink
 from rove.pipeline.status import statuses
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
 from rove.serve.passwords import set_password
+from tests.effort import PATIENCE_S
 from tests.interop.by_hand import Batches, HandMatch
 from tests.serve.conftest import Running
 
-PATIENCE_S = 20.0
 CHANNELS = (Channel("air", ("air/#",), ("publications", "notifications")),)
 LOCAL = SparkSettings(master="local[2]", memory="1g")
 

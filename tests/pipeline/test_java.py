@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from rove.pipeline.java import Java, JavaError, find_java
+from tests.effort import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def runtime(home: Path, version: str) -> Path:
 
 def start(java: Java, *options: str) -> subprocess.CompletedProcess[str]:
     command = [str(java.home / "bin" / "java"), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
 
 
 def test_the_one_in_java_home_comes_first(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from rove.pipeline.session import SparkError, SparkSettings
 from rove.pipeline.sink import table
 from rove.pipeline.status import STOP, Progress, Status, StatusError, held, read_status, statuses
 from rove.pipeline.tables import Table, channels
+from tests.effort import PATIENCE_S
 
 LOCAL = SparkSettings(master="local[2]", memory="1g")
 """As in the session of all tests."""
@@ -45,7 +46,7 @@ def test_jobs_run_side_by_side_until_they_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path)
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=PATIENCE_S)
 
     def work(context: Context) -> None:
         meeting.wait()
@@ -87,7 +88,7 @@ def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise LakeError("it is\nbroken")
 
     def waits(context: Context) -> None:
-        assert context.stopping.wait(30)
+        assert context.stopping.wait(PATIENCE_S)
 
     monkeypatch.setitem(JOBS, "fails", Job("", fails, needs_spark=False))
     monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
@@ -99,12 +100,32 @@ def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found["waits"].state == "stopped"
 
 
+def test_a_machine_that_was_too_busy_for_spark_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+    tried: list[str] = []
+
+    def busy(context: Context) -> None:
+        tried.append(context.name)
+        if context.name == "always" or len(tried) < 3:
+            raise RuntimeError("[STREAM_FAILED] Python worker failed to connect back. SQLSTATE: X")
+
+    for name in ("at first", "always"):
+        monkeypatch.setitem(JOBS, name, Job("", busy, needs_spark=False))
+    [done] = run_jobs(["at first"], settings_of(tmp_path, once=True))
+    assert (done.state, len(tried)) == ("done", 3)
+    with pytest.raises(JobError, match=r"^always: .*failed to connect back"):
+        run_jobs(["always"], settings_of(tmp_path, once=True))
+    assert tried.count("always") == 5
+
+
 def test_one_job_is_stopped_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
     def waits(context: Context) -> None:
         (context.folder / STOP).touch()
-        assert context.stopping.wait(30)
+        assert context.stopping.wait(PATIENCE_S)
 
     monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
     (ended,) = run_jobs(["waits"], settings_of(tmp_path))
@@ -116,7 +137,7 @@ def test_a_signal_stops_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     def waits(context: Context) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert context.stopping.wait(30)
+        assert context.stopping.wait(PATIENCE_S)
 
     monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
     before = signal.getsignal(signal.SIGTERM)

@@ -27,7 +27,8 @@ from rove.pipeline.status import Reporter
 from rove.serve.config import Channel, Config, Data, Listen
 from rove.serve.config import Lake as LakeSettings
 from rove.serve.lake import Lake as LakeFolder
-from tests.serve.conftest import PATIENCE_S, Running
+from tests.effort import PATIENCE_S
+from tests.serve.conftest import Running
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
 COLUMNS = "position long, at timestamp, id string, payload binary, channel string"

@@ -12,8 +12,7 @@ import pytest
 from rove.pipeline.jobs import Context, JobSettings
 from rove.pipeline.repeating import repeat
 from rove.pipeline.status import Progress, Reporter, held
-
-PATIENCE_S = 20
+from tests.effort import PATIENCE_S
 
 
 @pytest.fixture

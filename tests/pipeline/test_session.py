@@ -26,6 +26,7 @@ from rove.pipeline.session import (
     settings_from,
     spark_home,
 )
+from tests.effort import PATIENCE_S
 
 JAVA_17 = Java(Path("/java"), 17, "PATH", "17.0.1", Path("/java"))
 
@@ -38,7 +39,7 @@ def in_a_process(script: str, *words: str, **environment: str) -> subprocess.Com
         capture_output=True,
         text=True,
         env=environment,
-        timeout=200,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -188,6 +189,7 @@ def is_farewell(line: str) -> bool:
     return line in said or "/pyspark.zip/pyspark/daemon.py" in line
 
 
+@pytest.mark.soak
 def test_nothing_around_but_the_package_and_spaces_in_every_path(tmp_path: Path) -> None:
     """No Java, no HOME, no PATH; batch, Arrow, Parquet, streams and RocksDB all work, silently."""
     folder = tmp_path / "a folder"

@@ -16,6 +16,7 @@ from msgspec import structs
 import rove
 from rove.pipeline import shipping
 from rove.pipeline.session import SparkSettings
+from tests.effort import PATIENCE_S
 
 LOOK = """
 import json, sys
@@ -44,7 +45,7 @@ def look(folder: Path) -> dict[str, Any]:
         text=True,
         env=environment,
         check=True,
-        timeout=200,
+        timeout=PATIENCE_S,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -162,9 +163,14 @@ with LocalCluster(workers=2) as cluster:
 """
 
 
+@pytest.mark.soak
 def test_no_executor_of_a_cluster_compiles_anything() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CLUSTER], capture_output=True, text=True, check=False, timeout=250
+        [sys.executable, "-c", CLUSTER],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

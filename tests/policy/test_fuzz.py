@@ -268,12 +268,12 @@ def checked(text: str, seed: int) -> Outcome | Stopped | None:
     given: tuple[Any, ...] = ({"v": 3, "w": [1, "x"]}, {"5:9": 900.0})
     before = copy.deepcopy(given)
     arrived = Arrived("ward/3", payload, (("u", "property"),))
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     results = [
         run(policy, where, given[0], given[1], 1000.0, LIMITS, automatic=("w",))
         for where in (arrived, Arrived("ward/3", payload, (("u", "property"),)))
     ]
-    assert time.perf_counter() - began_s < SECONDS_MAX
+    assert time.process_time() - began_s < SECONDS_MAX
     first, second = results
     assert not isinstance(first, Wanted)
     assert first == second, "two runs differ"

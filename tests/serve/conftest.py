@@ -20,8 +20,7 @@ from rove.elastic.view import MatchersView, MatcherView, Reconfiguration
 from rove.policy.view import PoliciesView, PolicyView, Tally
 from rove.serve.config import Config, Data, Listen
 from rove.serve.server import Server
-
-PATIENCE_S = 20
+from tests.effort import PATIENCE_S
 
 
 class Answer(NamedTuple):

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from rove.serve.children import HEADER, Child, Unreadable, read_frame, spawned, told_of
-
-PATIENCE_S = 60
+from tests.effort import PATIENCE_S
 
 
 @pytest.fixture

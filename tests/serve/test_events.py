@@ -13,6 +13,7 @@ import pytest
 from rove.broker.limits import Limits
 from rove.mqtt.packets import Properties, Publish
 from rove.serve.events import event_of, readable
+from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -100,7 +101,7 @@ def counter(server: Running, name: str) -> int:
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """For what happens soon; the test's own timeout is what ends it otherwise."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)

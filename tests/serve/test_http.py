@@ -19,6 +19,7 @@ from rove.serve.config import Access, Matchers
 from rove.serve.operations import OPERATIONS
 from rove.serve.passwords import set_password
 from rove.serve.policy_settings import Policies
+from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -556,7 +557,7 @@ def test_policies_and_variables_of_others_are_none_of_ones_business(guarded: Run
 
 def settled(server: Running, processes: int) -> dict[str, Any]:
     """What `/matchers` says, once there are so many processes and nothing is rearranged."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while True:
         view: dict[str, Any] = server.get("/matchers").json
         found = sum(one["number"] > 0 for one in view["matchers"])

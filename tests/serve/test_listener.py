@@ -15,6 +15,7 @@ from rove.mqtt.writing import PINGREQ, PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.listener import peer_name
 from rove.serve.server import Server
+from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 
 
@@ -87,7 +88,9 @@ def test_who_comes_in_the_last_moment_is_sent_away(tmp_path: Path, turns: int) -
         listens, data = Listen(mqtt_port=0, http_port="off"), Data(folder=str(tmp_path))
         server = Server(Config(listen=listens, data=data))
         await server.start()
-        with socket.create_connection(("127.0.0.1", server.ports["mqtt"]), timeout=10) as guest:
+        with socket.create_connection(
+            ("127.0.0.1", server.ports["mqtt"]), timeout=PATIENCE_S
+        ) as guest:
             for _ in range(turns):
                 await asyncio.sleep(0)
             await server.stop()

@@ -43,8 +43,7 @@ from rove.serve.matcher_process import (
     rows_in,
     write_whole,
 )
-
-PATIENCE_S = 60
+from tests.effort import PATIENCE_S
 
 
 class Line:

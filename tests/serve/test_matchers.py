@@ -32,8 +32,7 @@ from rove.elastic.commands import (
     encoded_rows,
 )
 from rove.serve.matchers import Processes
-
-PATIENCE_S = 60
+from tests.effort import PATIENCE_S
 
 
 class Heard:

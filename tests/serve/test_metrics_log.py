@@ -14,7 +14,8 @@ import pytest
 from rove.broker.counters import Counters
 from rove.serve.config import Channel, Lake
 from rove.serve.metrics_log import wait_s
-from tests.serve.conftest import PATIENCE_S, Running
+from tests.effort import PATIENCE_S
+from tests.serve.conftest import Running
 
 Start = Callable[..., Running]
 EVERY_S = 0.05

@@ -12,12 +12,12 @@ import pytest
 from rove.errors import RoveError
 from rove.metrics.database import Database
 from rove.serve.config import Metrics
+from tests.effort import PATIENCE_S
 from tests.metrics.conftest import DatabaseServer, PostgreSql, serving
 from tests.serve.conftest import Running
 
 Start = Callable[..., Running]
 EVERY_S = 0.05
-PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -138,7 +138,8 @@ def test_an_outage_does_not_touch_the_broker_and_leaves_no_gap(
     postgresql.start()
     wait_for(lambda: values(server)["rove_metrics_waiting"] < 200)
     server.stop()
-    assert slowest_s < 5  # a connection that is refused or lost takes longer to be given up
+    # A connection that is lost is given up after a minute.
+    assert slowest_s < 30
     with Database(place) as database:
         readings = database.readings("rove_uptime_seconds")
         received = database.readings("rove_publications_received_total")

@@ -31,8 +31,7 @@ from rove.policy.limits import PolicyLimits
 from rove.serve import policy_process
 from rove.serve.children import HEADER, read_frame
 from rove.serve.policy_process import Hello, Order, Pictures, Worker, rehearse
-
-PATIENCE_S = 60
+from tests.effort import PATIENCE_S
 
 
 def picture(side: int = 64) -> bytes:

@@ -39,8 +39,8 @@ from rove.serve import policy_process, policy_workers
 from rove.serve.children import HEADER, read_frame, spawned
 from rove.serve.policy_process import Order
 from rove.serve.policy_workers import PolicyWorkers, fits, memory_bytes_of
+from tests.effort import PATIENCE_S
 
-PATIENCE_S = 60
 PASSES = "def arrived(m, me):\n    return m"
 FOR_EVER = "def arrived(m, me):\n    while True:\n        pass"
 ENDLESS = PolicyLimits(steps_max=1 << 50, time_ms=1 << 30)

@@ -25,7 +25,7 @@ from rove.serve import commits
 from rove.serve import store as store_module
 from rove.serve.data_folder import FILE_NAME, StoreError
 from rove.serve.store import Durability, Store, Writer
-from tests.effort import examples
+from tests.effort import PATIENCE_S, examples
 
 DURABILITIES: tuple[Durability, ...] = ("full", "process", "none")
 
@@ -41,7 +41,7 @@ def rows_of(store: Store) -> dict[str, list[tuple[Key, bytes]]]:
     return {table: rows for table in TABLES if (rows := list(store.load(table)))}
 
 
-def eventually(is_so: Callable[[], object], within_s: float = 20) -> None:
+def eventually(is_so: Callable[[], object], within_s: float = PATIENCE_S) -> None:
     end = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < end, "it never came to be"
@@ -344,7 +344,7 @@ def test_done_is_called_in_order_from_another_thread_when_it_can_be_read(store: 
 
     for number in range(500):
         writer.submit(changes_of(("queue", number, b"x" * 50)), listener(number))
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     assert heard == [(number, "rove-store", True) for number in range(500)]
     assert writer.backlog_bytes == 0
     assert writer.health is None
@@ -364,7 +364,7 @@ def test_what_comes_during_a_commit_is_one_commit(tmp_path: Path) -> None:
         assert heard == []
         assert writer.backlog_bytes > 100 * 100
         store.allowed.release(2)
-        assert writer.close(20)
+        assert writer.close(PATIENCE_S)
         assert heard == list(range(100))
         assert store.commits == 2
         assert writer.backlog_bytes == 0
@@ -376,7 +376,7 @@ def test_nothing_to_commit_is_told_after_what_came_before(store: Store) -> None:
     writer = Writer(store)
     writer.submit(changes_of(("queue", 1, b"")), lambda error: heard.append("changes"))
     writer.submit(Changes(), lambda error: heard.append("nothing"))
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     assert heard == ["changes", "nothing"]
 
 
@@ -389,14 +389,14 @@ def test_a_listener_that_fails_stops_nobody(store: Store, caplog: pytest.LogCapt
 
     writer.submit(changes_of(("queue", 1, b"")), fail)
     writer.submit(changes_of(("queue", 2, b"")), lambda error: heard.append("still"))
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     assert heard == ["still"]
     assert "the loop is closed" in caplog.text
 
 
 def test_a_closed_writer_takes_nothing(store: Store) -> None:
     writer = Writer(store)
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     with pytest.raises(StoreError, match="is closed"):
         writer.submit(Changes(), lambda error: None)
 
@@ -452,7 +452,7 @@ def test_a_full_disk_loses_nothing(store: Store, caplog: pytest.LogCaptureFixtur
     assert writer.backlog_bytes > 50_000
     set_pages_max(store, 10_000)
     eventually(lambda: writer.backlog_bytes == 0 and writer.health is None)
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     expected = [n for n in range(submitted_before + 6) if n != submitted_before]
     assert heard == expected
     rows = [(n, bytes([n % 256]) * 10_000) for n in expected]
@@ -479,7 +479,7 @@ def test_room_that_comes_while_closing_is_used(store: Store) -> None:
     writer.submit(changes_of(("queue", 1, bytes(100_000))), heard.append)
     eventually(lambda: writer.health)
     threading.Timer(0.1, set_pages_max, (store, 10_000)).start()
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     assert heard == [None]
 
 
@@ -492,7 +492,7 @@ def test_the_log_does_not_grow_without_bound(store: Store, monkeypatch: pytest.M
         puts = [("queue", number % 3_000, os.urandom(1_000)) for number in numbers]
         writer.submit(changes_of(*puts), lambda error, heard=heard: heard.set())  # type: ignore[misc]
         assert heard.wait(20)
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     assert Path(f"{store.folder / FILE_NAME}-wal").stat().st_size < 10_000_000
     assert sum(1 for _ in store.load("queue")) == 3_000
 
@@ -576,7 +576,7 @@ STARVED = """
     assert "cannot write to" in writer.health, writer.health
     assert heard == list(range(len(heard))) and len(heard) < number
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    assert writer.close(20)
+    assert writer.close(PATIENCE_S)
     assert heard == list(range(number))
     print(number)
 """

@@ -57,7 +57,7 @@ def test_a_session_that_is_prepared_is_met_by_mqtt(server: Running) -> None:
     one.connect("127.0.0.1", server.ports["mqtt"], clean_start=False, properties=properties)
     one.loop_start()
     while len(found) < 2:
-        pass
+        time.sleep(0.001)
     refused = server.post("/sessions/phone/subscriptions", {"topic": "b"})
     assert (refused.status, refused.json["hint"]) == (409, "it can do this itself")
     one.disconnect()

@@ -21,7 +21,7 @@ from rove.broker.limits import Limits
 from rove.mqtt.packets import Connect
 from rove.mqtt.writing import encode
 from rove.serve.config import Listen, Tls
-from tests.serve.conftest import PATIENCE_S
+from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -30,7 +30,7 @@ CERTIFICATES = Path(__file__).parent / "certificates"
 
 
 def connection(server: Running) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=20)
+    return http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=PATIENCE_S)
 
 
 def test_one_connection_too_many(start_server: Callable[..., Running]) -> None:
@@ -49,7 +49,7 @@ def test_one_connection_too_many(start_server: Callable[..., Running]) -> None:
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
@@ -57,7 +57,9 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 def test_who_says_nothing_is_closed(start_server: Callable[..., Running]) -> None:
     server = start_server(limits=Limits(connect_timeout_s=0.2))
-    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as silent:
+    with socket.create_connection(
+        ("127.0.0.1", server.ports["http"]), timeout=PATIENCE_S
+    ) as silent:
         silent.sendall(b"GET /healthz HTTP/1.1\r\nhost:")
         with contextlib.suppress(ConnectionResetError):
             assert silent.recv(100) == b""
@@ -139,7 +141,9 @@ def test_a_body_of_two_lengths_ends_the_connection(server: Running) -> None:
 
 
 def test_what_is_no_http_is_refused(server: Running, caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as stranger:
+    with socket.create_connection(
+        ("127.0.0.1", server.ports["http"]), timeout=PATIENCE_S
+    ) as stranger:
         stranger.sendall(b"\x10\x0c\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\r\n\r\n")
         assert b"400" in stranger.recv(100)
     assert {record.name for record in caplog.records} <= {"rove.http", "rove.broker", "rove.server"}
@@ -150,7 +154,7 @@ def test_stopping_waits_for_nobody(server: Running, caplog: pytest.LogCaptureFix
     idle.request("GET", "/healthz")
     idle.getresponse().read()
     stream = server.stream("/subscribe?topic=a")
-    busy = socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20)
+    busy = socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=PATIENCE_S)
     busy.sendall(b"POST /publish?topic=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
     wait_for(lambda: len(server.server._web.connections) == 3)
     server.stop()
@@ -176,7 +180,9 @@ def asked(server: Running, path: str, certificate: str | None = None) -> tuple[i
             CERTIFICATES / f"{certificate}.pem", CERTIFICATES / f"{certificate}.key"
         )
     with contextlib.closing(
-        http.client.HTTPSConnection("localhost", server.ports["https"], context=context, timeout=20)
+        http.client.HTTPSConnection(
+            "localhost", server.ports["https"], context=context, timeout=PATIENCE_S
+        )
     ) as secure:
         secure.request("GET", path)
         answer = secure.getresponse()

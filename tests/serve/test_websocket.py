@@ -31,6 +31,7 @@ from rove.mqtt.packets import (
 )
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
+from tests.effort import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running
@@ -51,7 +52,7 @@ class Client:
 
     def read(self) -> Packet | Malformed:
         while not self._packets:
-            frame = self.socket.recv(timeout=20)
+            frame = self.socket.recv(timeout=PATIENCE_S)
             assert isinstance(frame, bytes)
             self._packets += self._reader.feed(frame)
         return self._packets.pop(0)
@@ -66,7 +67,7 @@ def client(server: Running, path: str = "/mqtt", **options: Any) -> Iterator[Cli
         "compression": None,
         "close_timeout": 0.2,
     } | options
-    with connect(url, **options) as connection:
+    with connect(url, open_timeout=PATIENCE_S, **options) as connection:
         yield Client(connection)
 
 
@@ -108,7 +109,7 @@ def test_a_text_frame_ends_it(server: Running) -> None:
         one.read()
         one.socket.send("hello")
         with pytest.raises(ConnectionClosed) as closed:
-            one.socket.recv(timeout=20)
+            one.socket.recv(timeout=PATIENCE_S)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1003
     wait_until(lambda: sessions(server) == 0)
@@ -121,7 +122,7 @@ def test_a_frame_above_the_largest_packet_ends_it(start_server: Callable[..., Ru
         one.read()
         one.socket.send(b"0" * 100_000)
         with pytest.raises(ConnectionClosed) as closed:
-            one.socket.recv(timeout=20)
+            one.socket.recv(timeout=PATIENCE_S)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
 
@@ -171,7 +172,7 @@ def test_the_broker_says_goodbye_when_it_stops(server: Running) -> None:
         assert isinstance(goodbye, Disconnect)
         assert goodbye.reason == Reason.SERVER_SHUTTING_DOWN
         with pytest.raises(ConnectionClosed) as closed:
-            one.socket.recv(timeout=20)
+            one.socket.recv(timeout=PATIENCE_S)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1000
 
@@ -220,7 +221,7 @@ def sessions(server: Running) -> int:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)

@@ -9,14 +9,21 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rove.cli.output import is_terminal
+
+if TYPE_CHECKING:
+    from rove.lab.demo import Scene
 
 _SECONDS = 45
 _SCENES_PER_S = 5.0
 _PICTURE_AT = 30
+_PAGE_S_MAX = 600.0
 _EXAMPLE = "NO2 > 40 AND x BETWEEN t AND t + 5"
 
 
@@ -30,6 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-spark", action="store_true", help="do not run the pipeline beside the broker"
+    )
+    parser.add_argument(
+        "--spark-after",
+        metavar="FILE",
+        type=Path,
+        help="Spark is being installed: wait for this file, which will hold the exit code",
     )
     parser.add_argument(
         "--monitor", action="store_true", help="serve a page beside it, with a town to look at"
@@ -57,20 +70,42 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> None:
     if is_terminal() and _is_wide_enough():
-        _play(arguments.seconds, with_spark=not arguments.no_spark)
+        _play(arguments)
     else:
-        _tell(arguments.seconds, with_spark=not arguments.no_spark)
+        _tell(arguments)
+
+
+def _scenes(arguments: argparse.Namespace) -> Iterator[Scene]:
+    from rove.lab.demo import scenes
+
+    after = arguments.spark_after
+    return scenes(arguments.seconds, with_spark=not arguments.no_spark, spark_after=after)
 
 
 def _show_beside_monitor(arguments: argparse.Namespace) -> None:
-    """The same, with a monitor that a person may look at until Ctrl-C."""
+    """The same, with a monitor that a person may look at until Ctrl-C.
+
+    The first time, the page takes a while: its world's loops are compiled. Nothing waits for it.
+    """
     from rove.lab.demo_monitor import monitor_beside
+    from rove.monitor.beside import BesideError
 
     with monitor_beside() as beside:
-        sys.stderr.write(f"A page to look at meanwhile: {beside.url()}\n")
+
+        def tell(words: str) -> None:
+            try:
+                sys.stderr.write(f"{words}: {beside.url(_PAGE_S_MAX)}\n")
+            except BesideError as error:
+                sys.stderr.write(f"There is no page: {error}\n")
+
+        meanwhile = ("A page to look at meanwhile",)
+        telling = threading.Thread(target=tell, args=meanwhile, name="rove-page", daemon=True)
+        telling.start()
         _show(arguments)
+        # Who reads a log wants to know too; what came of it is known by now, or soon.
+        telling.join()
         if is_terminal():
-            sys.stderr.write(f"\nThe page goes on at {beside.url()} until Ctrl-C.\n")
+            tell("\nThe page goes on until Ctrl-C")
             beside.wait()
 
 
@@ -88,34 +123,38 @@ def _write_picture(file: Path, *, dark: bool) -> None:
     file.write_text(as_svg(scene, dark=dark), encoding="utf-8")
 
 
-def _play(seconds: int, *, with_spark: bool) -> None:
+def _play(arguments: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from rove.lab.demo import drawn, scenes, summary
+    from rove.lab.demo import drawn, summary
 
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
-        for scene in scenes(seconds, with_spark=with_spark):
+        for scene in _scenes(arguments):
             live.update(drawn(scene), refresh=True)
             time.sleep(1 / _SCENES_PER_S)
     console.print(summary(scene))
     console.print(f'\nTry: [bold]rove check "{_EXAMPLE}"[/]', highlight=False)
 
 
-def _tell(seconds: int, *, with_spark: bool) -> None:
+def _tell(arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from rove.lab.demo import scenes, summary
+    from rove.lab.demo import summary
 
     found = 0
-    for scene in scenes(seconds, with_spark=with_spark):
+    is_installing = False
+    for scene in _scenes(arguments):
+        if scene.is_installing and not scene.delivered and not is_installing:
+            is_installing = True
+            sys.stdout.write(f"{'':8}  Spark is being installed, and joins then\n")
         if scene.found is not None and sum(scene.found.values()) != found:
             found = sum(scene.found.values())
             sys.stdout.write(f"{'':8}  Spark has found {found} notifications in the lake\n")
-            sys.stdout.flush()
         for one in scene.delivered:
             moved_up = "  (moved up)" if one.promoted else ""
             line = f"{one.at:6.2f} s  {one.subscription:5}  {dict(one.attributes)}{moved_up}\n"
             sys.stdout.write(line)
+        sys.stdout.flush()
     Console(width=118, file=sys.stdout).print("\n", summary(scene), sep="")

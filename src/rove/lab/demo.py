@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -107,12 +108,17 @@ class Scene(msgspec.Struct, frozen=True):
     """Notifications that Spark has found in the lake, by subscriber; None if it does not run."""
     trouble: str = ""
     """Why it does not."""
+    is_installing: bool = False
+    """Whether Spark is still being installed."""
 
 
-def scenes(seconds: int, *, with_spark: bool = False) -> Iterator[Scene]:
+def scenes(
+    seconds: int, *, with_spark: bool = False, spark_after: Path | None = None
+) -> Iterator[Scene]:
     """One scene a second, with everything delivered until then.
 
-    With Spark, more scenes follow in which nothing happens but that Spark catches up.
+    With Spark, more scenes follow in which nothing happens but that Spark catches up, or is
+    installed (see `SparkBeside`).
     """
     texts = {subscriber.name: subscriber.text for subscriber in SUBSCRIBERS}
     with Stage(texts, _state(0.0)) as stage:
@@ -120,16 +126,21 @@ def scenes(seconds: int, *, with_spark: bool = False) -> Iterator[Scene]:
         if not with_spark:
             yield from played
             return
-        with SparkBeside(stage.lake, texts) as spark:
+        with SparkBeside(stage.lake, texts, spark_after) as spark:
             for scene in played:
-                yield _with_found(scene, spark.counts(), spark.trouble)
+                yield _with_found(scene, spark.counts(), spark)
             still = msgspec.structs.replace(scene, delivered=())
             for found in spark.catch_up(stage.position):
-                yield _with_found(still, found, spark.trouble)
+                yield _with_found(still, found, spark)
 
 
-def _with_found(scene: Scene, found: dict[str, int], trouble: str) -> Scene:
-    return msgspec.structs.replace(scene, found=None if trouble else found, trouble=trouble)
+def _with_found(scene: Scene, found: dict[str, int], spark: SparkBeside) -> Scene:
+    return msgspec.structs.replace(
+        scene,
+        found=None if spark.trouble else found,
+        trouble=spark.trouble,
+        is_installing=spark.is_installing() and not spark.trouble,
+    )
 
 
 def _played(stage: Stage, seconds: int) -> Iterator[Scene]:
@@ -251,7 +262,8 @@ def _listeners(scene: Scene) -> RenderableType:
         table.add_row(*row, *_by_spark(scene, one.name))
     everyone = "everyone, by topic alone" if scene.found is None else "by topic alone"
     table.add_row(Text(everyone, style="dim"), "", f"{scene.published:,}")
-    return Panel(table, title="who gets what", width=WIDTH - COLUMNS - 6)
+    subtitle = "Spark is being installed, and joins then" if scene.is_installing else None
+    return Panel(table, title="who gets what", subtitle=subtitle, width=WIDTH - COLUMNS - 6)
 
 
 def _by_spark(scene: Scene, name: str) -> list[Text]:

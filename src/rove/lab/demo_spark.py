@@ -2,7 +2,8 @@
 
 `rove pipeline run match` is started as a process of its own on the lake of the broker on stage. Its
 table of notifications fills, batch by batch; what is in it is counted by subscriber. Spark needs
-some seconds to start, so it runs behind at first.
+some seconds to start, so it runs behind at first. On a machine where it is only being installed, it
+starts when that has ended.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ _STOP_S: Final = 20.0
 class SparkBeside:
     """Runs the pipeline over a lake until it is closed."""
 
-    def __init__(self, lake: Path, texts: Mapping[str, str]) -> None:
-        """`texts` are what the subscribers that are counted have asked for, by name."""
+    def __init__(self, lake: Path, texts: Mapping[str, str], after: Path | None = None) -> None:
+        """`texts` are what the subscribers that are counted have asked for, by name.
+
+        `after` is where the exit code of Spark's installation will be, if it is under way.
+        """
         self._lake = lake
+        self._after = after
         self._names = {text: name for name, text in texts.items()}
         self._folder = tempfile.TemporaryDirectory(prefix="rove-demo-")
         self._out = Path(self._folder.name)
@@ -73,15 +78,30 @@ class SparkBeside:
         end = time.monotonic() + START_S_MAX
         while not self.trouble and not self._has_seen(position):
             yield self.counts()
-            if time.monotonic() > end:
+            if self.is_installing():
+                end = time.monotonic() + START_S_MAX
+            elif time.monotonic() > end:
                 self.trouble = f"it did not catch up within {START_S_MAX:g} s"
             time.sleep(_LOOK_EVERY_S)
         yield self.counts()
 
+    def is_installing(self) -> bool:
+        """Whether Spark is still being installed; if that failed, there is trouble."""
+        if self._after is None:
+            return False
+        # Who writes the file has opened it before.
+        if not self._after.is_file() or not (code := self._after.read_text().strip()):
+            return True
+        if code != "0":
+            self.trouble = f"its installation failed, as {self._after.parent}/setup.log tells"
+            return True
+        self._after = None
+        return False
+
     def _keep_running(self) -> None:
         """Start when there is something to read; notice an end."""
         if self._process is None:
-            if Lake(self._lake).position() >= 0:
+            if not self.is_installing() and Lake(self._lake).position() >= 0:
                 self._process = self._start()
         elif self._process.poll() is not None and not self.trouble:
             said = (self._out / "log").read_text(errors="replace").strip().splitlines()

@@ -182,7 +182,9 @@ class Hub:
         self.motion = Motion(len(view["entities"]["names"]))
         self.areas = Areas(len(view["clients"]["avatars"]))
         self.sample = None
-        self.state = {"is_paused": False, "is_over": False, "live": said["facts"]["live"]}
+        # As the stage will say in a moment, unless it dies before.
+        live = said["facts"]["live"]
+        self.state = {"run": view["run"], "is_paused": False, "is_over": False, "live": live}
         self._frames.clear()
         self.listening.clear()
         self._ready.set()

@@ -7,7 +7,8 @@ business, by the manifest of its sink or table. All jobs of a run share one Spar
 a thread of its own: Spark does the work outside of Python, so threads are enough.
 
 When one fails the others are stopped and the run ends with its error: whoever watches over
-processes starts it again, and each goes on where it was.
+processes starts it again, and each goes on where it was. One failure is tried again here: Spark
+gives a Python of its own ten seconds to start, which a busy machine may not keep.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 0.2
 """How often it is looked whether somebody wants a job to stop."""
+_BUSY: Final = "Python worker failed to connect back"
+_TRIES_MAX: Final = 5
 _TASK_ERROR: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -242,8 +245,14 @@ class _Run:
 
     def _run(self) -> None:
         try:
-            self.context.look()
-            self._work(self.context)
+            for left in reversed(range(_TRIES_MAX)):
+                try:
+                    self.context.look()
+                    self._work(self.context)
+                    break
+                except Exception as error:
+                    if not left or _BUSY not in str(error) or self.context.stopping.is_set():
+                        raise
         except BaseException as error:
             self.error = error
             self.reporter.end("failed", one_line(error))
