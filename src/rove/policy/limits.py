@@ -30,6 +30,11 @@ division would take as long as a hundred steps."""
 INT_MAX: Final = 1 << BITS_MAX
 
 
+REASON_CHARS_MAX: Final = 400
+"""Of the sentence that says why a call was stopped: it goes into notices, logs and `GET /policies`,
+and may quote what a message had in it."""
+
+
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What policies may use; the defaults suit a broker of strangers."""
 

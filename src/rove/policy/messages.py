@@ -17,13 +17,11 @@ another one costs what its JSON costs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from rove.lang.attributes import members_of
-from rove.lang.values import admit
 from rove.policy.limits import INT_MAX
 
 if TYPE_CHECKING:
@@ -58,6 +56,18 @@ class Written(NamedTuple):
     def size_bytes(self) -> int:
         """What it counts for where room is limited."""
         return len(self.payload) + sum(len(name) + len(value) for name, value in self.user)
+
+
+class Meter(Protocol):
+    """What a call pays with (`rove.policy.library.Call`)."""
+
+    steps: int
+
+    def charge(self, steps: int) -> None:
+        """Pay for work."""
+
+    def weigh_output(self, message: Message) -> Any:
+        """Pay for writing a message, and refuse what cannot be sent."""
 
 
 class Arrived:
@@ -96,7 +106,8 @@ class Arrived:
         elif payload and PAYLOAD not in self._from_user:
             self.attributes[PAYLOAD] = payload
         self.attributes[TOPIC] = topic
-        self._written: dict[tuple[object, ...], Written] = {}
+        self._written: dict[tuple[object, ...], tuple[Written, int]] = {}
+        """With the steps that each has cost: whoever makes it again pays the same."""
         self._kept: list[Message] = []
         """What the keys of `_written` are made of must stay alive."""
 
@@ -112,15 +123,21 @@ class Arrived:
     def as_it_came(self) -> Written:
         return Written(self.payload, self.user)
 
-    def written(self, output: Message) -> Written:
-        """An output as it is sent; ValueError if it cannot be."""
+    def written(self, output: Message, meter: Meter) -> Written:
+        """An output as it is sent, paid for before it is written; ValueError if it cannot be."""
+        meter.charge(len(output))
         key = (*output, *map(id, output.values()))
-        found = self._written.get(key)
-        if found is None:
-            found = self._write(output)
-            if len(self._written) < WRITTEN_MAX:
-                self._written[key] = found
-                self._kept.append(Message(output))
+        known = self._written.get(key)
+        if known is not None:
+            meter.charge(known[1])
+            return known[0]
+        before = meter.steps
+        meter.weigh_output(output)
+        steps = meter.steps - before
+        found = self._write(output)
+        if len(self._written) < WRITTEN_MAX:
+            self._written[key] = found, steps
+            self._kept.append(Message(output))
         return found
 
     def _write(self, output: Message) -> Written:
@@ -138,8 +155,6 @@ class Arrived:
                 other = next(name for name in members if name != PAYLOAD)
                 raise ValueError(f"a message with a payload of bytes cannot also have {other!r}")
             return Written(payload, tuple(user))
-        if not all(map(_is_plain, members.values())):
-            admit(members)
         return Written(msgspec.json.encode(members), tuple(user))
 
 
@@ -158,11 +173,3 @@ def _members_of(payload: bytes) -> dict[str, object] | None:
             elif value.__class__ is dict:
                 waiting.append(value.values())
     return members
-
-
-def _is_plain(value: object) -> bool:
-    """It needs no second look: of texts, msgspec itself refuses the wrong ones."""
-    kind = value.__class__
-    if kind is float:
-        return isfinite(value)  # type: ignore[arg-type]
-    return kind is str or kind is int or kind is bool or value is None

@@ -363,7 +363,8 @@ class Rewriter:
         if folded is not None:
             return folded
         whole, place = self._expression(node.value), self._expression(index)
-        if isinstance(index, ast.Constant) or self._sorts.of(index) in CERTAIN:
+        is_member = is_text(index) and self._sorts.of(node.value) != "message"
+        if (isinstance(index, ast.Constant) and not is_member) or self._sorts.of(index) in CERTAIN:
             return ast.Subscript(whole, place, ast.Load())
         return self._method("item", whole, place)
 
