@@ -2,6 +2,9 @@
 
 import gc
 import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
 
 import pytest
 
@@ -123,3 +126,62 @@ def test_the_code_knows_no_builtins() -> None:
         place = compiled(text).function.__globals__
         assert place["__builtins__"] == {}
         assert sys.modules not in place.values()
+
+
+def _reversed(count: int) -> list[str]:
+    """Each variable gets its value from one that gets its own later."""
+    return ["x0 = 1.5", *(f"x{n} = x{n + 1}" for n in range(count)), f"x{count} = x0 + 1"]
+
+
+SHAPES: Final[dict[str, tuple[Callable[[int], list[str]], int]]] = {
+    "reversed assignments": (_reversed, 140),
+    "reversed in a loop": (
+        lambda count: ["while True:", *(f"    {line} + x1" for line in _reversed(count))],
+        90,
+    ),
+    "sums of everything": (
+        lambda count: [
+            *(f"v{n} = 1" for n in range(count // 8)),
+            "while True:",
+            *(
+                f"    v{n} = {' + '.join(f'v{k}' for k in range(count // 8))}"
+                for n in range(count // 40)
+            ),
+        ],
+        120,
+    ),
+    "products": (lambda count: ["x = m.a", *["x = x * x * x * x"] * count], 40),
+    "comparisons": (lambda count: ["x = " + " < ".join(["m.a"] * count)], 200),
+    "named arguments": (
+        lambda count: ["x = message(" + ", ".join(f"a{n}=1" for n in range(count)) + ")"],
+        240,
+    ),
+    "branches": (lambda count: [f"if m.x > {n}: y{n} = m.x - 1" for n in range(count)], 50),
+}
+"""Lines of a policy by how many there are of them, and so many that twice as many are allowed."""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiling_is_linear_in_the_text(shape: str) -> None:
+    lines, count = SHAPES[shape]
+    texts = ["def arrived(m, me):\n    " + "\n    ".join(lines(n)) for n in (count, 2 * count)]
+    short, long = map(_calls_to_compile, texts)
+    growth = len(texts[1]) / len(texts[0])
+    assert long <= 1.25 * growth * short, (short, long)
+
+
+def _calls_to_compile(text: str) -> int:
+    """Calls of Python's functions and of C's: work, whatever the machine does meanwhile."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        Policy(text, 8192)
+    finally:
+        sys.setprofile(before)
+    return calls
