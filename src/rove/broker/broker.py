@@ -423,7 +423,7 @@ class Broker:
     def next_tick_at(self) -> float:
         """When `tick` has something to do at the latest."""
         state = self.state
-        if self._subscribing.is_giving:
+        if self._subscribing.is_giving or state.agents.has_later:
             return state.now
         if state.delivery.is_replaying or self._stuck or self._throttled:
             return state.now + 0.02

@@ -78,6 +78,8 @@ class Compress(msgspec.Struct, array_like=True, tag=True):
 
     number: int
     request: Compression
+    time_ms: int = 0
+    """How long that may take; 0 is as long as it takes."""
 
 
 class Run(msgspec.Struct, array_like=True, tag=True):
@@ -93,6 +95,8 @@ class Run(msgspec.Struct, array_like=True, tag=True):
     memory: dict[str, Any]
     now: float
     limits: PolicyLimits
+    steps_max: int = 0
+    """Fewer than the limits allow, if the call is to be begun again where it delays nobody."""
 
 
 class Compressed(msgspec.Struct, array_like=True, tag=True):

@@ -81,6 +81,7 @@ class Call(Guards):
         results: Mapping[Compression, Compressed] | None,
         limits: PolicyLimits,
         steps_max: int,
+        time_ms: int,
         clock: Callable[[], float] | None,
     ) -> None:
         # What `Guards` begins with, written out: a call of its own would cost a tenth of a policy.
@@ -89,7 +90,7 @@ class Call(Guards):
         self._alarm = LOOK_STEPS if steps_max > LOOK_STEPS else steps_max
         if clock is not None:
             self._clock = clock
-            self._ends_at = clock() + limits.time_ms / 1000
+            self._ends_at = clock() + time_ms / 1000
         self._arrived = arrived
         self._m = m
         self._me = me
@@ -534,9 +535,9 @@ class Call(Guards):
         self.pay(steps)
         if self._results is None:
             try:
-                found: bytes | str = images.compress(request)
+                found: bytes | str = images.compress(request, self._is_late)
             except images.ImageError as error:
-                raise fault(str(error)) from None
+                raise Halted(error.kind, str(error)) from None
             self._look()
         else:
             result = self._results.get(request)
@@ -546,6 +547,9 @@ class Call(Guards):
                 raise Halted(result.kind, result.text)
             found = result.image
         return self.made(found)
+
+    def _is_late(self) -> bool:
+        return self._clock is not None and self._clock() > self._ends_at
 
 
 def within(values: Mapping[str, Any], bytes_max: int, what: str) -> int:

@@ -87,13 +87,14 @@ def run(
     automatic: Collection[str] = (),
     results: Mapping[Compression, Compressed] | None = None,
     steps_max: int | None = None,
+    time_ms: int | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Outcome | Stopped | Wanted:
     """Show a message to a policy.
 
     `automatic` names variables that it cannot set. `results` are pictures that were made smaller,
-    or why they cannot be; without, they are made here. `clock` is looked at against
-    `limits.time_ms`.
+    or why they cannot be; without, they are made here. `clock` is looked at against `time_ms`.
+    `steps_max` and `time_ms` are those of the limits unless they are given.
     """
     m = Message(arrived.attributes) if policy.writes else arrived.attributes
     state: Any = me if me.__class__ is dict and not policy.changes_state else dict(me)
@@ -109,6 +110,7 @@ def run(
             results,
             limits,
             limits.steps_max if steps_max is None else steps_max,
+            limits.time_ms if time_ms is None else time_ms,
             clock,
         )
     try:

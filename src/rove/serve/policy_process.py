@@ -35,9 +35,10 @@ from typing import Final
 
 import msgspec
 
+from rove.policy.images import Watch, never
 from rove.policy.jobs import Answer, Compress, Compressed, Compression, Ran, Run, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.working import answer_of, picture
+from rove.policy.working import answer_of, picture, watch
 from rove.serve.children import HEADER, end_with, read_frame
 from rove.serve.confinement import SOCKET_FD, confine
 from rove.serve.matcher_start import NICE, stand_back
@@ -74,6 +75,8 @@ class Pictures(Mapping[Compression, Compressed]):
     def __init__(self, bytes_max: int = PICTURES_BYTES_MAX) -> None:
         """Remember no more than so many bytes, of what came and of what was made of it."""
         self._bytes_max = bytes_max
+        self.is_late: Watch = never
+        """When the job is to end that asks."""
         self._bytes = 0
         self._known: OrderedDict[Compression, Compressed] = OrderedDict()
 
@@ -82,7 +85,7 @@ class Pictures(Mapping[Compression, Compressed]):
         if found is not None:
             self._known.move_to_end(request)
             return found
-        found = picture(request)
+        found = picture(request, self.is_late)
         if found.image or found.kind == "error":
             self._remember(request, found)
         return found
@@ -139,6 +142,8 @@ class Worker:
         return encoded
 
     def _answer(self, job: Compress | Run) -> Answer:
+        time_ms = job.time_ms if isinstance(job, Compress) else job.limits.time_ms
+        self._pictures.is_late = watch(time.perf_counter, time_ms)
         try:
             return answer_of(job, time.perf_counter, self._pictures)
         except MemoryError:
