@@ -6,10 +6,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
+import msgspec
 import pytest
 
 from rove.policy import compiling
-from rove.policy.compiling import Policy, compiled
+from rove.policy.compiling import Policy, compiled, known, translated
 from rove.policy.errors import PolicyError
 from rove.policy.jobs import Outcome
 from rove.policy.limits import PolicyLimits
@@ -34,7 +35,7 @@ def test_not_more_are_kept_than_that() -> None:
     for number in range(compiling.KEPT_MAX + 50):
         compiled(f"# {number}\n{PASS}")
     gc.collect()
-    assert compiling._compiled.cache_info().currsize == compiling.KEPT_MAX
+    assert len(compiling._known) == compiling.KEPT_MAX
 
 
 def test_what_a_policy_uses_is_known() -> None:
@@ -181,7 +182,24 @@ def _calls_to_compile(text: str) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        Policy(text, 8192)
+        translated(text, 8192)
     finally:
         sys.setprofile(before)
     return calls
+
+
+def test_what_a_worker_compiled_is_read_when_it_first_runs() -> None:
+    text = PASS + "# by a worker"
+    assert known(text) is None
+    policy = compiled(text, code=translated(text, 8192))
+    assert known(text) is policy
+    with pytest.raises(AttributeError):
+        Policy.function.__get__(policy)  # type: ignore[attr-defined]
+    result = run(policy, Arrived("t", b"{}"), {}, {}, 0.0, PolicyLimits())
+    assert isinstance(result, Outcome)
+    assert result.passes
+    # Where it is never run, as in a broker with workers for all calls, it may be anything.
+    broken = Policy(text, msgspec.structs.replace(policy.code, program=b"no program"))
+    assert (broken.uses, broken.is_heavy) == (frozenset(), False)
+    with pytest.raises((ValueError, EOFError, TypeError)):
+        assert broken.function

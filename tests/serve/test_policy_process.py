@@ -181,7 +181,7 @@ def test_what_is_rehearsed_is_done() -> None:
     class Watched(Worker):
         def answered(self, message: bytes) -> bytes:
             answer = super().answered(message)
-            answers.append(msgspec.msgpack.decode(answer, type=Compressed | Ran))
+            answers.append(msgspec.msgpack.decode(answer, type=Answer))
             return answer
 
     rehearse(Watched())

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from rove.broker.cases import Cases
 from rove.broker.decisions import Decisions
+from rove.broker.holding import Holding
+from rove.broker.links import Link
 from rove.broker.logbook import log_notification
 from rove.broker.overview import overview
 from rove.broker.publications import Publication
@@ -34,7 +36,17 @@ from rove.policy.accounts import Account
 from rove.policy.agents import Agent, Kept
 from rove.policy.compiling import Policy, compiled
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Compressed, Compression, Outcome, Ran, Run, Stopped, Wanted, Workers
+from rove.policy.jobs import (
+    Compiled,
+    Compressed,
+    Compression,
+    Outcome,
+    Ran,
+    Run,
+    Stopped,
+    Wanted,
+    Workers,
+)
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Arrived
 from rove.policy.pool import Pool, Ready
@@ -64,7 +76,8 @@ SHOWN_MAX: Final = 64
 _LIMITED: Final = ("steps", "time")
 """What a call within a turn is stopped by that a worker may take further."""
 
-Asker = tuple[Seat, Case, Compression | None]
+Asker = tuple[Seat, Case, Compression | None] | Link
+"""A case that waits, or a client that sets a policy."""
 
 
 class Agents:
@@ -90,6 +103,9 @@ class Agents:
         self._decisions = Decisions(state, variables, self.seating, self._cases)
         self._spent_s = 0.0
         """By calls that were not brief, in this turn."""
+        self.made: dict[str, Policy | PolicyError] = {}
+        """What workers have made of the text that is being set."""
+        self.holding = Holding(self)
         self._later: dict[Seat, None] = {}
         """Policies whose first message waits for a later turn, and for nothing else."""
         self._shown: OrderedDict[tuple[int, object], Shown] = OrderedDict()
@@ -106,11 +122,19 @@ class Agents:
     # -- setting policies ----------------------------------------------------------------------
 
     def compiled(self, text: str, session: Session | None = None) -> Policy:
-        """A text as a policy; PolicyError if not. What compiling takes counts towards the share."""
+        """A text as a policy; PolicyError if not. What compiling takes counts towards the share.
+
+        Where there are workers, they have compiled it already (`rove.broker.holding`).
+        """
         if self.limits is None:
             raise PolicyError("this broker runs no policies", "see [policies] in its configuration")
+        made = self.made.get(text)
+        if isinstance(made, PolicyError):
+            raise made
+        if made is not None:
+            return made
         account = None if session is None else self.seating.account(session)
-        if account is not None and self._is_over_share(account):
+        if account is not None and self.is_over_share(account):
             raise PolicyError("the share of a processor is used up", "try again in some seconds")
         begun_s = 0.0 if self._clock is None else self._clock()
         try:
@@ -118,6 +142,7 @@ class Agents:
         finally:
             if account is not None and self._clock is not None:
                 account.allowance.use(self._clock() - begun_s)
+                self.seating.remember(account, self.limits)
 
     def set_policy(
         self, session: Session, policy: Policy, subscription: Subscription | None = None
@@ -205,8 +230,8 @@ class Agents:
                 self._cases.end(case)
             self._state.diary.policy_set(desk.seat, self._state.now, is_over=True)
             self.seating.leave(desk.seat)
-        if desk is not None:
-            self.seating.session_ended(session, self.limits)
+        if desk is not None and self.limits is not None:
+            self.seating.remember(self.seating.account(session), self.limits)
 
     # -- notifications -------------------------------------------------------------------------
 
@@ -262,7 +287,7 @@ class Agents:
             agent.is_slow
             or agent.suspended_until is not None
             or self._isolation == "process"
-            or self._is_over_share(seat.account)
+            or self.is_over_share(seat.account)
         )
 
     def _pass(self, one: Notification, seat: Seat, result: Outcome, cpu_s: float) -> bool:
@@ -308,7 +333,7 @@ class Agents:
             if decision is not None:
                 self._decisions.happen(seat, case, shown, decision, now)
                 return True
-            if self._is_over_share(seat.account):
+            if self.is_over_share(seat.account):
                 text = f"more than {limits.share:.0%} of a processor over {limits.share_s:g} s"
                 result = Stopped("share", text)
             elif self.pool is not None and (self._isolation == "process" or seat.agent.is_slow):
@@ -337,7 +362,8 @@ class Agents:
             return None
         return limits.inline_steps_max
 
-    def _is_over_share(self, account: Account) -> bool:
+    def is_over_share(self, account: Account) -> bool:
+        """Whether a user's policies have used more than they may."""
         if self._clock is None:
             return False
         assert self.limits is not None
@@ -427,6 +453,7 @@ class Agents:
             dict(seat.agent.memory),
             case.asked_at,
             limits,
+            seat.agent.policy.code,
             light_steps if case.is_light else 0,
         )
         asker = (seat, case, None)
@@ -472,6 +499,7 @@ class Agents:
         self._shown.clear()
 
     def _answered(self, ready: Ready[Asker]) -> None:
+        assert not isinstance(ready.asker, Link)
         seat, case, _ = ready.asker
         if ready.is_first:
             case.cpu_s += ready.answer.took_s
@@ -493,7 +521,10 @@ class Agents:
 
     def _is_decided(self, seat: Seat, case: Case, ready: Ready[Asker]) -> bool:
         """Take what a worker says; False if another has been asked."""
-        answer, request = ready.answer, ready.asker[2]
+        answer = ready.answer
+        assert not isinstance(ready.asker, Link)
+        assert not isinstance(answer, Compiled)
+        request = ready.asker[2]
         if case.notification.publication.is_over(self._state.now):
             self._cases.give_up(case)
             return True

@@ -7,11 +7,12 @@ the messages costs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rove.broker.cases import Cases
+from rove.broker.holding import POLICY
 from rove.broker.logbook import log_notification, why_decided
 from rove.broker.publications import Publication
 from rove.broker.seating import Seating
@@ -23,8 +24,6 @@ from rove.policy.messages import WRITTEN_MAX
 
 if TYPE_CHECKING:
     from rove.broker.state import State
-
-POLICY: Final = "$rove/policy"
 
 
 class Decisions:

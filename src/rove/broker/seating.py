@@ -45,10 +45,9 @@ class Seating:
         name = f"client {session.client_id}" if user is None else f"user {user}"
         return self._accounts.of(name)
 
-    def session_ended(self, session: Session, limits: PolicyLimits | None) -> None:
-        """What its user owes is remembered."""
-        if limits is not None:
-            self._accounts.left(self.account(session), self._state.now, limits)
+    def remember(self, account: Account, limits: PolicyLimits) -> None:
+        """Keep what a user owes, even if no policy of it is there, or none is left."""
+        self._accounts.left(account, self._state.now, limits)
 
     def take(self, seat: Seat) -> None:
         """A policy takes its place."""

@@ -27,6 +27,8 @@ import msgspec
 
 from rove.policy.jobs import (
     Answer,
+    Compile,
+    Compiled,
     Compress,
     Compressed,
     Compression,
@@ -148,6 +150,8 @@ class Pool(Generic[Asker]):
         self._cache: OrderedDict[Compression, Compressed] = OrderedDict()
         self._cache_bytes = 0
         self._ready: deque[Ready[Asker]] = deque()
+        self.texts: deque[tuple[Asker, Compiled]] = deque()
+        """Texts that were compiled, and who asked; for whoever asked to take."""
         self._next = 1
         self.waiting = 0
         """Jobs that no worker was given."""
@@ -189,6 +193,10 @@ class Pool(Generic[Asker]):
         """Have a call done; the job's number is given here."""
         job.number = self._number()
         self._enter(_Wish(owner, job, time_ms, [asker], is_light))
+
+    def compile(self, owner: str, text: str, bytes_max: int, asker: Asker, time_ms: int) -> None:
+        """Have the text of a policy compiled."""
+        self._enter(_Wish(owner, Compile(self._number(), text, bytes_max), time_ms, [asker]))
 
     def _number(self) -> int:
         number, self._next = self._next, self._next + 1
@@ -265,7 +273,9 @@ class Pool(Generic[Asker]):
             self._begin_again(wish)
             return
         took_s = 0.0 if kind == "crowded" else wish.time_ms / 1000
-        if isinstance(wish.job, Compress):
+        if isinstance(wish.job, Compile):
+            self._hand_out(wish, Compiled(number, None, why, took_s=took_s, is_lost=True))
+        elif isinstance(wish.job, Compress):
             del self._wanted[wish.job.request]
             self._hand_out(wish, Compressed(number, b"", why, took_s, kind, is_lost=True))
         else:
@@ -282,6 +292,10 @@ class Pool(Generic[Asker]):
         self._enter(wish, is_first=True)
 
     def _hand_out(self, wish: _Wish, answer: Answer) -> None:
+        if isinstance(answer, Compiled):
+            self.texts.append((wish.askers[0], answer))  # type: ignore[arg-type]
+            self._feed()
+            return
         for place, asker in enumerate(wish.askers):
             self._ready.append(Ready(asker, answer, place == 0))  # type: ignore[arg-type]
         self._feed()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from rove.policy.compiling import compiled
+from rove.policy.compiling import compiled, translated
 from rove.policy.errors import PolicyError
 from rove.policy.images import ImageError, Watch, compress, never
 from rove.policy.jobs import (
     Answer,
+    Compile,
+    Compiled,
     Compress,
     Compressed,
     Compression,
@@ -31,6 +33,8 @@ def answer_of(
 ) -> Answer:
     """Do a job; how long it took is for whoever knows to say. `results`, if given, has every
     picture that could be asked for: it makes those that it does not remember."""
+    if isinstance(job, Compile):
+        return _compiled(job)
     if isinstance(job, Compress):
         if results is None:
             made = picture(job.request, watch(clock, job.time_ms))
@@ -38,6 +42,14 @@ def answer_of(
             made = results[job.request]
         return Compressed(job.number, made.image, made.text, kind=made.kind)
     return Ran(job.number, _ran(job, clock, results))
+
+
+def _compiled(job: Compile) -> Compiled:
+    """A text compiled. It is not kept: a text that is set need not ever run."""
+    try:
+        return Compiled(job.number, translated(job.text, job.bytes_max))
+    except PolicyError as error:
+        return Compiled(job.number, None, error.what, error.hint, error.line, error.column)
 
 
 def watch(clock: Callable[[], float], time_ms: int) -> Watch:
@@ -62,7 +74,8 @@ def _ran(
     limits = job.limits
     try:
         # Whoever sends a job has compiled it already, under a limit that may have changed since.
-        policy = compiled(job.text, bytes_max=max(limits.text_bytes_max, len(job.text) * 4))
+        bytes_max = max(limits.text_bytes_max, len(job.text) * 4)
+        policy = compiled(job.text, bytes_max=bytes_max, code=job.code)
     except PolicyError as error:
         return Stopped("error", error.what, error.line)
     arrived = Arrived(job.topic, job.payload, job.user)
