@@ -40,12 +40,12 @@ def test_a_suspended_text_is_suspended_everywhere_and_another_is_tried() -> None
     first = agent_of(account)
     for now in (1.0, 2.0, 3.0):
         offend(account, first, now)
-    assert first.suspended_until == 303.0
+    assert first.kept().suspended_until == 303.0
     assert agent_of(account, now=4.0).suspended_until == 303.0
     other = agent_of(account, TEXT + "# other", 5.0)
-    assert other.suspended_until is None
+    assert other.kept().suspended_until is None
     offend(account, other, 6.0)
-    assert other.suspended_until == 306.0
+    assert other.kept().suspended_until == 306.0
     assert agent_of(account, TEXT + "# third", 7.0).suspended_until == 306.0
     assert agent_of(account, TEXT + "# third", 304.0).suspended_until is None
     assert account.is_settled(306.0, LIMITS)

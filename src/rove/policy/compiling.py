@@ -84,12 +84,16 @@ class Policy:
     def __getattr__(self, name: str) -> Any:
         if name != "function":
             raise AttributeError(name)
+        self.read()
+        return self.function
+
+    def read(self) -> None:
+        """Make the function of the program."""
         program, lists = marshal.loads(self.code.program)
         place: dict[str, Any] = {"__builtins__": {}, **_GIVEN, **lists}
         exec(program, place)
         self.function = place[FUNCTION]
         verify(self.function.__code__, frozenset(place))
-        return self.function
 
     def __repr__(self) -> str:
         return f"Policy({self.text!r:.40})"
@@ -148,6 +152,6 @@ def compiled(
         found = Policy(text, translated(text, bytes_max) if code is None else code)
         if code is None:
             # A fault of ours should show here, not with the first message.
-            assert found.function
+            found.read()
         remember(found, bytes_max=bytes_max)
     return found

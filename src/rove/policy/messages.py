@@ -33,6 +33,9 @@ ID: Final = "id"
 WRITTEN_MAX: Final = 64
 """Different outputs of one publication that are remembered."""
 _DIGITS_MAX: Final = len(str(INT_MAX))
+_DIGITS: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+"""Makes every digit a 0, and whatever else a blank."""
+_LONG_NUMBER: Final = b"0" * _DIGITS_MAX
 
 User = tuple[tuple[str, str], ...]
 
@@ -71,7 +74,10 @@ class Meter(Protocol):
 
 
 class Arrived:
-    """One publication, as it is shown to policies."""
+    """One publication, as it is shown to policies; read when somebody first looks at it."""
+
+    attributes: Message
+    _from_user: dict[str, str]
 
     __slots__ = (
         "_from_user",
@@ -95,8 +101,22 @@ class Arrived:
         self.user: User = tuple(user)
         self.passed: Outcome | None = None
         """As `rove.policy.running` says that it passes, once it has said so."""
+        self._written: dict[tuple[object, ...], tuple[Written, int]] = {}
+        """With the steps that each has cost: whoever makes it again pays the same."""
+        self._kept: list[Message] = []
+        """What the keys of `_written` are made of must stay alive."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Who looks first has it read, and pays the time: in a broker, many are never looked at.
+        if name not in ("attributes", "_from_user"):
+            raise AttributeError(name)
+        self._read()
+        return getattr(self, name)
+
+    def _read(self) -> None:
+        payload, topic = self.payload, self.topic
         members = _members_of(payload)
-        self._from_user: dict[str, str] = {}
+        self._from_user = {}
         for name, value in self.user:
             if name != TOPIC and (members is None or name not in members):
                 self._from_user[name] = value
@@ -106,10 +126,6 @@ class Arrived:
         elif payload and PAYLOAD not in self._from_user:
             self.attributes[PAYLOAD] = payload
         self.attributes[TOPIC] = topic
-        self._written: dict[tuple[object, ...], tuple[Written, int]] = {}
-        """With the steps that each has cost: whoever makes it again pays the same."""
-        self._kept: list[Message] = []
-        """What the keys of `_written` are made of must stay alive."""
 
     def message(self) -> Message:
         """`m`, the policy's own to change."""
@@ -161,6 +177,9 @@ class Arrived:
 def _members_of(payload: bytes) -> dict[str, object] | None:
     members = members_of(payload)
     if members is None or len(payload) <= _DIGITS_MAX:
+        return members
+    if _LONG_NUMBER not in payload.translate(_DIGITS):
+        # No number has that many digits; to look at each would take ten times as long.
         return members
     waiting: list[Iterable[object]] = [members.values()]
     while waiting:
