@@ -55,7 +55,8 @@ class Sorts:
                 break
             self._found.clear()
         else:
-            self._variables = dict.fromkeys(self._variables, "any") | {"m": "message"}
+            for name in self._variables.keys() - {"m"}:
+                self._variables[name] = "any"
 
     def _pass(self, statements: Iterable[ast.AST]) -> bool:
         before = dict(self._variables)
