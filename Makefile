@@ -121,7 +121,7 @@ lock: ## resolve the dependencies again (UPGRADE=1 takes the newest)
 	"$(PYTHON)" -m venv "$$place" && $(UV_OF_LOCK) > "$$place/uv.lock" && \
 	"$$place/bin/python" $(PIP_INSTALL) --require-hashes -r "$$place/uv.lock" && \
 	$(COMPILE) --extra dev --output-file requirements.lock $(if $(UPGRADE),--upgrade) && \
-	$(COMPILE) --extra broker --extra monitor --extra setup --constraint requirements.lock \
+	$(COMPILE) --extra monitor --extra setup --constraint requirements.lock \
 	--output-file requirements-demo.lock $(if $(UPGRADE),--upgrade)
 
 .PHONY: clean

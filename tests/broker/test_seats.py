@@ -9,6 +9,7 @@ from rove.broker.sessions import Session
 from rove.broker.subscriptions import Subscription
 from rove.lang.tree import Attribute
 from rove.mqtt.packets import Filter, Publish
+from rove.policy.accounts import Accounts
 from rove.policy.agents import Agent
 from rove.policy.compiling import compiled
 from rove.policy.messages import Arrived
@@ -37,7 +38,8 @@ def test_a_seat_is_a_sessions_or_a_subscriptions() -> None:
     session = Session("a/n", 1, 5, 9)
     subscription = Subscription(8, session, Filter("t/#", 1), 3, None, 0.0)
     agent = Agent(compiled(TEXT, bytes_max=100), 4.0)
-    whole, part = Seat(agent, session, None), Seat(agent, session, subscription)
+    account = Accounts().of("user ann")
+    whole, part = (Seat(agent, session, place, account) for place in (None, subscription))
     assert (whole.number, whole.key) == (0, "0/a/n")
     assert (part.number, part.key) == (8, "8/a/n")
     view = part.view()

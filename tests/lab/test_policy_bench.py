@@ -150,3 +150,16 @@ def test_all_that_was_asked_for_is_there() -> None:
     assert (FULL.paced_s, FULL.malicious_s, Options().link_s) == (300.0, 300.0, 300.0)
     assert 220 in Options().subscribers
     assert 240 in Options().rates
+
+
+@pytest.mark.usefixtures("shared")
+def test_hostile() -> None:
+    measures = measured("hostile")
+    for isolation in ("none", "process"):
+        group = f"policy.hostile.{isolation}"
+        assert measures[f"{group}.quiet.plain.worst"].goal is None
+        for name in ("plain", "policy"):
+            assert measures[f"{group}.reset.{name}.worst"].goal == "<= 50 ms"
+        p99 = measures[f"{group}.reset.victim.reset.p99"]
+        assert p99.against == f"{group}.reset.victim.quiet.p99"
+        assert p99.goal == "<= 3 times"

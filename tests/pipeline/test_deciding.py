@@ -124,21 +124,32 @@ def test_the_same_text_again_goes_on_and_another_one_begins_anew() -> None:
     assert [one.verdict for one in recorded(log)] == ["passed", "dropped", "passed"]
 
 
-def test_offences_suspend_and_the_same_text_again_ends_that() -> None:
+def test_offences_suspend_and_the_same_text_again_does_not_end_that() -> None:
     limits = PolicyLimits(offences_max=2, suspension_s=4.0)
     log = Log()
     log.policy("ann", LOOPS)
-    for _ in range(7):
+    for _ in range(3):
         log.notified("ann", {})
     log.policy("ann", LOOPS)
-    log.notified("ann", {})
+    for _ in range(5):
+        log.notified("ann", {})
     decided = recorded(log, limits)
     verdicts = [one.verdict for one in decided]
-    assert verdicts == ["stopped"] * 2 + ["suspended"] * 3 + ["stopped"] * 3
+    assert verdicts == ["stopped"] * 2 + ["suspended"] * 2 + ["stopped"] * 2 + ["suspended"] * 2
     assert {one.kind for one in decided if one.verdict == "stopped"} == {"steps"}
     assert all(not one.outputs for one in decided)
     goes_on = msgspec.structs.replace(limits, suspended="deliver")
-    assert [len(one.outputs) for one in recorded(log, goes_on)] == [0, 0, 1, 1, 1, 0, 0, 0]
+    assert [len(one.outputs) for one in recorded(log, goes_on)] == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_what_a_policy_begins_with_is_in_the_log() -> None:
+    log = Log()
+    kept = Kept(LOOPS, 0.0, {}, (), 1e12)
+    log.event(
+        "ann", "policy", policy=LOOPS, kept=base64.b64encode(msgspec.msgpack.encode(kept)).decode()
+    )
+    log.notified("ann", {})
+    assert [one.verdict for one in recorded(log)] == ["suspended"]
 
 
 def test_limits_are_those_of_the_log() -> None:

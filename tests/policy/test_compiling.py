@@ -2,11 +2,15 @@
 
 import gc
 import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
 
+import msgspec
 import pytest
 
 from rove.policy import compiling
-from rove.policy.compiling import Policy, compiled
+from rove.policy.compiling import Policy, compiled, known, translated
 from rove.policy.errors import PolicyError
 from rove.policy.jobs import Outcome
 from rove.policy.limits import PolicyLimits
@@ -31,7 +35,7 @@ def test_not_more_are_kept_than_that() -> None:
     for number in range(compiling.KEPT_MAX + 50):
         compiled(f"# {number}\n{PASS}")
     gc.collect()
-    assert compiling._compiled.cache_info().currsize == compiling.KEPT_MAX
+    assert len(compiling._known) == compiling.KEPT_MAX
 
 
 def test_what_a_policy_uses_is_known() -> None:
@@ -123,3 +127,77 @@ def test_the_code_knows_no_builtins() -> None:
         place = compiled(text).function.__globals__
         assert place["__builtins__"] == {}
         assert sys.modules not in place.values()
+
+
+def _reversed(count: int) -> list[str]:
+    """Each variable gets its value from one that gets its own later."""
+    return ["x0 = 1.5", *(f"x{n} = x{n + 1}" for n in range(count)), f"x{count} = x0 + 1"]
+
+
+SHAPES: Final[dict[str, tuple[Callable[[int], list[str]], int]]] = {
+    "reversed assignments": (_reversed, 140),
+    "reversed in a loop": (
+        lambda count: ["while True:", *(f"    {line} + x1" for line in _reversed(count))],
+        90,
+    ),
+    "sums of everything": (
+        lambda count: [
+            *(f"v{n} = 1" for n in range(count // 8)),
+            "while True:",
+            *(
+                f"    v{n} = {' + '.join(f'v{k}' for k in range(count // 8))}"
+                for n in range(count // 40)
+            ),
+        ],
+        120,
+    ),
+    "products": (lambda count: ["x = m.a", *["x = x * x * x * x"] * count], 40),
+    "comparisons": (lambda count: ["x = " + " < ".join(["m.a"] * count)], 200),
+    "named arguments": (
+        lambda count: ["x = message(" + ", ".join(f"a{n}=1" for n in range(count)) + ")"],
+        240,
+    ),
+    "branches": (lambda count: [f"if m.x > {n}: y{n} = m.x - 1" for n in range(count)], 50),
+}
+"""Lines of a policy by how many there are of them, and so many that twice as many are allowed."""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiling_is_linear_in_the_text(shape: str) -> None:
+    lines, count = SHAPES[shape]
+    texts = ["def arrived(m, me):\n    " + "\n    ".join(lines(n)) for n in (count, 2 * count)]
+    short, long = map(_calls_to_compile, texts)
+    growth = len(texts[1]) / len(texts[0])
+    assert long <= 1.25 * growth * short, (short, long)
+
+
+def _calls_to_compile(text: str) -> int:
+    """Calls of Python's functions and of C's: work, whatever the machine does meanwhile."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        translated(text, 8192)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_what_a_worker_compiled_is_read_when_it_first_runs() -> None:
+    text = PASS + "# by a worker"
+    assert known(text) is None
+    policy = compiled(text, code=translated(text, 8192))
+    assert known(text) is policy
+    result = run(policy, Arrived("t", b"{}"), {}, {}, 0.0, PolicyLimits())
+    assert isinstance(result, Outcome)
+    assert result.passes
+    # Where it is never run, as in a broker with workers for all calls, it may be anything.
+    broken = Policy(text, msgspec.structs.replace(policy.code, program=b"no program"))
+    assert (broken.uses, broken.is_heavy) == (frozenset(), False)
+    with pytest.raises((ValueError, EOFError, TypeError)):
+        broken.read()

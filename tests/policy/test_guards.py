@@ -1,12 +1,16 @@
 """What a call has left, and operators that would use too much of it."""
 
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pytest
 
+from rove.policy.compiling import compiled
 from rove.policy.guards import NESTING_MAX, PORTION_STEPS_MAX, Guards, Halted, named
-from rove.policy.limits import BITS_MAX
-from rove.policy.messages import Message
+from rove.policy.jobs import Outcome
+from rove.policy.limits import BITS_MAX, PolicyLimits
+from rove.policy.messages import Arrived, Message
+from rove.policy.running import run
 
 MIB = 1 << 20
 
@@ -62,7 +66,7 @@ def test_weighing_goes_to_the_last_leaf() -> None:
     assert some.weigh([1, [2, "abc"], {"k": "de"}, ("f",)]) == 8 * (4 + 2 + 1 + 1) + 3 + 1 + 2 + 1
     assert some.steps > 0
     deep: Any = 1
-    for _ in range(NESTING_MAX):
+    for _ in range(NESTING_MAX + 1):
         deep = [deep]
     assert kind_of(some.weigh, deep) == "error"
     some.weigh(deep[0])
@@ -179,3 +183,37 @@ def test_values_have_names() -> None:
     values: tuple[object, ...] = (None, True, 1, 1.5, "", b"", [], (), {}, Message())
     assert len({named(value) for value in values}) == len(values) - 1
     assert named(object()) == "that"
+
+
+PRICES: Final[dict[str, tuple[str, float]]] = {
+    "text of floats": ("x = str(m.floats)", 8),
+    "text with floats in it": ('x = f"{m.floats}"', 8),
+    "texts compared": ("x = min(m.words)", 1),
+    "lists compared": ("x = m.nested == m.nested + []", 2),
+    "variable": ("me.x = m.words", 2),
+    "variable of lists": ("me.x = m.nested", 3),
+    "output": ('return keep(m, "floats")', 1.5),
+    "output of lists": ('return keep(m, "nested")', 3),
+    "output written to": ("m.x = 1\nreturn m", 1.5),
+    "remembered": ('x = changed("floats")', 1.5),
+    "remembered by": ("x = every(5, per=m.words)", 2),
+    "sum": ("x = sum(m.floats)", 0.25),
+    "search": ("x = -1.0 in m.floats", 0.25),
+}
+"""What is done to a list of 500, and the steps that each element of it costs at least: measured, as
+many as it takes rounds of a plain loop, give or take a factor of four."""
+
+
+@pytest.mark.parametrize("name", PRICES)
+def test_steps_are_in_proportion_to_the_time(name: str) -> None:
+    body, steps = PRICES[name]
+    payload = {
+        "floats": [1.1 * number for number in range(500)],
+        "words": [f"word{number}" for number in range(500)],
+        "nested": [[number] for number in range(500)],
+    }
+    policy = compiled("def arrived(m, me):\n    " + body.replace("\n", "\n    "))
+    arrived = Arrived("t", msgspec.json.encode(payload))
+    result = run(policy, arrived, {}, {}, 1000.0, PolicyLimits())
+    assert isinstance(result, Outcome), result
+    assert result.steps >= 500 * steps

@@ -5,9 +5,11 @@ import io
 
 import pytest
 from PIL import Image, ImageDraw
+from PIL.JpegImagePlugin import JpegImageFile
 
-from rove.policy.images import QUALITY_MAX, ImageError, compress
+from rove.policy.images import QUALITY_MAX, ImageError, TooLate, compress
 from rove.policy.jobs import Compression
+from rove.policy.limits import PICTURE_PIXELS_MAX, PNG_PIXELS_MAX
 
 
 def trace(size: tuple[int, int] = (640, 480), mode: str = "RGB") -> Image.Image:
@@ -134,3 +136,46 @@ def test_too_many_pixels_are_refused_by_the_head_alone() -> None:
     large = saved(Image.new("1", (6_000, 5_000)), "PNG")
     with pytest.raises(ImageError, match="6,000 by 5,000 pixels"):
         compress(Compression(large, 50))
+
+
+def test_a_large_jpeg_is_never_decoded_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = saved(Image.new("L", (6_000, 4_000)), "JPEG")
+    decoded: list[tuple[int, int]] = []
+    load = JpegImageFile.load
+
+    def counted(picture: JpegImageFile) -> object:
+        decoded.append(picture.size)
+        return load(picture)
+
+    monkeypatch.setattr(JpegImageFile, "load", counted)
+    found = compress(Compression(large, 5))
+    assert decoded[0] == (1_500, 1_000)
+    assert opened(found).size == (1_500, 1_000)
+
+
+def test_a_png_with_too_many_pixels_is_refused_by_its_head() -> None:
+    side = 1 + int(PICTURE_PIXELS_MAX**0.5)
+    large = saved(Image.new("1", (side, side)), "PNG")
+    with pytest.raises(ImageError, match="a PNG may have 4,000,000"):
+        compress(Compression(large, 50))
+
+
+def test_a_large_png_becomes_a_jpeg_without_being_packed() -> None:
+    side = 1 + int(PNG_PIXELS_MAX**0.5)
+    picture = Image.effect_noise((side, side), 90)
+    assert opened(compress(Compression(saved(picture, "PNG"), 50))).format == "JPEG"
+
+
+def test_a_search_ends_when_its_time_does() -> None:
+    looks = 0
+
+    def is_late() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks == 3
+
+    noise = saved(Image.effect_noise((200, 200), 90), "JPEG", quality=95)
+    with pytest.raises(TooLate, match="takes too long") as caught:
+        compress(Compression(noise, bytes_max=1_000), is_late)
+    assert caught.value.kind == "time"
+    assert looks == 3

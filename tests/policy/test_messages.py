@@ -2,8 +2,12 @@
 
 import pytest
 
-from rove.lang.errors import PublicationError
+from rove.policy.guards import Guards, Halted
 from rove.policy.messages import WRITTEN_MAX, Arrived, Message, Written
+
+
+def meter() -> Guards:
+    return Guards(100_000, 1_000_000)
 
 
 def test_what_is_missing_is_none() -> None:
@@ -22,7 +26,7 @@ def test_members_win_over_user_properties_and_the_topic_over_both() -> None:
 def test_what_is_no_object_is_the_payload(payload: bytes) -> None:
     arrived = Arrived("t", payload, (("u", "y"),))
     assert arrived.attributes == {"u": "y", "topic": "t", "payload": payload}
-    assert arrived.written(arrived.message()) == Written(payload, (("u", "y"),))
+    assert arrived.written(arrived.message(), meter()) == Written(payload, (("u", "y"),))
 
 
 def test_an_empty_payload_is_nothing() -> None:
@@ -41,7 +45,7 @@ def test_user_properties_that_were_left_alone_stay_what_they_are() -> None:
     arrived = Arrived("t", b'{"a": 1}', (("u", "y"), ("v", "z")))
     m = arrived.message()
     m["u"] = "other"
-    assert arrived.written(m) == Written(b'{"u":"other","a":1}', (("v", "z"),))
+    assert arrived.written(m, meter()) == Written(b'{"u":"other","a":1}', (("v", "z"),))
     assert arrived.is_user_property("v", m["v"])
     assert not arrived.is_user_property("u", m["u"])
     assert not arrived.is_user_property("a", m["a"])
@@ -58,41 +62,57 @@ def test_user_properties_that_were_left_alone_stay_what_they_are() -> None:
 )
 def test_what_it_is_called_stays(payload: bytes, output: Message, sent: bytes) -> None:
     arrived = Arrived("t", payload, (("u", "y"), ("id", "p-17")))
-    assert arrived.written(output) == Written(sent, (("id", "p-17"),))
-    everything = arrived.written(arrived.message())
+    assert arrived.written(output, meter()) == Written(sent, (("id", "p-17"),))
+    everything = arrived.written(arrived.message(), meter())
     assert set(everything.user) == {("u", "y"), ("id", "p-17")}
     assert b"p-17" not in everything.payload
 
 
 def test_the_topic_is_not_sent_twice() -> None:
     arrived = Arrived("t", b'{"a": 1}')
-    assert arrived.written(Message(topic="other", a=2)).payload == b'{"a":2}'
+    assert arrived.written(Message(topic="other", a=2), meter()).payload == b'{"a":2}'
 
 
 def test_what_several_make_alike_is_written_once() -> None:
     arrived = Arrived("t", b'{"a": 1, "xs": [1, 2]}')
     outputs = [Message(xs=arrived.attributes["xs"]) for _ in range(2)]
-    first, second = map(arrived.written, outputs)
+    first, second = (arrived.written(output, meter()) for output in outputs)
     assert first is second
-    assert arrived.written(Message(xs=[1, 2])) == first
+    assert arrived.written(Message(xs=[1, 2]), meter()) == first
+
+
+def test_who_makes_it_again_pays_the_same() -> None:
+    arrived = Arrived("t", b'{"xs": [[1], [2], 3]}')
+    paid = [meter() for _ in range(3)]
+    for each in paid:
+        arrived.written(Message(xs=arrived.attributes["xs"]), each)
+    assert paid[0].steps == paid[1].steps == paid[2].steps > 10
+
+
+def test_it_is_paid_for_before_it_is_written() -> None:
+    arrived = Arrived("t", b'{"x": [%s]}' % b",".join([b"0"] * 300_000))
+    paid = meter()
+    with pytest.raises(Halted, match="more than 100,000 steps"):
+        arrived.written(Message(x=arrived.attributes["x"]), paid)
+    assert arrived._written == {}
 
 
 def test_no_more_is_remembered_than_that() -> None:
     arrived = Arrived("t", b"{}")
     for number in range(2 * WRITTEN_MAX):
-        assert arrived.written(Message(a=float(number))).payload == b'{"a":%d.0}' % number
+        assert arrived.written(Message(a=float(number)), meter()).payload == b'{"a":%d.0}' % number
 
 
 def test_bytes_are_a_payload_alone() -> None:
     arrived = Arrived("t", b'{"a": 1}')
-    assert arrived.written(Message(payload=b"xy")).payload == b"xy"
+    assert arrived.written(Message(payload=b"xy"), meter()).payload == b"xy"
     with pytest.raises(ValueError, match="cannot also have 'a'"):
-        arrived.written(Message(payload=b"xy", a=1))
+        arrived.written(Message(payload=b"xy", a=1), meter())
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(PublicationError, match="attribute a is inf"):
-        Arrived("t", b"{}").written(Message(a=float("inf")))
+    with pytest.raises(Halted, match="inf is no number"):
+        Arrived("t", b"{}").written(Message(a=float("inf")), meter())
 
 
 def test_sizes_count_what_goes_out() -> None:

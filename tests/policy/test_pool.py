@@ -13,7 +13,7 @@ from rove.policy.jobs import (
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
-from rove.policy.pool import AHEAD, CACHE_BYTES_MAX, Pool
+from rove.policy.pool import AHEAD, CACHE_BYTES_MAX, IDLE_MAX, Pool, Ready
 
 
 class Workers:
@@ -29,6 +29,13 @@ class Workers:
         return 0.0
 
 
+def taken(pool: Pool[str]) -> list[Ready[str]]:
+    ready: list[Ready[str]] = []
+    while pool.has_ready:
+        ready.append(pool.take())
+    return ready
+
+
 def wish(image: bytes = b"picture", quality: int = 50) -> Compression:
     return Compression(image, quality)
 
@@ -41,26 +48,78 @@ def test_workers_get_no_more_than_keeps_them_busy() -> None:
     workers = Workers(2)
     pool: Pool[str] = Pool(workers)
     for number in range(10):
-        pool.run("ann", call(), f"a{number}", 500)
+        pool.run("ann", call(), f"a{number}", 500, is_light=True)
     assert len(workers.given) == pool.under_way == 2 * AHEAD
     assert pool.waiting == 10 - 2 * AHEAD
     pool.answered(Ran(workers.given[0].number, Outcome((), {}, None, 0)))
     assert len(workers.given) == 2 * AHEAD + 1
 
 
-def test_owners_have_their_turns() -> None:
+def done_in_order(pool: Pool[str], workers: Workers, took_s: dict[str, float]) -> list[str]:
+    """Do everything, the oldest first; what an owner's jobs take is told by their first letter."""
+    while pool.under_way:
+        number = min(pool._under_way)
+        job = pool._under_way[number].job
+        assert isinstance(job, Run)
+        pool.answered(Ran(number, Outcome((), {}, None, 0), took_s[job.text[0]]))
+    return [one.text for one in workers.given if isinstance(one, Run)]
+
+
+def test_who_has_used_least_is_next() -> None:
     workers = Workers(1)
     pool: Pool[str] = Pool(workers)
     for number in range(6):
         pool.run("greedy", call(f"g{number}"), "", 500)
     pool.run("modest", call("m0"), "", 500)
     pool.run("other", call("o0"), "", 500)
-    while pool.under_way:
-        done = {one.number for one in workers.given}
-        oldest = min(number for number in done if number in pool._under_way)
-        pool.answered(Ran(oldest, Outcome((), {}, None, 0)))
-    texts = [one.text for one in workers.given if isinstance(one, Run)]
-    assert texts == ["g0", "g1", "g2", "m0", "o0", "g3", "g4", "g5"]
+    texts = done_in_order(pool, workers, {"g": 0.1, "m": 0.01, "o": 0.01})
+    assert texts == ["g0", "m0", "o0", "g1", "g2", "g3", "g4", "g5"]
+
+
+def test_turns_are_by_time_and_not_by_number() -> None:
+    workers = Workers(1)
+    pool: Pool[str] = Pool(workers)
+    for number in range(10):
+        pool.run("slow", call(f"s{number}"), "", 500)
+    for number in range(40):
+        pool.run("quick", call(f"q{number}"), "", 500)
+    texts = done_in_order(pool, workers, {"s": 0.1, "q": 0.01})
+    # Ten of one take as long as one of the other.
+    firsts = [text[0] for text in texts[:33]]
+    assert 28 <= firsts.count("q") <= 31
+
+
+def test_idleness_saves_nothing_up() -> None:
+    workers = Workers(1)
+    pool: Pool[str] = Pool(workers)
+    for number in range(20):
+        pool.run("busy", call(f"b{number}"), "", 500)
+    while len(workers.given) < 10:
+        pool.answered(Ran(min(pool._under_way), Outcome((), {}, None, 0), 0.1))
+    for number in range(10):
+        pool.run("idle", call(f"i{number}"), "", 500)
+    texts = done_in_order(pool, workers, {"b": 0.1, "i": 0.1})
+    assert 4 <= [text[0] for text in texts[10:20]].count("i") <= 6
+
+
+def test_long_jobs_leave_a_worker_to_light_ones() -> None:
+    workers = Workers(3)
+    pool: Pool[str] = Pool(workers)
+    for number in range(5):
+        pool.run(f"attacker{number}", call("long"), "", 500)
+    assert [pool.under_way, pool.waiting] == [2, 3]
+    for _ in range(5):
+        pool.run("victim", call("light"), "", 500, is_light=True)
+    assert [pool.under_way, pool.waiting] == [3 * AHEAD, 4]
+
+
+def test_owners_who_want_nothing_are_forgotten() -> None:
+    workers = Workers(1)
+    pool: Pool[str] = Pool(workers)
+    for number in range(5 * IDLE_MAX):
+        pool.run(f"owner{number}", call(), "", 500)
+        pool.answered(Ran(workers.given[-1].number, Outcome((), {}, None, 0), 0.001))
+    assert len(pool._used_s) <= 2 * IDLE_MAX
 
 
 def test_the_same_wish_is_done_once_and_told_to_all() -> None:
@@ -69,10 +128,10 @@ def test_the_same_wish_is_done_once_and_told_to_all() -> None:
     for asker in ("a", "b", "c"):
         pool.compress(asker, wish(), asker, 500)
     pool.compress("a", wish(quality=60), "d", 500)
-    assert [type(job) for job in workers.given] == [Compress, Compress]
+    assert [type(job) for job in workers.given] == [Compress]
     answer = Compressed(workers.given[0].number, b"small", took_s=0.1)
     pool.answered(answer)
-    assert [(one.asker, one.answer, one.is_first) for one in pool.take()] == [
+    assert [(one.asker, one.answer, one.is_first) for one in taken(pool)] == [
         ("a", answer, True),
         ("b", answer, False),
         ("c", answer, False),
@@ -88,25 +147,25 @@ def test_who_wants_the_same_does_not_wait_for_all_that_another_wants() -> None:
         pool.compress("greedy", wish(quality=number), f"g{number}", 500)
     pool.compress("modest", wish(quality=49), "m", 500)
     pool.compress("modest", wish(quality=90), "n", 500)
-    assert pool.waiting == 51 - AHEAD
+    assert pool.waiting == 51 - 1
     heard: list[str] = []
     while workers.given:
         pool.answered(Compressed(workers.given.pop(0).number, b"small"))
-        heard += [one.asker for one in pool.take()]
+        heard += [one.asker for one in taken(pool)]
     assert heard.index("m") < 5
     assert heard.index("n") < 8
     assert sorted(heard) == sorted([f"g{number}" for number in range(50)] + ["m", "n"])
-    assert (pool.done, pool.waiting, pool.under_way, len(pool._queues)) == (51, 0, 0, 0)
+    assert (pool.done, pool.waiting, pool.under_way, len(pool._long.queues)) == (51, 0, 0, 0)
 
 
 def test_what_is_lost_is_told_and_not_remembered() -> None:
     workers = Workers()
     pool: Pool[str] = Pool(workers)
     pool.compress("a", wish(), "a", 500)
-    pool.run("b", call(), "b", 500)
+    pool.run("b", call(), "b", 500, is_light=True)
     pool.lost(workers.given[0].number, "time", "too late")
     pool.lost(workers.given[1].number, "memory", "too large")
-    first, second = pool.take()
+    first, second = taken(pool)
     assert isinstance(first.answer, Compressed)
     assert (first.answer.kind, first.answer.is_lost, first.answer.image) == ("time", True, b"")
     assert isinstance(second.answer, Ran)
@@ -118,12 +177,11 @@ def test_what_is_lost_is_told_and_not_remembered() -> None:
     assert len(workers.given) == 3
 
 
-def test_what_a_worker_died_of_is_done_once_more_and_before_all_else() -> None:
+def test_what_a_worker_died_of_is_done_once_more_and_before_what_else_its_owner_wants() -> None:
     workers = Workers()
     pool: Pool[str] = Pool(workers)
     for number in range(4):
-        pool.run("ann", call(f"a{number}"), f"a{number}", 500)
-    pool.run("bob", call("b"), "b", 500)
+        pool.run("ann", call(f"a{number}"), f"a{number}", 500, is_light=True)
     first = workers.given[0].number
     pool.lost(first, "error", "killed")
     assert not pool.has_ready
@@ -134,7 +192,7 @@ def test_what_a_worker_died_of_is_done_once_more_and_before_all_else() -> None:
     pool.answered(Ran(first, Outcome((), {}, None, 0)))
     assert not pool.has_ready
     pool.lost(again, "error", "killed")
-    (ready,) = pool.take()
+    (ready,) = taken(pool)
     assert (ready.asker, ready.answer.is_lost) == ("a0", True)
     assert pool.lost_count == 2
 
@@ -142,15 +200,15 @@ def test_what_a_worker_died_of_is_done_once_more_and_before_all_else() -> None:
 def test_a_picture_that_many_want_is_done_once_more_for_all() -> None:
     workers = Workers()
     pool: Pool[str] = Pool(workers)
-    pool.run("ann", call(), "busy", 500)
+    pool.run("ann", call(), "busy", 500, is_light=True)
     for asker in ("ann", "bob", "eve"):
         pool.compress(asker, wish(), asker, 500)
     pool.lost(workers.given[1].number, "error", "killed")
     assert [type(job) for job in workers.given] == [Run, Compress, Compress]
     pool.answered(Compressed(workers.given[2].number, b"small"))
-    assert [one.asker for one in pool.take()] == ["ann", "bob", "eve"]
+    assert [one.asker for one in taken(pool)] == ["ann", "bob", "eve"]
     pool.answered(Ran(workers.given[0].number, Outcome((), {}, None, 0)))
-    assert (pool.waiting, pool.under_way, len(pool._queues)) == (0, 0, 0)
+    assert (pool.waiting, pool.under_way, len(pool._long.queues)) == (0, 0, 0)
     assert len(workers.given) == 3
 
 

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from rove.policy.compiling import Policy
+from rove.policy.compiling import Policy, translated
 from rove.policy.costs import DIRECT
 from rove.policy.functions import FUNCTIONS
 from rove.policy.library import Call
@@ -126,7 +126,7 @@ def compiled_bytes(outer: str, inner: str, depth: int) -> int:
     for level in range(depth):
         expression = (outer if level % 2 else inner).format(expression)
     text = f"CALM = (50, 120)\ndef arrived(m, me):\n    s = m.s\n    return [{expression}]\n"
-    return len(Policy(text, 10_000).function.__code__.co_code)
+    return len(Policy(text, translated(text, 10_000)).function.__code__.co_code)
 
 
 def check_growth(outer: str, inner: str) -> None:

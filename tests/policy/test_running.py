@@ -4,15 +4,16 @@ import io
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pytest
 from PIL import Image
 
 from rove.policy.compiling import compiled
 from rove.policy.guards import LOOK_STEPS
 from rove.policy.jobs import Outcome, Sent, Stopped, Wanted
-from rove.policy.limits import PolicyLimits
+from rove.policy.limits import REASON_CHARS_MAX, PolicyLimits
 from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.running import explained, run, shortened
 
 LIMITS = PolicyLimits()
 MISSING = '; what is missing is None, so give a default, as in get("x", 0)'
@@ -55,7 +56,7 @@ def test_what_is_left_alone_passes_as_it_came(body: str) -> None:
 
 def test_what_was_written_to_does_not_pass() -> None:
     result = ended("m.n = 7\nreturn m")
-    assert result == Outcome((Sent(b'{"n":7,"s":"text"}', (("u", "v"),)),), {}, None, 4)
+    assert result == Outcome((Sent(b'{"n":7,"s":"text"}', (("u", "v"),)),), {}, None, 8)
     assert not ended("return keep(m)").passes
     assert not ended("return [m, m]").passes
     assert ended("return [m, m]").outputs == (Sent(PAYLOAD, (("u", "v"),)),) * 2
@@ -103,7 +104,7 @@ def test_rounds_of_loops_are_steps() -> None:
 
 def test_long_rounds_cost_more() -> None:
     assert ended("for i in range(10):\n" + "    x = i + 1\n" * 100).steps > 100
-    assert ended("for i in range(10):\n    x = str(i)").steps == 40
+    assert ended("for i in range(10):\n    x = str(i)").steps == 120
     assert ended("for i in range(10):\n    x = abs(i)").steps == 10
 
 
@@ -269,3 +270,54 @@ def test_trouble_has_its_line() -> None:
     assert stopped("x = (1 +\n    m.q)").line in (2, 3)
     assert stopped("while True:\n    pass").line == 2
     assert stopped("x = 1\nif m.n:\n    x = upper(5)").line == 4
+
+
+def test_outputs_are_metered_and_stop_before_they_are_written() -> None:
+    arrived = Arrived("t", b'{"x": [%s]}' % b",".join([b"0"] * 200_000))
+    keeps = ", ".join(["keep(m, 'x')"] * 16)
+    policy = compiled(f"def arrived(m, me):\n    return [{keeps}]")
+    result = run(policy, arrived, {}, {}, 1.0, PolicyLimits())
+    assert isinstance(result, Stopped)
+    assert result.kind == "steps"
+    assert not arrived._written
+
+
+def test_variables_and_what_is_remembered_are_metered_whenever_they_are_written() -> None:
+    many = {f"v{number}": number for number in range(3_000)}
+    policy = compiled("def arrived(m, me):\n    me.x = 1\n    return None")
+    result = run(policy, Arrived("t", b""), many, {}, 1.0, PolicyLimits())
+    assert isinstance(result, Outcome)
+    assert result.steps > 1_000
+    policy = compiled("def arrived(m, me):\n    x = every(5)\n    return None")
+    memory = {f"1:{number}": 5.0 for number in range(3_000)}
+    result = run(policy, Arrived("t", b""), {}, memory, 1.0, PolicyLimits())
+    assert isinstance(result, Outcome)
+    assert result.steps > 1_000
+
+
+@pytest.mark.parametrize(
+    "body", ["x = m.xs[m.name]", "set_data(m, m.name)", "m[m.name] = 1\nm.payload = data(m.b)"]
+)
+def test_what_people_are_told_is_short(body: str) -> None:
+    payload = msgspec.json.encode({"name": "n" * 600_000, "xs": [1], "b": 1})
+    policy = compiled("def arrived(m, me):\n    " + body.replace("\n", "\n    "))
+    result = run(policy, Arrived("t", payload), {}, {}, 1.0, PolicyLimits())
+    assert isinstance(result, Stopped)
+    assert len(result.text) <= REASON_CHARS_MAX
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert shortened("x" * REASON_CHARS_MAX) == "x" * REASON_CHARS_MAX
+    assert shortened("x" * 1_000_000) == "x" * (REASON_CHARS_MAX - 1) + "…"
+    assert len(explained(KeyError("k" * 600_000))) < 2 * REASON_CHARS_MAX
+
+
+@pytest.mark.parametrize("name", ["'nope'", "m.name", "'a'"])
+def test_a_name_that_a_mapping_has_not_is_none(name: str) -> None:
+    payload = b'{"d": {"a": 5}, "name": "missing"}'
+    for owner in ("m.d", "m.nothing", "m", "data(m).d"):
+        text = f"def arrived(m, me):\n    return message(x={owner}[{name}])"
+        result = run(compiled(text), Arrived("t", payload), {}, {}, 1.0, PolicyLimits())
+        assert isinstance(result, Outcome), result
+        found = 5 if name == "'a'" and owner.endswith(".d") else None
+        assert msgspec.json.decode(result.outputs[0].payload) == {"x": found}

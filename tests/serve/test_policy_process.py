@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from rove.policy import working
+from rove.policy.images import Watch
 from rove.policy.jobs import (
     Answer,
     Compress,
@@ -65,9 +66,9 @@ def test_a_call_is_done_and_what_it_took_is_told() -> None:
 def test_a_picture_is_made_smaller_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Compression] = []
 
-    def counted(request: Compression) -> Compressed:
+    def counted(request: Compression, is_late: Watch) -> Compressed:
         made.append(request)
-        return working.picture(request)
+        return working.picture(request, is_late)
 
     monkeypatch.setattr(policy_process, "picture", counted)
     worker = Worker()
@@ -112,7 +113,7 @@ def test_why_there_is_no_picture_is_remembered_unless_memory_was_short(
     assert "no JPEG" in pictures[wish].text
     assert list(pictures) == [wish]
     short = Compressed(0, b"", "too much", kind="memory")
-    monkeypatch.setattr(policy_process, "picture", lambda request: short)
+    monkeypatch.setattr(policy_process, "picture", lambda request, is_late: short)
     assert pictures[Compression(b"other", 50)] is short
     assert list(pictures) == [wish]
 
@@ -179,7 +180,7 @@ def test_what_is_rehearsed_is_done() -> None:
     class Watched(Worker):
         def answered(self, message: bytes) -> bytes:
             answer = super().answered(message)
-            answers.append(msgspec.msgpack.decode(answer, type=Compressed | Ran))
+            answers.append(msgspec.msgpack.decode(answer, type=Answer))
             return answer
 
     rehearse(Watched())

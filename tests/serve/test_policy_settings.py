@@ -28,7 +28,7 @@ def test_its_own_keys_come_first_and_all_are_explained_once() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells")
 def test_the_broker_keeps_a_core_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    for has, processes in ((1, 1), (2, 1), (8, 7)):
+    for has, processes in ((1, 2), (2, 2), (8, 7)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, has=has: set(range(has)))
         assert Policies().processes == processes
         assert Policies(workers=5).processes == 5

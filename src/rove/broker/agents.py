@@ -19,38 +19,65 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
-import msgspec
-
 from rove.broker.cases import Cases
-from rove.broker.logbook import log_notification, why_decided
+from rove.broker.decisions import Decisions
+from rove.broker.holding import Holding
+from rove.broker.links import Link
+from rove.broker.logbook import log_notification
 from rove.broker.overview import overview
 from rove.broker.publications import Publication
 from rove.broker.records import CaseRow
 from rove.broker.seating import Seating
 from rove.broker.seats import Case, Desk, Notification, Seat, Shown
-from rove.broker.sessions import Select, Session
+from rove.broker.sessions import Session
 from rove.broker.subscriptions import Subscription
 from rove.broker.variables import Variables
-from rove.policy.agents import Agent, Decision, Kept, Notice
+from rove.policy.accounts import Account
+from rove.policy.agents import Agent, Kept
 from rove.policy.compiling import Policy, compiled
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Compressed, Compression, Outcome, Ran, Run, Stopped, Wanted, Workers
+from rove.policy.jobs import (
+    Compiled,
+    Compressed,
+    Compression,
+    Outcome,
+    Ran,
+    Run,
+    Stopped,
+    Wanted,
+    Workers,
+)
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import WRITTEN_MAX, Arrived
+from rove.policy.messages import Arrived
 from rove.policy.pool import Pool, Ready
 from rove.policy.view import PoliciesView
 
 if TYPE_CHECKING:
     from rove.broker.state import State
 
-POLICY: Final = "$rove/policy"
 Isolation = Literal["none", "process"]
 ATTEMPTS_MAX: Final = 20
 """How often a worker is asked again because the variables have changed meanwhile."""
+TURN_S: Final = 0.005
+"""What policies may use of a turn; whoever comes then has its turn in a later one. Messages for
+others are read and sent between the two."""
+BRIEF_S: Final = 0.0002
+"""A call that takes no longer does not count towards that: nearly all, however many there are."""
+INLINE_MS: Final = 5
+"""How long a call may take within a turn before a worker is asked, if it has taken few steps."""
+LIGHT_FACTOR: Final = 4
+"""A worker is first asked for so many times `inline_steps_max`, in the lane of light jobs. Few
+policies need more; they get all their steps where only such as they wait."""
+LIGHT_S: Final = 0.01
+"""A job that takes longer is not light, however few its steps are."""
 SHOWN_MAX: Final = 64
 """Publications that are remembered within a turn as policies see them."""
 
-Asker = tuple[Seat, Case, Compression | None]
+_LIMITED: Final = ("steps", "time")
+"""What a call within a turn is stopped by that a worker may take further."""
+
+Asker = tuple[Seat, Case, Compression | None] | Link
+"""A case that waits, or a client that sets a policy."""
 
 
 class Agents:
@@ -73,6 +100,14 @@ class Agents:
         self.pool: Pool[Asker] | None = None if workers is None else Pool(workers)
         self._cases = Cases(state)
         self.seating = Seating(state, variables)
+        self._decisions = Decisions(state, variables, self.seating, self._cases)
+        self._spent_s = 0.0
+        """By calls that were not brief, in this turn."""
+        self.made: dict[str, Policy | PolicyError] = {}
+        """What workers have made of the text that is being set."""
+        self.holding = Holding(self)
+        self._later: dict[Seat, None] = {}
+        """Policies whose first message waits for a later turn, and for nothing else."""
         self._shown: OrderedDict[tuple[int, object], Shown] = OrderedDict()
         self._restored: dict[Seat, None] = {}
         """Policies for which something waited before a restart, until it is taken up."""
@@ -87,18 +122,27 @@ class Agents:
     # -- setting policies ----------------------------------------------------------------------
 
     def compiled(self, text: str, session: Session | None = None) -> Policy:
-        """A text as a policy; PolicyError if not. What compiling takes counts towards the share."""
+        """A text as a policy; PolicyError if not. What compiling takes counts towards the share.
+
+        Where there are workers, they have compiled it already (`rove.broker.holding`).
+        """
         if self.limits is None:
             raise PolicyError("this broker runs no policies", "see [policies] in its configuration")
-        desk = None if session is None else session.desk
-        if desk is not None and self._is_over_share(desk):
+        made = self.made.get(text)
+        if isinstance(made, PolicyError):
+            raise made
+        if made is not None:
+            return made
+        account = None if session is None else self.seating.account(session)
+        if account is not None and self.is_over_share(account):
             raise PolicyError("the share of a processor is used up", "try again in some seconds")
         begun_s = 0.0 if self._clock is None else self._clock()
         try:
             return compiled(text, bytes_max=self.limits.text_bytes_max)
         finally:
-            if desk is not None and self._clock is not None:
-                desk.allowance.use(self._clock() - begun_s)
+            if account is not None and self._clock is not None:
+                account.allowance.use(self._clock() - begun_s)
+                self.seating.remember(account, self.limits)
 
     def set_policy(
         self, session: Session, policy: Policy, subscription: Subscription | None = None
@@ -106,18 +150,28 @@ class Agents:
         """Let this be the policy of a session or of one subscription, from the next message on."""
         desk = self._variables.desk(session)
         seat = desk.seat if subscription is None else subscription.seat
+        inherits = False
         if seat is None:
             self.seating.drop_unrun(session, subscription)
-            seat = Seat(Agent(policy, self._state.now), session, subscription)
+            account = self.seating.account(session)
+            seat = Seat(Agent(policy, self._state.now), session, subscription, account)
+            inherits = self._begin(seat)
             self.seating.take(seat)
-        elif seat.agent.policy.text == policy.text:
-            # Clients say it again when they come back: what it remembers must not be lost.
-            seat.agent.suspended_until = None
-        else:
-            self.seating.gone.add(seat.agent.tally)
-            seat.agent = Agent(policy, self._state.now)
+        elif seat.agent.policy.text != policy.text:
+            inherits = self._replace(seat, policy)
+        # Else a client says it again when it comes back: what it remembers must not be lost.
         self.seating.keep(seat)
-        self._state.diary.policy_set(seat, self._state.now)
+        self._state.diary.policy_set(seat, self._state.now, tells=inherits)
+
+    def _replace(self, seat: Seat, policy: Policy) -> bool:
+        """Another policy takes a seat; whether it begins with offences of others."""
+        self.seating.gone.add(seat.agent.tally)
+        seat.agent = Agent(policy, self._state.now)
+        return self._begin(seat)
+
+    def _begin(self, seat: Seat) -> bool:
+        assert self.limits is not None
+        return seat.account.begin(seat.agent, self._state.now, self.limits)
 
     def remove_policy(self, session: Session, subscription: Subscription | None = None) -> bool:
         """Let there be none; what waits for its decision goes on. False if there was none."""
@@ -150,12 +204,11 @@ class Agents:
             return
         self.seating.drop_row(seat)
         is_same = seat.agent.policy.text == policy.text
-        if not is_same:
-            self.seating.gone.add(seat.agent.tally)
-            seat.agent = Agent(policy, self._state.now)
+        inherits = not is_same and self._replace(seat, policy)
         old.seat, new.seat, seat.subscription = None, seat, new
         self.seating.keep(seat)
-        self._state.diary.policy_set(seat, self._state.now, replaces=old.number if is_same else 0)
+        replaces = old.number if is_same else 0
+        self._state.diary.policy_set(seat, self._state.now, replaces=replaces, tells=inherits)
         for case in seat.waiting:
             self._cases.put(case, seat)
 
@@ -177,6 +230,8 @@ class Agents:
                 self._cases.end(case)
             self._state.diary.policy_set(desk.seat, self._state.now, is_over=True)
             self.seating.leave(desk.seat)
+        if desk is not None and self.limits is not None:
+            self.seating.remember(self.seating.account(session), self.limits)
 
     # -- notifications -------------------------------------------------------------------------
 
@@ -189,22 +244,17 @@ class Agents:
         assert desk is not None
         seat = own or desk.seat
         if seat is None or self.limits is None:
-            self._deliver(one, one.publication, one.select)
+            self._decisions.deliver(one, one.publication, one.select)
             if self._state.keeps_more:
                 log_notification(self._state, one, one.why, self._state.now)
             return
         shown = self._show(one)
-        if seat.waiting:
-            case = Case(one, shown, {})
-            if len(seat.waiting) >= self.limits.waiting_max:
-                text = f"{len(seat.waiting)} messages wait for this policy already"
-                self._settle(seat, case, Stopped("crowded", text), self._state.now)
-            else:
-                self._wait(seat, case)
+        if seat.waiting or self._spent_s > TURN_S:
+            self._queue(seat, Case(one, shown, {}), self.limits)
             return
         result: Outcome | Stopped | Wanted | None = None
         cpu_s = 0.0
-        if self._is_quick(seat, desk):
+        if self._is_quick(seat):
             result, cpu_s = self._call(seat, shown.arrived)
             if isinstance(result, Outcome) and self._pass(one, seat, result, cpu_s):
                 return
@@ -212,18 +262,32 @@ class Agents:
         if not self._try(seat, case, result):
             self._wait(seat, case)
 
+    def _queue(self, seat: Seat, case: Case, limits: PolicyLimits) -> None:
+        """Let a case wait behind others, or for a later turn, if there is room for it."""
+        text = seat.account.full(limits)
+        if len(seat.waiting) >= limits.waiting_max:
+            text = f"{len(seat.waiting)} messages wait for this policy already"
+        if text:
+            self._settle(seat, case, Stopped("crowded", text), self._state.now)
+            return
+        if not seat.waiting:
+            self._later[seat] = None
+        # What it is shown is made again: it may be ten times as large as the message.
+        case.shown = None
+        self._wait(seat, case)
+
     def _wait(self, seat: Seat, case: Case) -> None:
-        seat.waiting.append(case)
+        seat.enter(case)
         self._cases.put(case, seat)
 
-    def _is_quick(self, seat: Seat, desk: Desk) -> bool:
+    def _is_quick(self, seat: Seat) -> bool:
         """Whether the policy can be asked without further thought."""
         agent = seat.agent
         return not (
             agent.is_slow
             or agent.suspended_until is not None
             or self._isolation == "process"
-            or self._is_over_share(desk)
+            or self.is_over_share(seat.account)
         )
 
     def _pass(self, one: Notification, seat: Seat, result: Outcome, cpu_s: float) -> bool:
@@ -233,7 +297,7 @@ class Agents:
         if self._state.keeps_more:
             return False
         seat.agent.passed(len(result.outputs[0].payload), result.steps, cpu_s)
-        self._deliver(one, one.publication, one.select)
+        self._decisions.deliver(one, one.publication, one.select)
         return True
 
     def _show(self, one: Notification) -> Shown:
@@ -260,16 +324,16 @@ class Agents:
 
         `result` is what the policy has said already.
         """
-        limits, now, desk = self.limits, self._state.now, seat.session.desk
+        limits, now = self.limits, self._state.now
         assert limits is not None
-        assert desk is not None
         if result is None:
-            size_bytes = len(self._shown_in(case).arrived.payload)
+            shown = self._shown_in(case)
+            size_bytes = len(shown.arrived.payload)
             decision = seat.agent.begin(now, limits, size_bytes=size_bytes)
             if decision is not None:
-                self._decided(seat, case, decision, now)
+                self._decisions.happen(seat, case, shown, decision, now)
                 return True
-            if self._is_over_share(desk):
+            if self.is_over_share(seat.account):
                 text = f"more than {limits.share:.0%} of a processor over {limits.share_s:g} s"
                 result = Stopped("share", text)
             elif self.pool is not None and (self._isolation == "process" or seat.agent.is_slow):
@@ -281,9 +345,10 @@ class Agents:
             if not self._has_pictures(seat, case, result, limits):
                 return False
             result = self._called(seat, case)
-        if isinstance(result, Stopped) and result.kind == "steps" and self._inline_steps_max:
+        if self._inline_steps_max and isinstance(result, Stopped) and result.kind in _LIMITED:
             assert self.pool is not None
-            seat.agent.is_slow = True
+            # Time alone may be the machine's fault: that is for the average to say.
+            seat.agent.is_slow |= result.kind == "steps"
             self._ask(seat, case, limits, self.pool)
             return False
         self._settle(seat, case, result, now)
@@ -297,11 +362,12 @@ class Agents:
             return None
         return limits.inline_steps_max
 
-    def _is_over_share(self, desk: Desk) -> bool:
+    def is_over_share(self, account: Account) -> bool:
+        """Whether a user's policies have used more than they may."""
         if self._clock is None:
             return False
         assert self.limits is not None
-        return desk.allowance.is_used_up(self.limits, self._state.now, self._clock())
+        return account.allowance.is_used_up(self.limits, self._state.now, self._clock())
 
     def _call(
         self,
@@ -315,6 +381,7 @@ class Agents:
         if not results and self.pool is not None:
             results = self.pool.compressed
         begun_s = 0.0 if clock is None else clock()
+        steps_max = self._inline_steps_max
         result = seat.agent.call(
             arrived,
             session.me,
@@ -322,16 +389,22 @@ class Agents:
             self.limits,
             automatic=session.automatic,
             results=results,
-            steps_max=self._inline_steps_max,
+            steps_max=steps_max,
+            time_ms=None if steps_max is None else min(INLINE_MS, self.limits.time_ms),
             clock=clock,
         )
         if clock is None:
             return result, 0.0
         took_s = clock() - begun_s
-        assert session.desk is not None
-        session.desk.allowance.use(took_s)
+        self._spend(seat, took_s)
         seat.agent.took(took_s)
         return result, took_s
+
+    def _spend(self, seat: Seat, took_s: float) -> None:
+        """Something was done for a policy within the turn."""
+        seat.account.allowance.use(took_s)
+        if took_s > BRIEF_S:
+            self._spent_s += took_s
 
     def _called(self, seat: Seat, case: Case) -> Outcome | Stopped | Wanted:
         result, took_s = self._call(seat, self._shown_in(case).arrived, case.results)
@@ -346,7 +419,7 @@ class Agents:
             known = pool.compressed.get(request)
             if known is None:
                 case.me, case.agent = None, seat.agent
-                owner = seat.session.client_id
+                owner = seat.account.name
                 pool.compress(owner, request, (seat, case, request), limits.time_ms)
                 seat.agent.tally.in_workers += 1
                 return False
@@ -367,6 +440,8 @@ class Agents:
         desk.is_asking = True
         case.me, case.agent, case.asked_at = session.me, seat.agent, self._state.now
         case.limits = limits
+        light_steps = LIGHT_FACTOR * limits.inline_steps_max
+        case.is_light = not seat.agent.is_long and light_steps < limits.steps_max
         job = Run(
             0,
             seat.agent.policy.text,
@@ -378,23 +453,24 @@ class Agents:
             dict(seat.agent.memory),
             case.asked_at,
             limits,
+            seat.agent.policy.code,
+            light_steps if case.is_light else 0,
         )
-        pool.run(session.client_id, job, (seat, case, None), limits.time_ms)
+        asker = (seat, case, None)
+        pool.run(seat.account.name, job, asker, limits.time_ms, is_light=case.is_light)
         seat.agent.tally.in_workers += 1
-
-    def _use(self, case: Case, cpu_s: float) -> None:
-        case.cpu_s += cpu_s
-        desk = case.notification.session.desk
-        if desk is not None:
-            desk.allowance.use(cpu_s)
 
     # -- what workers say ----------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
         """Whether `work` would do anything."""
-        has_ready = self.pool is not None and self.pool.has_ready
-        return bool(self._restored or self._orphans or has_ready)
+        return bool(self._restored or self._orphans or self.has_later)
+
+    @property
+    def has_later(self) -> bool:
+        """Whether something waits for nothing but the next turn."""
+        return bool(self._later) or (self.pool is not None and self.pool.has_ready)
 
     def work(self) -> None:
         """Go on with what workers have done, and after a restart with what waited.
@@ -403,20 +479,34 @@ class Agents:
         """
         if self._restored or self._orphans:
             self._take_up()
-        if self.pool is not None:
-            while self.pool.has_ready:
-                for ready in self.pool.take():
-                    self._answered(ready)
+        # Whatever was spent, something is done: nobody waits for ever.
+        is_first = True
+        while self.pool is not None and self.pool.has_ready:
+            if self._spent_s > TURN_S and not is_first:
+                break
+            self._answered(self.pool.take())
+            is_first = False
+        is_first = True
+        while self._later and (is_first or self._spent_s <= TURN_S):
+            # Who has used least is first, of those who have to wait.
+            seat = max(self._later, key=lambda seat: seat.account.allowance.left_s)
+            del self._later[seat]
+            if seat in self.seating.seats:
+                self._go_on(seat)
+            is_first = False
+        self._spent_s = 0.0
         # What waits holds its own; the others were told within this turn.
         self._shown.clear()
 
     def _answered(self, ready: Ready[Asker]) -> None:
+        assert not isinstance(ready.asker, Link)
         seat, case, _ = ready.asker
         if ready.is_first:
-            self._use(case, ready.answer.took_s)
+            case.cpu_s += ready.answer.took_s
+            seat.account.allowance.use(ready.answer.took_s)
         # If not, the subscription, the policy or the session have gone meanwhile.
         if seat.waiting and seat.waiting[0] is case and self._is_decided(seat, case, ready):
-            seat.waiting.popleft()
+            seat.leave()
             self._go_on(seat)
         if isinstance(ready.answer, Ran) and seat.session.desk is not None:
             self._next_turn(seat.session.desk)
@@ -431,7 +521,10 @@ class Agents:
 
     def _is_decided(self, seat: Seat, case: Case, ready: Ready[Asker]) -> bool:
         """Take what a worker says; False if another has been asked."""
-        answer, request = ready.answer, ready.asker[2]
+        answer = ready.answer
+        assert not isinstance(ready.asker, Link)
+        assert not isinstance(answer, Compiled)
+        request = ready.asker[2]
         if case.notification.publication.is_over(self._state.now):
             self._cases.give_up(case)
             return True
@@ -448,9 +541,14 @@ class Agents:
             assert request is not None
             case.results[request] = answer
             return self._try(seat, case)
+        if answer.took_s > LIGHT_S:
+            seat.agent.is_long = True
         return self._with_result(seat, case, answer.result)
 
     def _with_result(self, seat: Seat, case: Case, result: Outcome | Stopped) -> bool:
+        if case.is_light and isinstance(result, Stopped) and result.kind == "steps":
+            seat.agent.is_slow = seat.agent.is_long = True
+            return self._try(seat, case)
         if case.me is seat.session.me and case.limits is self.limits:
             self._settle(seat, case, result, case.asked_at)
             return True
@@ -462,15 +560,19 @@ class Agents:
         return True
 
     def _go_on(self, seat: Seat) -> None:
-        """Decide what waits, in order, as far as that needs no worker."""
+        """Decide what waits, in order, as far as that needs no worker and fits into the turn."""
+        self._later.pop(seat, None)
         while seat.waiting:
+            if self._spent_s > TURN_S:
+                self._later[seat] = None
+                return
             case = seat.waiting[0]
             if case.notification.publication.is_over(self._state.now):
                 self._cases.give_up(case)
             elif not self._try(seat, case):
                 return
             if seat.waiting and seat.waiting[0] is case:
-                seat.waiting.popleft()
+                seat.leave()
 
     def _go_on_without(self, case: Case) -> None:
         """Notify of what waits for a policy that is no more."""
@@ -493,81 +595,17 @@ class Agents:
     ) -> None:
         """Take a result; one that is lost came about by the machine, not by the policy."""
         assert self.limits is not None
-        size_bytes = len(self._shown_in(case).arrived.payload)
+        begun_s = 0.0 if self._clock is None else self._clock()
+        shown = self._shown_in(case)
+        size_bytes = len(shown.arrived.payload)
         decision = seat.agent.settle(
             result, now, self.limits, size_bytes=size_bytes, cpu_s=case.cpu_s
         )
-        self._decided(seat, case, decision, now, is_lost=is_lost)
-
-    def _decided(
-        self, seat: Seat, case: Case, decision: Decision, now: float, *, is_lost: bool = False
-    ) -> None:
-        """Let it happen: everything in one turn, and so in one commit."""
-        one = case.notification
-        session = seat.session
-        if decision.is_unchanged:
-            self._deliver(one, one.publication, one.select)
-        for output in decision.outputs:
-            self._deliver(one, self._derived(case, output.payload, output.user), None)
-        if self._state.keeps_more:
-            why = why_decided(one, seat.number, decision, is_lost=is_lost)
-            log_notification(self._state, one, why, now)
-        if decision.changes:
-            self._variables.change(session, decision.changes, by="policy")
-        if decision.remembers:
-            self.seating.keep(seat)
-        for notice in decision.notices:
-            self._tell_of(seat, one, notice)
-        self._cases.end(case)
-
-    def _deliver(self, one: Notification, publication: Publication, select: Select) -> None:
-        session = one.session
-        if session.link is not None and session.desk is not None:
-            # To a client that is away nothing is sent, whatever waits for it.
-            session.desk.traffic.send(self._state.now)
-        self._state.delivery.deliver(
-            session,
-            publication,
-            one.qos,
-            one.retain,
-            one.ids,
-            self._state.now,
-            select,
-            waits=one.waits,
-        )
-
-    def _derived(
-        self, case: Case, payload: bytes, user: tuple[tuple[str, str], ...]
-    ) -> Publication:
-        shared = self._shown_in(case).derived
-        # What workers say alike is never the same object, and is read rather than kept twice.
-        key = (id(payload) if case.me is None else payload, user)
-        found = shared.get(key)
-        if found is None:
-            state, origin = self._state, case.notification.publication
-            state.next_publication += 1
-            found = origin.derived(state.next_publication, payload, user)
-            if len(shared) < WRITTEN_MAX:
-                shared[key] = found
-            if state.keeper.named(origin.name) is origin:
-                state.keeper.name_derived(found)
-        return found
-
-    def _tell_of(self, seat: Seat, one: Notification, notice: Notice) -> None:
-        state, publication = self._state, one.publication
-        facts = msgspec.to_builtins(notice)
-        facts["subscription"] = 0 if seat.subscription is None else seat.subscription.identifier
-        facts["topic"], facts["publication"] = publication.topic, publication.id
-        self._variables.tell(seat.session, POLICY, msgspec.json.encode(facts))
-        if notice.event != "stopped":
-            client_id = seat.session.client_id
-            state.note(
-                "warning" if notice.event == "suspended" else "info",
-                f"policy {notice.event}",
-                client=client_id,
-                kind=notice.kind,
-                reason=seat.agent.last_trouble,
-            )
+        if decision.kind and decision.kind != "crowded":
+            seat.account.offended(seat.agent, now, self.limits)
+        self._decisions.happen(seat, case, shown, decision, now, is_lost=is_lost)
+        if self._clock is not None:
+            self._spend(seat, self._clock() - begun_s)
 
     # -- restarts ------------------------------------------------------------------------------
 
@@ -604,7 +642,7 @@ class Agents:
         if seat is None:
             self._orphans.append(case)
         else:
-            seat.waiting.append(case)
+            seat.enter(case)
             self._restored[seat] = None
 
     def _take_up(self) -> None:

@@ -23,6 +23,7 @@ from rove.broker.access import Identity, Rules
 from rove.broker.agents import Isolation
 from rove.broker.connecting import KEEP_ALIVE_GRACE, Connecting
 from rove.broker.counters import Counters
+from rove.broker.holding import POLICY
 from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
@@ -212,9 +213,9 @@ class Broker:
         state.counters.bytes_received += len(data)
         link.heard_at = state.now
         packets = link.reader.feed(data)
-        if link.authenticating is not None:
+        if link.authenticating is not None or link.held is not None:
             link.pending += packets
-            if len(link.pending) > PENDING_MAX:
+            if link.held is None and len(link.pending) > PENDING_MAX:
                 state.hang_up(link)
             return
         self._handle(link, packets)
@@ -224,7 +225,7 @@ class Broker:
         for position, packet in enumerate(packets):
             if link.closing:
                 break
-            if link.authenticating is not None:
+            if link.authenticating is not None or link.held is not None:
                 link.pending += packets[position:]
                 return
             handler = handlers.get(type(packet))
@@ -267,6 +268,7 @@ class Broker:
         self._stuck.pop(link, None)
         self._throttled.pop(link, None)
         self._given_up.pop(link, None)
+        state.agents.holding.left(link)
         link.closing = True
         self._publishing.flush()
         self._connecting.left(link, says_will=True)
@@ -289,6 +291,7 @@ class Broker:
             or self._subscribing.is_giving
             or state.variables.has_restored
             or state.agents.has_work
+            or state.agents.holding.is_waiting
             or state.authentications
             or state.notes
         )
@@ -296,6 +299,8 @@ class Broker:
     def end_turn(self, now: float) -> Output:
         """Everything was handed over: decide, and say what is to be done."""
         state = self._at(now)
+        if state.agents.holding.has_answers:
+            self._go_on_with_held()
         self._publishing.pass_on()
         if state.variables.has_restored:
             state.variables.take_up()
@@ -334,8 +339,25 @@ class Broker:
 
     # -- packets -------------------------------------------------------------------------------
 
+    def _hold(self, link: Link, packet: Publish | Subscribe) -> bool:
+        """Whether a packet has to wait until the policy in it is compiled."""
+        if not self.state.agents.holding.holds(link, packet):
+            return False
+        link.held, link.is_paused = packet, True
+        return True
+
+    def _go_on_with_held(self) -> None:
+        for link in self.state.agents.holding.take():
+            if link.held is not None and not link.closing and link in self.state.links:
+                pending = [link.held, *link.pending]
+                link.held, link.pending, link.is_paused = None, [], link in self._throttled
+                self._handle(link, pending)
+
     def _publish(self, link: Link, packet: Publish) -> None:
         assert link.session is not None
+        topic = packet.topic or link.aliases.get(packet.properties.topic_alias or 0, "")
+        if topic == POLICY and self._hold(link, packet):
+            return
         self._publishing.publish(link.session, link, packet)
         if self.state.limits.publish_per_s_max:
             self._refill(link.session)
@@ -368,6 +390,8 @@ class Broker:
 
     def _subscribe(self, link: Link, packet: Subscribe) -> None:
         assert link.session is not None
+        if packet.properties.user and self._hold(link, packet):
+            return
         self._publishing.flush()
         self._subscribing.subscribe(link.session, link, packet)
 
@@ -425,7 +449,7 @@ class Broker:
     def next_tick_at(self) -> float:
         """When `tick` has something to do at the latest."""
         state = self.state
-        if self._subscribing.is_giving:
+        if self._subscribing.is_giving or state.agents.has_later:
             return state.now
         if state.delivery.is_replaying or self._stuck or self._throttled:
             return state.now + 0.02
@@ -560,7 +584,7 @@ class Broker:
     @property
     def is_throttling(self) -> bool:
         """Whether some publishers are too quick (their links say `is_paused`)."""
-        return bool(self._throttled)
+        return bool(self._throttled or self.state.agents.holding.is_waiting)
 
     def _release_throttled(self) -> None:
         for link in list(self._throttled):

@@ -34,6 +34,7 @@ class Link:
         "connected_at",
         "deadline",
         "heard_at",
+        "held",
         "identity",
         "inflight_max",
         "is_http_publisher",
@@ -83,8 +84,10 @@ class Link:
         self.reader = Reader(packet_bytes_max=packet_bytes_max)
         self.session: Session | None = None
         self.authenticating: Connect | None = None
+        self.held: Packet | None = None
+        """A packet that waits for a worker (`rove.broker.holding`)."""
         self.pending: list[Packet | Malformed] = []
-        """Packets that came while it was being found out who it is."""
+        """Packets that came while it was being found out who it is, or behind one that is held."""
         self.connected_at = self.heard_at = now
         self.deadline = math.inf
         self.keep_alive_s = 0

@@ -15,9 +15,11 @@ from rove.broker.seats import Seat, seat_key
 from rove.broker.sessions import Session
 from rove.broker.subscriptions import Subscription
 from rove.broker.variables import Variables
+from rove.policy.accounts import Account, Accounts
 from rove.policy.agents import Agent, Kept
 from rove.policy.compiling import Policy
 from rove.policy.errors import PolicyError
+from rove.policy.limits import PolicyLimits
 from rove.policy.view import Tally
 
 if TYPE_CHECKING:
@@ -33,8 +35,19 @@ class Seating:
         self.seats: dict[Seat, None] = {}
         self.gone = Tally()
         """What agents did that are no more."""
+        self._accounts = Accounts()
         self.unrun: set[str] = set()
         """Keys of rows of policies that are on disk and cannot be run here."""
+
+    def account(self, session: Session) -> Account:
+        """The account that a session's policies use: its user's."""
+        user = session.identity.user
+        name = f"client {session.client_id}" if user is None else f"user {user}"
+        return self._accounts.of(name)
+
+    def remember(self, account: Account, limits: PolicyLimits) -> None:
+        """Keep what a user owes, even if no policy of it is there, or none is left."""
+        self._accounts.left(account, self._state.now, limits)
 
     def take(self, seat: Seat) -> None:
         """A policy takes its place."""
@@ -49,7 +62,7 @@ class Seating:
     def leave(self, seat: Seat) -> None:
         """It leaves it; what waited for it is for others to see to."""
         del self.seats[seat]
-        seat.waiting.clear()
+        seat.clear()
         self.gone.add(seat.agent.tally)
         if seat.subscription is not None:
             seat.subscription.seat = None
@@ -104,4 +117,6 @@ class Seating:
             self._state.note("warning", "policy not run", client=client_id, reason=error.what)
             return
         self._variables.restore_desk(session)
-        self.take(Seat(Agent.restored(policy, kept), session, subscription))
+        seat = Seat(Agent.restored(policy, kept), session, subscription, self.account(session))
+        seat.account.note_suspension(seat.agent, self._state.now)
+        self.take(seat)

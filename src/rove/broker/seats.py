@@ -14,7 +14,8 @@ import msgspec
 
 from rove.broker.publications import Publication
 from rove.broker.records import CaseRow
-from rove.policy.agents import Agent, Allowance
+from rove.policy.accounts import Account
+from rove.policy.agents import Agent
 from rove.policy.automatic import Traffic
 from rove.policy.jobs import Compressed, Compression
 from rove.policy.limits import PolicyLimits
@@ -70,8 +71,15 @@ class Case(msgspec.Struct, eq=False):
     asked_at: float = 0.0
     attempts: int = 0
     cpu_s: float = 0.0
+    is_light: bool = False
+    """The worker was asked for the first steps only."""
     key: int = 0
     """Where it is kept in the journal; 0 is nowhere."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts for while it waits."""
+        return len(self.notification.publication.payload)
 
     def row(self, subscription: int, queued_at: float) -> CaseRow:
         """As it is written to disk."""
@@ -93,15 +101,39 @@ class Case(msgspec.Struct, eq=False):
 class Seat:
     """An agent in its place."""
 
-    __slots__ = ("agent", "session", "subscription", "waiting")
+    __slots__ = ("account", "agent", "session", "subscription", "waiting")
 
-    def __init__(self, agent: Agent, session: Session, subscription: Subscription | None) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        session: Session,
+        subscription: Subscription | None,
+        account: Account,
+    ) -> None:
         self.agent = agent
         self.session = session
+        self.account = account
+        """Of the user who has set the policy."""
         self.subscription = subscription
         """None for the whole session."""
         self.waiting: deque[Case] = deque()
         """The first is being worked on."""
+
+    def enter(self, case: Case) -> None:
+        """Let a case wait, behind the others."""
+        self.waiting.append(case)
+        self.account.wait(case.size_bytes)
+
+    def leave(self) -> Case:
+        """The first case waits no more."""
+        case = self.waiting.popleft()
+        self.account.wait(-case.size_bytes)
+        return case
+
+    def clear(self) -> None:
+        """Nothing waits here any more."""
+        while self.waiting:
+            self.leave()
 
     @property
     def number(self) -> int:
@@ -138,12 +170,11 @@ def seat_key(session: Session, subscription: Subscription | None) -> str:
 class Desk:
     """What the broker does for one session beside delivering."""
 
-    __slots__ = ("allowance", "is_asking", "seat", "traffic", "turns")
+    __slots__ = ("is_asking", "seat", "traffic", "turns")
 
     def __init__(self) -> None:
         self.seat: Seat | None = None
         """The policy of the whole session."""
-        self.allowance = Allowance()
         self.traffic = Traffic()
         """Notifications while the client was there."""
         self.is_asking = False

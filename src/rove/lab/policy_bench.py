@@ -18,11 +18,14 @@ are `policy.PART.CASE`:
   policies after five messages. In runs of five minutes that is soon; in short ones it has happened
   before what counts begins, and `unsuspended` is the largest of these once more, with a broker that
   never does. `endless` is that without any limit of steps or time, as in SUBLIM's Figure 8a;
+- `hostile`: the worst policies that we know of (`rove.lab.policy_hostile`), fifty at a time, with
+  the limits that a broker ships with and in both modes of isolation: how long a bystander waits at
+  worst, and how much later the messages of a victim come that has five attackers beside it;
 - `speed`: evaluations in a second, beside plain Python (`rove.lab.policy_speed`).
 
 `link` and `battery` run in virtual time (`rove.lab.policy_simulated`), the others on this machine;
-while it does something else, they mean little. Takes eighteen minutes; with `full`, where runs last
-five minutes as SUBLIM's did, thirteen hours.
+while it does something else, they mean little. Takes twenty-one minutes; with `full`, where runs
+last five minutes as SUBLIM's did, thirteen hours.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ import msgspec
 from rove.client.devices import EnergyModel
 from rove.lab import (
     broker_process,
+    policy_hostile,
     policy_load,
     policy_plots,
     policy_simulated,
@@ -108,6 +112,10 @@ class Options(msgspec.Struct, frozen=True):
     slowest, whatever made it slow."""
     harmful: int = 6
     """Messages that malicious subscribers are shown before those that count."""
+    hostile_cases: Sequence[str] = tuple(policy_hostile.CASES)
+    hostile_sessions: int = 50
+    hostile_s: float = 5.0
+    attackers: int = 5
     speed: Extent = Extent()
 
 
@@ -123,6 +131,7 @@ FULL: Final = Options(
     largest_rounds=3,
     largest_s=300.0,
     harmful=0,
+    hostile_s=60.0,
     speed=Extent(rounds=20),
 )
 QUICK: Final = Options(
@@ -145,6 +154,10 @@ QUICK: Final = Options(
     largest_rounds=1,
     largest_s=1.0,
     harmful=2,
+    hostile_cases=("reset",),
+    hostile_sessions=2,
+    hostile_s=0.3,
+    attackers=1,
     speed=Extent(calls=500, rounds=1),
 )
 """Enough to see that everything is measured; the figures mean nothing."""
@@ -460,6 +473,25 @@ def _harm(
         yield Measure(f"{name}.workers", workers_ms, "CPU ms/message")
 
 
+# -- the worst ----------------------------------------------------------------------------------
+
+
+def _hostile(options: Options, tell: Tell) -> Iterator[Measure]:
+    for isolation in ("none", "process"):
+        group = f"policy.hostile.{isolation}"
+        with _running({"ROVE_POLICIES__ISOLATION": isolation}) as broker:
+            for case in (policy_hostile.QUIET, *options.hostile_cases):
+                tell(f"{group}.{case}")
+                yield from policy_hostile.bystanders(
+                    broker.port, group, case, options.hostile_sessions, options.hostile_s
+                )
+            for case in options.hostile_cases:
+                tell(f"{group}, a victim beside {case}")
+                yield from policy_hostile.victim(
+                    broker.port, f"{group}.{case}", case, options.attackers, options.hostile_s
+                )
+
+
 # -- speed --------------------------------------------------------------------------------------
 
 
@@ -474,6 +506,7 @@ PARTS: Final[dict[str, Part]] = {
     "link": _link,
     "battery": _battery,
     "malicious": _malicious,
+    "hostile": _hostile,
     "speed": _speed,
 }
 """Each part by its name, in the order in which they are measured."""

@@ -299,8 +299,6 @@ class Recorded:
             return
         if agent is None or agent.policy.text != told.policy:
             agent = self._agent(told, now)
-        elif not told.replaces:
-            agent.suspended_until = None
         one.agents[told.number] = agent
 
     def _agent(self, told: _Told, now: float) -> Agent:

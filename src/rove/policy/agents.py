@@ -16,7 +16,7 @@ Beside the call itself an agent costs about 1 µs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -114,6 +114,18 @@ class Allowance:
         """So much was used."""
         self._left_s -= cpu_s
 
+    @property
+    def left_s(self) -> float:
+        """What was left when somebody last asked, less what was used since."""
+        return self._left_s
+
+    def is_full(self, limits: PolicyLimits, now: float) -> bool:
+        """Whether all that was used has come in again."""
+        if self._at is None:
+            return self._left_s >= 0.0
+        saved_s = limits.share * (now - self._at)
+        return self._left_s + saved_s >= limits.share * limits.share_s
+
 
 class Agent:
     """One policy, set by one subscriber."""
@@ -123,6 +135,7 @@ class Agent:
         "_missed",
         "_offences",
         "_told_at",
+        "is_long",
         "is_slow",
         "last_trouble",
         "memory",
@@ -140,6 +153,8 @@ class Agent:
         self.suspended_until: float | None = None
         self.is_slow = False
         """It has needed more steps, or more time, than a turn of the broker can spare."""
+        self.is_long = policy.is_heavy
+        """It has needed more than a worker does at once while others wait, or may."""
         self.tally = Tally()
         self.last_trouble = ""
         self._offences: deque[float] = deque()
@@ -190,6 +205,7 @@ class Agent:
         automatic: Collection[str] = (),
         results: Mapping[Compression, Compressed] | None = None,
         steps_max: int | None = None,
+        time_ms: int | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Outcome | Stopped | Wanted:
         """Ask the policy; nothing is changed by it."""
@@ -203,6 +219,7 @@ class Agent:
             automatic=automatic,
             results=results,
             steps_max=steps_max,
+            time_ms=time_ms,
             clock=clock,
         )
 
@@ -266,6 +283,11 @@ class Agent:
         self.tally.bytes_out += size_bytes
 
     # -- patience ------------------------------------------------------------------------------
+
+    def inherit(self, offences: Iterable[float], suspended_until: float | None) -> None:
+        """Begin with what others of the same user have done (`rove.policy.accounts`)."""
+        self._offences.extend(offences)
+        self.suspended_until = suspended_until
 
     def _offended(self, stop: Stopped, now: float, limits: PolicyLimits) -> tuple[Notice, ...]:
         stopped = self.tally.stopped

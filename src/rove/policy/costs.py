@@ -46,6 +46,8 @@ def _is_dear(node: ast.AST) -> bool:
             return not is_call_of(node, *DIRECT)
         case ast.Attribute() | ast.Subscript():
             return isinstance(node.ctx, ast.Store | ast.Del)
+        case ast.BinOp():
+            return isinstance(node.op, ast.Pow)
     return isinstance(node, ast.JoinedStr | ast.Slice | ast.For)
 
 

@@ -13,6 +13,8 @@ from typing import Final, Literal, NamedTuple
 Gives = Literal["float", "number", "text", "message", "any", "same"]
 """What is certain of a result; `same` is a float for a float, else a number."""
 MANY: Final = 255
+COMPARED_MAX: Final = 100
+"""Names that one which does not exist is compared with: that takes long."""
 
 
 class Function(NamedTuple):
@@ -101,5 +103,5 @@ FUNCTIONS: Final[dict[str, Function]] = {
 
 def closest(name: str, known: Iterable[str]) -> str:
     """What to write instead of a name that does not exist."""
-    near = difflib.get_close_matches(name[:40], known, 1)
+    near = difflib.get_close_matches(name[:40], list(known)[:COMPARED_MAX], 1)
     return f"did you mean {near[0]}?" if near else "see docs/policies.md for what there is"

@@ -43,7 +43,16 @@ LARGE_BYTES: Final = BYTES_PER_STEP * PORTION_STEPS_MAX
 FILE: Final = "<policy>"
 """Where compiled code says that it is from."""
 ELEMENTS_PER_STEP: Final = 4
+"""Elements that Python itself goes through in the time of a step, as `sum` and `in` do."""
+NUMBERS_PER_STEP: Final = 2
+"""Numbers of a list of nothing else that are looked at one by one in the time of a step."""
+HOLDER_STEPS: Final = 2
+"""What each list or mapping in a value costs, beside its elements."""
 ELEMENT_BYTES: Final = 8
+SPELLING_STEPS: Final = 8
+"""What it costs to write a number, or an element of a list, as text."""
+DEPTH_MAX: Final = 1_000
+"""Depth of a message that is sent: what came may be deeper than what a policy compares."""
 
 _TEXTS: Final[frozenset[Any]] = frozenset({str, bytes})
 _HOLDERS: Final[frozenset[Any]] = frozenset({list, tuple, dict, Message})
@@ -92,6 +101,8 @@ class Guards:
     spent_bytes = 0
     _clock: Callable[[], float] | None = None
     _ends_at = 0.0
+    elements = 0
+    """That `weigh` met the last time."""
     _numbers: Any = None
     """A list that is known to have nothing but numbers."""
 
@@ -198,52 +209,92 @@ class Guards:
             raise fault(f"a number has more than {BITS_MAX:,} bits")
         return value
 
-    def weigh(self, value: Any, *, leaves: bool = False) -> int:
+    def weigh(self, value: Any, *, leaves: bool = False, depth_max: int = NESTING_MAX) -> int:
         """Pay for going through a value to its last leaf; its size in bytes, about.
 
         What `leaves` is kept or sent, so it has to be something that JSON and others can read.
+        Each list is paid for before it is gone through.
         """
-        size_bytes = 0
-        level = [value]
-        if not leaves and self._has_numbers(value):
-            self.charge(1 + len(value) // ELEMENTS_PER_STEP)
-            return ELEMENT_BYTES * len(value)
-        for _ in range(NESTING_MAX):
+        size_bytes = self.elements = 0
+        level: Any = (value,)
+        for _ in range(depth_max):
             below: list[Any] = []
             for each in level:
                 kind = each.__class__
                 if kind in _HOLDERS:
+                    size_bytes += ELEMENT_BYTES * len(each)
+                    self.elements += len(each)
+                    self.steps += HOLDER_STEPS
+                    if kind is list or kind is tuple:
+                        if self._are_numbers(each, leaves=leaves):
+                            continue
+                        self.charge(1 + len(each))
+                        below.extend(each)
+                        continue
                     if kind is Message and leaves:
                         raise fault("a message cannot be kept inside of something else")
-                    self.charge(1 + len(each) // ELEMENTS_PER_STEP)
-                    size_bytes += ELEMENT_BYTES * len(each)
-                    if kind is dict or kind is Message:
-                        below.extend(each)
-                        below.extend(each.values())
-                    else:
-                        below.extend(each)
+                    self.charge(1 + 2 * len(each))
+                    below.extend(each)
+                    below.extend(each.values())
                 elif kind in _TEXTS:
-                    size_bytes += len(each)
-                    self.pass_over(each)
+                    length = len(each)
+                    size_bytes += length
+                    if length >= BYTES_PER_STEP:
+                        self.pass_over(each)
                 elif leaves:
                     self._readable(each)
             if not below:
                 return size_bytes
             level = below
-        raise fault(f"a value is nested more than {NESTING_MAX} deep")
+        raise fault(f"a value is nested more than {depth_max} deep")
 
-    def _has_numbers(self, value: Any) -> bool:
-        """Whether it is a list of numbers, which most are; none can change: one look is enough."""
-        if value is self._numbers:
-            return True
-        if value.__class__ is not list and value.__class__ is not tuple:
+    def weigh_output(self, message: Message) -> None:
+        """See that a message can be sent, and pay for writing it, before it is written."""
+        elements = 0
+        for value in message.values():
+            kind = value.__class__
+            if kind is int or kind is float:
+                self._readable(value)
+            elif kind is str or kind is bytes:
+                self.pass_over(value)  # type: ignore[arg-type]
+            elif value is not None and kind is not bool:
+                self.weigh(value, leaves=True, depth_max=DEPTH_MAX)
+                elements += self.elements
+        self.charge(elements)
+
+    def _are_numbers(self, value: Any, *, leaves: bool) -> bool:
+        """Whether it is a list of nothing but numbers, and if it leaves, of such as can; paid for.
+
+        One that is not is paid for again by who goes through it: `sum` stops at what is no number,
+        so that this is little.
+        """
+        if not leaves:
+            return self._has_numbers(value)
+        if not value or value[0].__class__ not in _NUMBERS:
             return False
+        self.charge(1 + len(value) // NUMBERS_PER_STEP)
         try:
-            # Only numbers can be added to 0, and nothing else finds that out as quickly.
-            sum(value)
+            # Python's own loops: infinity and what is no number show in the sum.
+            return math.isfinite(sum(value)) and min(value) >= LOWEST and max(value) <= HIGHEST
         except (TypeError, OverflowError):
             return False
-        self._numbers = value
+
+    def _has_numbers(self, value: Any) -> bool:
+        """Whether it is a list of numbers, which most are, paid for; none can change: one look is
+        enough."""
+        if value.__class__ is not list and value.__class__ is not tuple:
+            return False
+        if value is not self._numbers:
+            if value and value[0].__class__ not in _NUMBERS:
+                return False
+            self.charge(1 + len(value) // ELEMENTS_PER_STEP)
+            try:
+                # Only numbers can be added to 0, and nothing else finds that out as quickly.
+                sum(value)
+            except (TypeError, OverflowError):
+                return False
+            self._numbers = value
+        self.charge(1 + len(value) // ELEMENTS_PER_STEP)
         return True
 
     def _readable(self, value: Any) -> None:
@@ -336,6 +387,9 @@ class Guards:
 
     def item(self, whole: Any, index: Any) -> Any:
         """`whole[index]` where the index may be anything."""
+        if index.__class__ is str and (whole is None or whole.__class__ in _MEMBERED):
+            # A name that is missing is None, however it is asked for.
+            return None if whole is None else whole.get(index)
         if index.__class__ in _HOLDERS:
             raise fault(f"{named(index)} is no index")
         return whole[index]
@@ -387,22 +441,17 @@ class Guards:
 
     def text(self, *parts: Any) -> str:
         """The parts one after the other, as f"…" has them."""
-        texts = [
-            part
-            if part.__class__ is str
-            else str(part)
-            if part.__class__ is int or part.__class__ is float
-            else self.spelled(part)
-            for part in parts
-        ]
+        texts = [part if part.__class__ is str else self.spelled(part) for part in parts]
         self.spend(4 * sum(map(len, texts)))
         return "".join(texts)
 
     def spelled(self, value: Any) -> str:
         """A value as text."""
+        self.charge(SPELLING_STEPS)
         if value.__class__ in _HOLDERS or value.__class__ is bytes:
-            self.charge(ELEMENTS_PER_STEP)
-            self.spend(4 * self.weigh(value))
+            size_bytes = self.weigh(value)
+            self.charge(SPELLING_STEPS * self.elements)
+            self.spend(4 * size_bytes)
         return self.made(str(value))  # type: ignore[no-any-return]
 
 

@@ -1,8 +1,10 @@
 """Makes a picture smaller: JPEG or PNG in, JPEG or PNG out, never larger than it was.
 
 Pillow does it. Only its decoders for these two formats are ever used, whatever a file claims to be,
-and nothing is decoded before its size is known: a picture of more than 25 million pixels is refused
-by its head. The same wish gives the same bytes wherever the same Pillow runs.
+and nothing is decoded before its size is known: a picture with too many pixels is refused by its
+head, and a large JPEG is never decoded in full. Between two encodings the time is looked at
+(`Watch`); a single one takes a tenth of a second at most. The same wish gives the same bytes
+wherever the same Pillow runs, or none where there is no time for it.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ import binascii
 import io
 import struct
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from rove.policy.jobs import Compression
+from rove.policy.jobs import Compression, LostKind
+from rove.policy.limits import JPEG_PIXELS_MAX, PICTURE_PIXELS_MAX, PNG_PIXELS_MAX
 
 if TYPE_CHECKING:
     from PIL import Image
 
-PIXELS_MAX: Final = 25_000_000
 QUALITY_MAX: Final = 95
 QUALITY_MIN: Final = 5
 """Of a search; below, pictures get no smaller and no better recognised."""
@@ -29,20 +32,37 @@ _FORMATS: Final = ("JPEG", "PNG")
 _BEGINNINGS: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
+Watch = Callable[[], bool]
+"""Whether there is no time left."""
+
+
+def never() -> bool:
+    """There is all the time that it takes."""
+    return False
+
+
 class ImageError(Exception):
     """A picture that cannot be made smaller: what is wrong with it."""
 
+    kind: LostKind = "error"
 
-def compress(request: Compression) -> bytes | str:
+
+class TooLate(ImageError):
+    """There was no time left to make it smaller."""
+
+    kind: LostKind = "time"
+
+
+def compress(request: Compression, is_late: Watch = never) -> bytes | str:
     """The picture as wanted, bytes or base64 as it came; as it came, if that is no larger."""
     if isinstance(request.image, bytes):
-        made = _compressed(request.image, request)
+        made = _compressed(request.image, request, is_late)
         return made if len(made) < len(request.image) else request.image
-    text = base64.b64encode(_compressed(_decoded(request.image), request)).decode()
+    text = base64.b64encode(_compressed(_decoded(request.image), request, is_late)).decode()
     return text if len(text) < len(request.image) else request.image
 
 
-def _compressed(image: bytes, request: Compression) -> bytes:
+def _compressed(image: bytes, request: Compression, is_late: Watch) -> bytes:
     try:
         from PIL import Image
     except ImportError:
@@ -54,7 +74,7 @@ def _compressed(image: bytes, request: Compression) -> bytes:
             picture = _opened(image)
             is_png = picture.format == "PNG"
             picture.load()
-            return _smaller(_plain(picture), is_png, request)
+            return _smaller(_plain(picture), is_png, request, is_late)
     except ImageError:
         raise
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, ArithmeticError) as error:
@@ -80,8 +100,20 @@ def _opened(image: bytes) -> Image.Image:
         raise ImageError("that is no JPEG and no PNG")
     picture = Image.open(io.BytesIO(image), formats=_FORMATS)
     width, height = picture.size
-    if width * height > PIXELS_MAX:
-        raise ImageError(f"the picture has {width:,} by {height:,} pixels, too many")
+    pixels_max = JPEG_PIXELS_MAX if picture.format == "JPEG" else PICTURE_PIXELS_MAX
+    if width * height > pixels_max:
+        raise ImageError(
+            f"the picture has {width:,} by {height:,} pixels, too many; "
+            f"a {picture.format} may have {pixels_max:,}"
+        )
+    scale = 1
+    while width * height > PICTURE_PIXELS_MAX * scale**2:
+        scale *= 2
+    if scale > 1:
+        picture.draft(None, (width // scale, height // scale))
+        width, height = picture.size
+        if width * height > PICTURE_PIXELS_MAX:
+            raise ImageError(f"the picture has {width:,} by {height:,} pixels, too many at once")
     return picture
 
 
@@ -92,7 +124,7 @@ def _plain(picture: Image.Image) -> Image.Image:
     return picture
 
 
-def _smaller(picture: Image.Image, is_png: bool, request: Compression) -> bytes:
+def _smaller(picture: Image.Image, is_png: bool, request: Compression, is_late: Watch) -> bytes:
     if request.pixels_max is not None:
         picture = _within(picture, request.pixels_max)
     quality = request.quality or 85
@@ -100,29 +132,39 @@ def _smaller(picture: Image.Image, is_png: bool, request: Compression) -> bytes:
         return _encoded(picture, quality, is_png)
     for scale in _SCALES:
         longer = max(1, round(max(picture.size) * scale))
-        found = _best(_within(picture, longer), quality, is_png, request.bytes_max)
+        found = _best(_within(picture, longer), quality, is_png, request.bytes_max, is_late)
         if len(found) <= request.bytes_max:
             return found
     raise ImageError(f"the picture cannot be made as small as {request.bytes_max:,} bytes")
 
 
-def _best(picture: Image.Image, quality: int, is_png: bool, bytes_max: int) -> bytes:
+def _best(
+    picture: Image.Image, quality: int, is_png: bool, bytes_max: int, is_late: Watch
+) -> bytes:
     """The best that is no larger than allowed; if none is, the smallest."""
     found = _encoded(picture, quality, is_png)
     if len(found) <= bytes_max:
         return found
     low, high = min(QUALITY_MIN, quality), quality
-    found = _encoded(picture, low, is_png)
+    # Of PNG there is but one quality, and that was too large.
+    found = _encoded(picture, low, False)
     if len(found) > bytes_max:
+        _look(is_late)
         return found
     while high - low > 1:
+        _look(is_late)
         middle = (low + high) // 2
-        tried = _encoded(picture, middle, is_png)
+        tried = _encoded(picture, middle, False)
         if len(tried) <= bytes_max:
             low, found = middle, tried
         else:
             high = middle
     return found
+
+
+def _look(is_late: Watch) -> None:
+    if is_late():
+        raise TooLate("the picture takes too long")
 
 
 def _within(picture: Image.Image, pixels_max: int) -> Image.Image:
@@ -153,7 +195,7 @@ def _encoded(picture: Image.Image, quality: int, is_png: bool) -> bytes:
     out = io.BytesIO()
     flat.save(out, "JPEG", quality=quality, optimize=True)
     found = out.getvalue()
-    if is_png:
+    if is_png and picture.width * picture.height <= PNG_PIXELS_MAX:
         other = io.BytesIO()
         picture.save(other, "PNG", optimize=True)
         if len(other.getvalue()) < len(found):

@@ -73,11 +73,24 @@ class Wanted(msgspec.Struct, array_like=True, tag=True):
     requests: tuple[Compression, ...]
 
 
+class Code(msgspec.Struct, array_like=True, frozen=True):
+    """What compiling a text gives, such that it fits through a pipe."""
+
+    program: bytes
+    """Python's own code and the lists that it finds, marshalled: read only where it is to run."""
+    uses: tuple[str, ...]
+    changes_state: bool
+    writes: bool
+    needs_call: bool
+
+
 class Compress(msgspec.Struct, array_like=True, tag=True):
     """A job: make a picture smaller."""
 
     number: int
     request: Compression
+    time_ms: int = 0
+    """How long that may take; 0 is as long as it takes."""
 
 
 class Run(msgspec.Struct, array_like=True, tag=True):
@@ -93,6 +106,31 @@ class Run(msgspec.Struct, array_like=True, tag=True):
     memory: dict[str, Any]
     now: float
     limits: PolicyLimits
+    code: Code | None = None
+    """What the text was compiled to."""
+    steps_max: int = 0
+    """Fewer than the limits allow, if the call is to be begun again where it delays nobody."""
+
+
+class Compile(msgspec.Struct, array_like=True, tag=True):
+    """A job: make a program of the text of a policy."""
+
+    number: int
+    text: str
+    bytes_max: int
+
+
+class Compiled(msgspec.Struct, array_like=True, tag=True):
+    """The answer to `Compile`: a program, or what is wrong with the text."""
+
+    number: int
+    code: Code | None = None
+    what: str = ""
+    hint: str = ""
+    line: int = 0
+    column: int = 0
+    took_s: float = 0.0
+    is_lost: bool = False
 
 
 class Compressed(msgspec.Struct, array_like=True, tag=True):
@@ -120,8 +158,8 @@ class Ran(msgspec.Struct, array_like=True, tag=True):
     is_lost: bool = False
 
 
-Job = Compress | Run
-Answer = Compressed | Ran
+Job = Compress | Run | Compile
+Answer = Compressed | Ran | Compiled
 
 
 class Listener(Protocol):

@@ -3,7 +3,9 @@
 A float that is added to anything is a float or an error, whatever the other one is; it can never
 grow. So where one side is certain, the operator needs no guard, and most arithmetic of policies
 runs at Python's own speed. Variables are judged by everything that they are ever given, not by
-where: it takes a few passes over the text and misses little.
+where: it takes a few passes over the text and misses little. A text that needs more than
+`PASSES_MAX`, as one does that gives variables their values in the reverse order, gets guards all
+over: what compiling takes must not grow with the square of the text.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ Sort = Literal["nothing", "float", "number", "text", "message", "any"]
 """`nothing` is not known yet; a number is an integer, a float or a truth value."""
 
 CERTAIN: Final = ("float", "number")
+PASSES_MAX: Final = 6
 
 
 def joined(left: Sort, right: Sort) -> Sort:
@@ -47,8 +50,13 @@ class Sorts:
         self.numbers: set[str] = set()
         """Variables that are numbers just here, whatever they are elsewhere."""
         statements = [node for each in body for node in ast.walk(each)]
-        while self._pass(statements):
+        for _ in range(PASSES_MAX):
+            if not self._pass(statements):
+                break
             self._found.clear()
+        else:
+            for name in self._variables.keys() - {"m"}:
+                self._variables[name] = "any"
 
     def _pass(self, statements: Iterable[ast.AST]) -> bool:
         before = dict(self._variables)

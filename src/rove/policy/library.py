@@ -22,10 +22,10 @@ from rove.policy import images
 from rove.policy.guards import (
     BYTES_PER_STEP,
     ELEMENT_BYTES,
-    ELEMENTS_PER_STEP,
     HIGHEST,
     LOOK_STEPS,
     LOWEST,
+    SPELLING_STEPS,
     Awaited,
     Guards,
     Halted,
@@ -47,12 +47,17 @@ WRITING_STEPS: Final = 4
 """What it costs to write to a message."""
 DIGITS_MAX: Final = 300
 """Of `round`, and of numbers in texts."""
+DIGITS_PER_STEP: Final = 8
+"""Of a number in a text that is read."""
+ENCODED_BYTES_PER_STEP: Final = 32
+"""Of variables and of what is remembered, when they are written to see how long they are."""
 REMEMBERED_BYTES_MAX: Final = 64
 """A longer text is remembered by its digest."""
 _PART_BYTES: Final = 64
 """A short text in a list, about."""
 _NUMBERS: Final[frozenset[Any]] = frozenset({int, float, bool})
 _SCALARS: Final[frozenset[Any]] = _NUMBERS | {str}
+_COPIED: Final[frozenset[Any]] = frozenset({list, tuple, dict})
 
 Memory = dict[str, Any]
 
@@ -76,6 +81,7 @@ class Call(Guards):
         results: Mapping[Compression, Compressed] | None,
         limits: PolicyLimits,
         steps_max: int,
+        time_ms: int,
         clock: Callable[[], float] | None,
     ) -> None:
         # What `Guards` begins with, written out: a call of its own would cost a tenth of a policy.
@@ -84,7 +90,7 @@ class Call(Guards):
         self._alarm = LOOK_STEPS if steps_max > LOOK_STEPS else steps_max
         if clock is not None:
             self._clock = clock
-            self._ends_at = clock() + limits.time_ms / 1000
+            self._ends_at = clock() + time_ms / 1000
         self._arrived = arrived
         self._m = m
         self._me = me
@@ -112,7 +118,7 @@ class Call(Guards):
             # Nothing to write down, and nobody to tell.
             return
         self._storable(value)
-        self.charge(REMEMBERING_STEPS)
+        self.charge(REMEMBERING_STEPS + (self.elements if value.__class__ in _COPIED else 0))
         self.changes[name] = self._me[name] = _as_json(value)
 
     def remove(self, name: Any) -> None:
@@ -264,6 +270,7 @@ class Call(Guards):
                 raise fault(f"the name of a member is a text, not {named(name)}")
         key = self._key(place, per)
         before = self._remembered(key)
+        self.charge(REMEMBERING_STEPS * (2 + len(names)))
         since, count, kept = before if before is not None else (self._now, 0, {})
         kept = {name: list(figures) for name, figures in kept.items()}
         for name in names:
@@ -314,6 +321,7 @@ class Call(Guards):
         if value is None or kind is bool or (kind is str and len(value) <= REMEMBERED_BYTES_MAX):
             return value
         self.weigh(value, leaves=True)
+        self.charge(self.elements)
         if kind is str:
             value = value.encode(errors="surrogatepass")
         elif kind is not bytes:
@@ -333,7 +341,9 @@ class Call(Guards):
     def tidy_memory(self, bytes_max: int) -> None:
         """See that no more is remembered than may be; what `every` no longer needs makes room."""
         assert self.memory is not None
-        if len(msgspec.json.encode(self.memory)) > bytes_max:
+        size_bytes = len(msgspec.json.encode(self.memory))
+        self.charge(size_bytes // ENCODED_BYTES_PER_STEP)
+        if size_bytes > bytes_max:
             self.memory = {
                 key: value
                 for key, value in self.memory.items()
@@ -350,24 +360,29 @@ class Call(Guards):
             return self.bounded(round(value))
         if digits.__class__ is not int or not -DIGITS_MAX <= digits <= DIGITS_MAX:
             raise fault("the digits of round() are a whole number")
+        self.charge(SPELLING_STEPS)
         # No integer has more digits than that, and Python would work out a power of ten.
         return round(value, max(digits, -BITS_MAX // 2))
 
     def whole(self, value: Any) -> int:
         if value.__class__ is str or value.__class__ is bytes:
-            if len(value) > DIGITS_MAX:
-                raise fault(f"a number has at most {DIGITS_MAX} digits")
+            self._parse(value)
         elif value.__class__ not in _NUMBERS:
             raise fault(f"{named(value)} is no number")
         return self.bounded(int(value))  # type: ignore[no-any-return]
 
     def real(self, value: Any) -> float:
         if value.__class__ is str or value.__class__ is bytes:
-            if len(value) > DIGITS_MAX:
-                raise fault(f"a number has at most {DIGITS_MAX} digits")
+            self._parse(value)
         elif value.__class__ not in _NUMBERS:
             raise fault(f"{named(value)} is no number")
         return float(value)
+
+    def _parse(self, text: str | bytes) -> None:
+        """Pay for reading a number."""
+        if len(text) > DIGITS_MAX:
+            raise fault(f"a number has at most {DIGITS_MAX} digits")
+        self.charge(len(text) // DIGITS_PER_STEP)
 
     # --- lists ---
 
@@ -399,12 +414,8 @@ class Call(Guards):
 
     def _go_through(self, values: Any) -> int:
         """Pay for going through a list; its size in bytes, about."""
-        if values is self._numbers or self._has_numbers(values):
-            count = len(values)
-            self.steps += 1 + count // ELEMENTS_PER_STEP
-            if self.steps > self._alarm:
-                self._look()
-            return ELEMENT_BYTES * count
+        if self._has_numbers(values):
+            return ELEMENT_BYTES * len(values)
         self._listed(values)
         return self.weigh(values)
 
@@ -524,9 +535,9 @@ class Call(Guards):
         self.pay(steps)
         if self._results is None:
             try:
-                found: bytes | str = images.compress(request)
+                found: bytes | str = images.compress(request, self._is_late)
             except images.ImageError as error:
-                raise fault(str(error)) from None
+                raise Halted(error.kind, str(error)) from None
             self._look()
         else:
             result = self._results.get(request)
@@ -537,12 +548,16 @@ class Call(Guards):
             found = result.image
         return self.made(found)
 
+    def _is_late(self) -> bool:
+        return self._clock is not None and self._clock() > self._ends_at
 
-def within(values: Mapping[str, Any], bytes_max: int, what: str) -> None:
-    """Stop a call that would leave too much behind."""
+
+def within(values: Mapping[str, Any], bytes_max: int, what: str) -> int:
+    """Stop a call that would leave too much behind; the size of what it leaves, in bytes."""
     size_bytes = len(msgspec.json.encode(values))
     if size_bytes > bytes_max:
         raise Halted("state", f"{what} would take {size_bytes:,} bytes; allowed are {bytes_max:,}")
+    return size_bytes
 
 
 def _is_same(value: Any, before: Any) -> bool:

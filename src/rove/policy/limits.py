@@ -30,6 +30,20 @@ division would take as long as a hundred steps."""
 INT_MAX: Final = 1 << BITS_MAX
 
 
+PICTURE_PIXELS_MAX: Final = 4_000_000
+"""Of a picture that is made smaller, as it is worked on: a tenth of a second for each of decoding,
+scaling and encoding. A JPEG with more is decoded at a half, a quarter or an eighth of its size,
+which costs as little; a PNG with more is refused."""
+JPEG_PIXELS_MAX: Final = 25_000_000
+"""Of a JPEG as it came."""
+PNG_PIXELS_MAX: Final = 1_000_000
+"""Of a picture that is tried as PNG too, if it was one: packing more takes longer than all else."""
+
+REASON_CHARS_MAX: Final = 400
+"""Of the sentence that says why a call was stopped: it goes into notices, logs and `GET /policies`,
+and may quote what a message had in it."""
+
+
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What policies may use; the defaults suit a broker of strangers."""
 
@@ -61,13 +75,16 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text_bytes_max: Count = 8 * KIB
     """Length of a policy. A longer one is refused."""
 
+    compile_ms: Count = 500
+    """How long a worker may take to compile a policy. One that takes longer is refused."""
+
     variables_bytes_max: Count = 64 * KIB
     """Size of the variables that a policy leaves behind, as JSON: `me.` variables and what `every`,
     `changed` and `summary` remember, each. A call that would leave more is stopped."""
 
     share: Share = 0.1
-    """Of one core, on the average over `share_s`: what one subscriber's policies may use. What
-    comes while they have used more is not sent."""
+    """Of one core, on the average over `share_s`: what the policies of one user may use, in all of
+    its sessions, compiling included. What comes while they have used more is not sent."""
 
     share_s: Seconds = 10.0
     """Over how long that is averaged."""
@@ -75,16 +92,24 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waiting_max: Count = 1_000
     """Messages of one subscriber that may wait for a worker. One more is not sent."""
 
+    waiting_bytes_max: Count = 16 * MIB
+    """Size of the messages that may wait for one user's policies. What comes then is not sent."""
+
+    waiting_all_bytes_max: Count = 256 * MIB
+    """Size of the messages that may wait for all policies together."""
+
     # --- of patience ---
 
     offences_max: Count = 5
-    """Calls that were stopped within `offences_s` before the policy is suspended."""
+    """Calls that were stopped within `offences_s` before the policy is suspended. They stay the
+    user's when another text is set, or the same in another session."""
 
     offences_s: Seconds = 60.0
     """How long a stopped call counts."""
 
     suspension_s: Seconds = 300.0
-    """How long a policy stays suspended; then it is tried again. Replacing it ends it too."""
+    """How long a policy stays suspended; then it is tried again. Setting it again does not end
+    it. Another text of the same user is tried, and suspended by its first offence."""
 
     suspended: Suspended = "nothing"
     """What a subscriber gets whose policy is suspended: `nothing`, or everything as it came

@@ -17,13 +17,11 @@ another one costs what its JSON costs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from rove.lang.attributes import members_of
-from rove.lang.values import admit
 from rove.policy.limits import INT_MAX
 
 if TYPE_CHECKING:
@@ -35,6 +33,9 @@ ID: Final = "id"
 WRITTEN_MAX: Final = 64
 """Different outputs of one publication that are remembered."""
 _DIGITS_MAX: Final = len(str(INT_MAX))
+_DIGITS: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+"""Makes every digit a 0, and whatever else a blank."""
+_LONG_NUMBER: Final = b"0" * _DIGITS_MAX
 
 User = tuple[tuple[str, str], ...]
 
@@ -60,8 +61,23 @@ class Written(NamedTuple):
         return len(self.payload) + sum(len(name) + len(value) for name, value in self.user)
 
 
+class Meter(Protocol):
+    """What a call pays with (`rove.policy.library.Call`)."""
+
+    steps: int
+
+    def charge(self, steps: int) -> None:
+        """Pay for work."""
+
+    def weigh_output(self, message: Message) -> Any:
+        """Pay for writing a message, and refuse what cannot be sent."""
+
+
 class Arrived:
-    """One publication, as it is shown to policies."""
+    """One publication, as it is shown to policies; read when somebody first looks at it."""
+
+    attributes: Message
+    _from_user: dict[str, str]
 
     __slots__ = (
         "_from_user",
@@ -85,8 +101,22 @@ class Arrived:
         self.user: User = tuple(user)
         self.passed: Outcome | None = None
         """As `rove.policy.running` says that it passes, once it has said so."""
+        self._written: dict[tuple[object, ...], tuple[Written, int]] = {}
+        """With the steps that each has cost: whoever makes it again pays the same."""
+        self._kept: list[Message] = []
+        """What the keys of `_written` are made of must stay alive."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Who looks first has it read, and pays the time: in a broker, many are never looked at.
+        if name not in ("attributes", "_from_user"):
+            raise AttributeError(name)
+        self._read()
+        return getattr(self, name)
+
+    def _read(self) -> None:
+        payload, topic = self.payload, self.topic
         members = _members_of(payload)
-        self._from_user: dict[str, str] = {}
+        self._from_user = {}
         for name, value in self.user:
             if name != TOPIC and (members is None or name not in members):
                 self._from_user[name] = value
@@ -96,9 +126,6 @@ class Arrived:
         elif payload and PAYLOAD not in self._from_user:
             self.attributes[PAYLOAD] = payload
         self.attributes[TOPIC] = topic
-        self._written: dict[tuple[object, ...], Written] = {}
-        self._kept: list[Message] = []
-        """What the keys of `_written` are made of must stay alive."""
 
     def message(self) -> Message:
         """`m`, the policy's own to change."""
@@ -112,15 +139,21 @@ class Arrived:
     def as_it_came(self) -> Written:
         return Written(self.payload, self.user)
 
-    def written(self, output: Message) -> Written:
-        """An output as it is sent; ValueError if it cannot be."""
+    def written(self, output: Message, meter: Meter) -> Written:
+        """An output as it is sent, paid for before it is written; ValueError if it cannot be."""
+        meter.charge(len(output))
         key = (*output, *map(id, output.values()))
-        found = self._written.get(key)
-        if found is None:
-            found = self._write(output)
-            if len(self._written) < WRITTEN_MAX:
-                self._written[key] = found
-                self._kept.append(Message(output))
+        known = self._written.get(key)
+        if known is not None:
+            meter.charge(known[1])
+            return known[0]
+        before = meter.steps
+        meter.weigh_output(output)
+        steps = meter.steps - before
+        found = self._write(output)
+        if len(self._written) < WRITTEN_MAX:
+            self._written[key] = found, steps
+            self._kept.append(Message(output))
         return found
 
     def _write(self, output: Message) -> Written:
@@ -138,14 +171,15 @@ class Arrived:
                 other = next(name for name in members if name != PAYLOAD)
                 raise ValueError(f"a message with a payload of bytes cannot also have {other!r}")
             return Written(payload, tuple(user))
-        if not all(map(_is_plain, members.values())):
-            admit(members)
         return Written(msgspec.json.encode(members), tuple(user))
 
 
 def _members_of(payload: bytes) -> dict[str, object] | None:
     members = members_of(payload)
     if members is None or len(payload) <= _DIGITS_MAX:
+        return members
+    if _LONG_NUMBER not in payload.translate(_DIGITS):
+        # No number has that many digits; to look at each would take ten times as long.
         return members
     waiting: list[Iterable[object]] = [members.values()]
     while waiting:
@@ -158,11 +192,3 @@ def _members_of(payload: bytes) -> dict[str, object] | None:
             elif value.__class__ is dict:
                 waiting.append(value.values())
     return members
-
-
-def _is_plain(value: object) -> bool:
-    """It needs no second look: of texts, msgspec itself refuses the wrong ones."""
-    kind = value.__class__
-    if kind is float:
-        return isfinite(value)  # type: ignore[arg-type]
-    return kind is str or kind is int or kind is bool or value is None

@@ -1,10 +1,16 @@
 """Jobs for workers, in a queue that is fair: whoever asks for much waits for itself.
 
-Each subscriber has a queue of its own, and the queues have their turns one after the other. Workers
-are given no more than keeps them busy, so that a subscriber who asks now need not wait for what
-somebody else asked a second ago. What several want alike is done once, and its answer is kept for a
-while: two hundred doctors who want the same picture smaller cost one compression. A job
-whose worker dies is done once more by another.
+Each user has a queue of its own, and the next job is of the user whose jobs have taken the least
+processor time so far; who was idle begins where the others are. Workers are given no more than
+keeps them busy, so that a user who asks now need not wait for what somebody else asked before.
+
+A job cannot be interrupted. So there are two lanes: *light* jobs, which take few milliseconds
+(`Agents` bounds their steps), may use every worker; *long* ones, which are whole calls, pictures
+and compilations, all but one. A light job waits for light ones only.
+
+What several want alike is done once, and its answer is kept for a while: two hundred doctors who
+want the same picture smaller cost one compression. A job whose worker dies is done once more by
+another. Entering a job and taking the next cost a few microseconds, however many wait.
 
 Nothing here knows processes or time: `Workers` does the jobs, and what it says is kept until the
 broker's turn asks for it (`take`).
@@ -12,6 +18,7 @@ broker's turn asks for it (`take`).
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
@@ -20,6 +27,8 @@ import msgspec
 
 from rove.policy.jobs import (
     Answer,
+    Compile,
+    Compiled,
     Compress,
     Compressed,
     Compression,
@@ -36,6 +45,11 @@ CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
 AHEAD: Final = 2
 """Jobs under way for each worker: one that it does and one that it finds when that is done."""
 
+EXPECTED_S: Final = 0.001
+"""What a job counts for while it is being done."""
+IDLE_MAX: Final = 1_000
+"""Users who wait for nothing and are remembered, for what they have used."""
+
 Asker = TypeVar("Asker")
 
 
@@ -46,6 +60,7 @@ class _Wish(msgspec.Struct):
     job: Job
     time_ms: int
     askers: list[object]
+    is_light: bool = False
     is_begun: bool = False
     """A worker has it; it may still be in queues of others who asked for it."""
     is_again: bool = False
@@ -61,18 +76,82 @@ class Ready(msgspec.Struct, Generic[Asker]):
     """The first of those who asked; the job counts as its own."""
 
 
+class _Lane:
+    """Jobs that wait, by owner; the one who has used least is next."""
+
+    def __init__(self, used_s: dict[str, float]) -> None:
+        self._used_s = used_s
+        self.queues: dict[str, deque[_Wish]] = {}
+        """Empty ones are not there."""
+        self._order: list[tuple[float, int, str]] = []
+        """A heap of owners who wait, each once, by what they had used when they were put there."""
+        self._entered = 0
+
+    def put(self, owner: str, wish: _Wish, *, is_first: bool = False) -> None:
+        """Let a job wait, behind the others of its owner or before them."""
+        queue = self.queues.get(owner)
+        if queue is None:
+            queue = self.queues[owner] = deque()
+            self._push(owner)
+        if is_first:
+            queue.appendleft(wish)
+        else:
+            queue.append(wish)
+
+    def _push(self, owner: str) -> None:
+        self._entered += 1
+        heapq.heappush(self._order, (self._used_s[owner], self._entered, owner))
+
+    def least_s(self) -> float | None:
+        """What the next owner has used; None if nothing waits."""
+        order, used_s = self._order, self._used_s
+        while order:
+            known_s, _, owner = order[0]
+            queue = self.queues[owner]
+            while queue and queue[0].is_begun:
+                # It was done in the turn of another who wants it too.
+                queue.popleft()
+            if not queue:
+                del self.queues[owner]
+                heapq.heappop(order)
+            elif used_s[owner] > known_s:
+                heapq.heappop(order)
+                self._push(owner)
+            else:
+                return known_s
+        return None
+
+    def take(self) -> tuple[str, _Wish]:
+        """The next job, and in whose turn it is done; `least_s` has said that there is one."""
+        _, _, owner = heapq.heappop(self._order)
+        queue = self.queues[owner]
+        wish = queue.popleft()
+        if queue:
+            self._push(owner)
+        else:
+            del self.queues[owner]
+        return owner, wish
+
+
 class Pool(Generic[Asker]):
     """The queue; also the listener of the workers."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._queues: OrderedDict[str, deque[_Wish]] = OrderedDict()
-        """By owner; the first has the next turn. Empty ones are not there."""
+        self._used_s: dict[str, float] = {}
+        """Processor time that the jobs of each owner have taken, from a common zero."""
+        self._least_s = 0.0
+        """Nobody who begins to wait has used less: idleness saves nothing up."""
+        self._light, self._long = _Lane(self._used_s), _Lane(self._used_s)
+        self._long_count = 0
+        """Long jobs under way."""
         self._under_way: dict[int, _Wish] = {}
         self._wanted: dict[Compression, _Wish] = {}
         self._cache: OrderedDict[Compression, Compressed] = OrderedDict()
         self._cache_bytes = 0
-        self._ready: list[Ready[Asker]] = []
+        self._ready: deque[Ready[Asker]] = deque()
+        self.texts: deque[tuple[Asker, Compiled]] = deque()
+        """Texts that were compiled, and who asked; for whoever asked to take."""
         self._next = 1
         self.waiting = 0
         """Jobs that no worker was given."""
@@ -101,49 +180,81 @@ class Pool(Generic[Asker]):
             wish.askers.append(asker)
             if not wish.is_begun and owner != wish.owner:
                 # Whoever asked first may have asked for much else before.
-                self._queues.setdefault(owner, deque()).append(wish)
+                self._begin_to_wait(owner)
+                self._long.put(owner, wish)
             return
-        job = Compress(self._number(), request)
+        job = Compress(self._number(), request, time_ms)
         wish = self._wanted[request] = _Wish(owner, job, time_ms, [asker])
         self._enter(wish)
 
-    def run(self, owner: str, job: Run, asker: Asker, time_ms: int) -> None:
+    def run(
+        self, owner: str, job: Run, asker: Asker, time_ms: int, *, is_light: bool = False
+    ) -> None:
         """Have a call done; the job's number is given here."""
         job.number = self._number()
-        self._enter(_Wish(owner, job, time_ms, [asker]))
+        self._enter(_Wish(owner, job, time_ms, [asker], is_light))
+
+    def compile(self, owner: str, text: str, bytes_max: int, asker: Asker, time_ms: int) -> None:
+        """Have the text of a policy compiled."""
+        self._enter(_Wish(owner, Compile(self._number(), text, bytes_max), time_ms, [asker]))
 
     def _number(self) -> int:
         number, self._next = self._next, self._next + 1
         return number
 
-    def _enter(self, wish: _Wish) -> None:
+    def _enter(self, wish: _Wish, *, is_first: bool = False) -> None:
         self.waiting += 1
-        self._queues.setdefault(wish.owner, deque()).append(wish)
+        self._begin_to_wait(wish.owner)
+        lane = self._light if wish.is_light else self._long
+        lane.put(wish.owner, wish, is_first=is_first)
         self._feed()
 
+    def _begin_to_wait(self, owner: str) -> None:
+        if owner not in self._used_s and len(self._used_s) >= 2 * IDLE_MAX:
+            self._forget_idle()
+        self._used_s[owner] = max(self._used_s.get(owner, 0.0), self._least_s)
+
+    def _forget_idle(self) -> None:
+        """Let those who wait for nothing begin anew: there may be very many."""
+        busy = {wish.owner for wish in self._under_way.values()}
+        busy.update(self._light.queues, self._long.queues)
+        for owner in self._used_s.keys() - busy:
+            del self._used_s[owner]
+
     def _feed(self) -> None:
-        """Give workers what they have room for, a job of each owner in turn."""
-        while self._queues and len(self._under_way) < AHEAD * self._workers.count:
-            owner, queue = self._queues.popitem(last=False)
-            wish = queue.popleft()
-            if wish.is_begun:
-                # Its turn is not over: that was done in another's.
-                if queue:
-                    self._queues[owner] = queue
-                    self._queues.move_to_end(owner, last=False)
-                continue
-            if queue:
-                self._queues[owner] = queue
+        """Give workers what they have room for, of the owner who has used least."""
+        count = self._workers.count
+        while len(self._under_way) < AHEAD * count:
+            light_s = self._light.least_s()
+            # One worker is left to light jobs, if there are two.
+            has_room = self._long_count < max(1, count - 1)
+            long_s = self._long.least_s() if has_room else None
+            if light_s is None and long_s is None:
+                return
+            is_light = long_s is None or (light_s is not None and light_s <= long_s)
+            owner, wish = (self._light if is_light else self._long).take()
+            self._least_s = max(self._least_s, self._used_s[owner])
+            self._used_s[wish.owner] += EXPECTED_S
             wish.is_begun = True
             self.waiting -= 1
+            self._long_count += not is_light
             self._under_way[wish.job.number] = wish
             self._workers.submit(wish.job, wish.time_ms)
+
+    def _ended(self, number: int, took_s: float | None = None) -> _Wish | None:
+        """A job is no longer under way; None if it was not."""
+        wish = self._under_way.pop(number, None)
+        if wish is not None:
+            self._long_count -= not wish.is_light
+            used_s = wish.time_ms / 1000 if took_s is None else took_s
+            self._used_s[wish.owner] += used_s - EXPECTED_S
+        return wish
 
     # -- answers -------------------------------------------------------------------------------
 
     def answered(self, answer: Answer) -> None:
         """A job is done."""
-        wish = self._under_way.pop(answer.number, None)
+        wish = self._ended(answer.number, answer.took_s)
         if wish is None:
             return
         self.done += 1
@@ -154,7 +265,7 @@ class Pool(Generic[Asker]):
 
     def lost(self, number: int, kind: LostKind, why: str) -> None:
         """A job took too long, or its worker died of it."""
-        wish = self._under_way.pop(number, None)
+        wish = self._ended(number, None if kind == "time" else EXPECTED_S)
         if wish is None:
             return
         self.lost_count += 1
@@ -162,7 +273,9 @@ class Pool(Generic[Asker]):
             self._begin_again(wish)
             return
         took_s = 0.0 if kind == "crowded" else wish.time_ms / 1000
-        if isinstance(wish.job, Compress):
+        if isinstance(wish.job, Compile):
+            self._hand_out(wish, Compiled(number, None, why, took_s=took_s, is_lost=True))
+        elif isinstance(wish.job, Compress):
             del self._wanted[wish.job.request]
             self._hand_out(wish, Compressed(number, b"", why, took_s, kind, is_lost=True))
         else:
@@ -176,12 +289,13 @@ class Pool(Generic[Asker]):
         """
         wish.is_again, wish.is_begun = True, False
         wish.job.number = self._number()
-        self.waiting += 1
-        self._queues.setdefault(wish.owner, deque()).appendleft(wish)
-        self._queues.move_to_end(wish.owner, last=False)
-        self._feed()
+        self._enter(wish, is_first=True)
 
     def _hand_out(self, wish: _Wish, answer: Answer) -> None:
+        if isinstance(answer, Compiled):
+            self.texts.append((wish.askers[0], answer))  # type: ignore[arg-type]
+            self._feed()
+            return
         for place, asker in enumerate(wish.askers):
             self._ready.append(Ready(asker, answer, place == 0))  # type: ignore[arg-type]
         self._feed()
@@ -197,7 +311,6 @@ class Pool(Generic[Asker]):
     def has_ready(self) -> bool:
         return bool(self._ready)
 
-    def take(self) -> list[Ready[Asker]]:
-        """What was answered since the last time, in the order of the answers."""
-        ready, self._ready = self._ready, []
-        return ready
+    def take(self) -> Ready[Asker]:
+        """The oldest answer that nobody has taken; there is one (`has_ready`)."""
+        return self._ready.popleft()

@@ -53,6 +53,11 @@ SHORT: Final = "_short_"
 FINE_MAX: Final = 1 << 30
 """Integers below are compared fastest; larger ones are looked at by a guard."""
 
+INLINED_MAX: Final = 150
+"""Operators of one policy that are written out, with a test that chooses between Python's own and a
+guard; later ones are guards alone. Written out, a product has some 40 pieces of syntax: Python
+would take a tenth of a second to compile a text of nothing else."""
+
 PLAIN: Final = frozenset({"clamp", "distance"})
 """Functions of ours that need to know nothing of the call."""
 WITH_PLACE: Final = frozenset({"every", "changed", "summary"})
@@ -110,6 +115,7 @@ class Rewriter:
         """Variables that are given what is being rewritten."""
         self._searched = lists_searched_in_loops(self._body)
         self._temporary = 0
+        self._inlined = 0
         self._counts = any(
             isinstance(node, ast.While) or (isinstance(node, ast.For) and may_end_early(node))
             for each in self._body
@@ -363,7 +369,8 @@ class Rewriter:
         if folded is not None:
             return folded
         whole, place = self._expression(node.value), self._expression(index)
-        if isinstance(index, ast.Constant) or self._sorts.of(index) in CERTAIN:
+        is_member = is_text(index) and self._sorts.of(node.value) != "message"
+        if (isinstance(index, ast.Constant) and not is_member) or self._sorts.of(index) in CERTAIN:
             return ast.Subscript(whole, place, ast.Load())
         return self._method("item", whole, place)
 
@@ -377,6 +384,11 @@ class Rewriter:
         return None
 
     # --- operators ---
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether as many operators are written out already as may be."""
+        return self._inlined >= INLINED_MAX
 
     def _operation(self, node: ast.BinOp) -> ast.expr:
         left, right = self._expression(node.left), self._expression(node.right)
@@ -405,6 +417,8 @@ class Rewriter:
         """A power: at once if that is a small one of a float, which is a float or too large."""
         if not (isinstance(right, ast.Constant) and right.value in (2, 3)):
             return self._method("power", left, right)
+        if self._is_long:
+            return self._method("power", left, right)
         binding, left, right = self._bound(left, right)
         guarded = self._method("power", left, right)
         plain = ast.BinOp(left, ast.Pow(), right)
@@ -412,6 +426,9 @@ class Rewriter:
 
     def _checked(self, node: ast.expr, *, is_steady: bool) -> ast.expr:
         """What `node` gives, if it is a number, else after a guard has seen it."""
+        if self._is_long:
+            return self._method("made", node)
+        self._inlined += 1
         kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
         is_integer = is_class(name_of(VALUE), INT)
         if not is_steady:
@@ -424,6 +441,8 @@ class Rewriter:
             return plain
         if sorts == ("number", "number"):
             return self._kept_in_bounds(plain)
+        if self._is_long:
+            return self._method("times", plain.left, plain.right)
         binding, left, right = self._bound(plain.left, plain.right)
         again = ast.BinOp(left, ast.Mult(), right)
         guarded = self._method("times", left, right)
@@ -439,6 +458,8 @@ class Rewriter:
 
     def _kept_in_bounds(self, node: ast.expr) -> ast.expr:
         """A number, after a guard has seen it if it is a large integer."""
+        if self._is_long:
+            return self._method("made", node)
         kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
         is_fine = any_true([is_class(kept, FLOAT), self._is_low(name_of(VALUE))])
         return ast.IfExp(is_fine, name_of(VALUE), self._method("made", name_of(VALUE)))
@@ -450,6 +471,8 @@ class Rewriter:
     def _remainder(self, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
         if sorts[0] in CERTAIN:
             return plain
+        if self._is_long:
+            return self._method("modulo", plain.left, plain.right)
         binding, left, right = self._bound(plain.left, plain.right)
         guarded = self._method("modulo", left, right)
         again = ast.BinOp(left, ast.Mod(), right)
@@ -458,6 +481,7 @@ class Rewriter:
     def _bound(self, left: ast.expr, right: ast.expr) -> tuple[list[ast.expr], ast.expr, ast.expr]:
         """Names for two operands, and a test that gives them their values (`_with`)."""
         self._temporary += 1
+        self._inlined += 1
         taken: list[ast.expr] = []
         names: list[ast.expr] = []
         for side, each in (("left", left), ("right", right)):
@@ -504,6 +528,8 @@ class Rewriter:
         if isinstance(sign, ast.In | ast.NotIn):
             inside = self._inside(left, right)
             return inside if isinstance(sign, ast.In) else ast.UnaryOp(ast.Not(), inside)
+        if self._is_long:
+            return self._method("compare", ast.Constant(_SIGNS[type(sign)]), left, right)
         binding, left, right = self._bound(left, right)
         guarded = self._method("compare", ast.Constant(_SIGNS[type(sign)]), left, right)
         again = ast.Compare(left, [sign], [right])
@@ -512,6 +538,8 @@ class Rewriter:
 
     def _inside(self, left: ast.expr, right: ast.expr) -> ast.expr:
         """`left in right`: at once if that is a number or a short text in a short list."""
+        if self._is_long:
+            return self._method("inside", left, right)
         binding, left, right = self._bound(left, right)
         guarded = self._method("inside", left, right)
         if isinstance(left, ast.Constant) or isinstance(right, ast.Constant):
@@ -599,6 +627,8 @@ class Rewriter:
 
         if method != name and sort in CERTAIN:
             return self._kept_in_bounds(plain(text)) if name == "int" else plain(text)
+        if self._is_long:
+            return self._method(method, text)
         binding, taken, _ = self._bound(text, ast.Constant(None))
         test = is_short_text(taken, is_text=sort == "text")
         made = choice(binding, [test], plain(taken), self._method(method, taken))
@@ -615,7 +645,7 @@ class Rewriter:
         direct = call_of(name_of(f"_{name}"), *arguments)
         if any(self._sorts.of(each) in CERTAIN for each in node.args):
             return direct
-        if len(arguments) != 2:
+        if len(arguments) != 2 or self._is_long:
             return self._method(RENAMED[name], *arguments)
         binding, left, right = self._bound(*arguments)
         guarded = self._method(RENAMED[name], left, right)

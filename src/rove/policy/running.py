@@ -17,8 +17,8 @@ from rove.lang.errors import PublicationError
 from rove.policy.compiling import Policy
 from rove.policy.guards import Awaited, Halted, named
 from rove.policy.jobs import Compressed, Compression, Kind, Outcome, Sent, Stopped, Wanted
-from rove.policy.library import Call, within
-from rove.policy.limits import PolicyLimits
+from rove.policy.library import ENCODED_BYTES_PER_STEP, Call, within
+from rove.policy.limits import REASON_CHARS_MAX, PolicyLimits
 from rove.policy.messages import Arrived, Message
 from rove.policy.rewriting import LEFT
 
@@ -87,13 +87,14 @@ def run(
     automatic: Collection[str] = (),
     results: Mapping[Compression, Compressed] | None = None,
     steps_max: int | None = None,
+    time_ms: int | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Outcome | Stopped | Wanted:
     """Show a message to a policy.
 
     `automatic` names variables that it cannot set. `results` are pictures that were made smaller,
-    or why they cannot be; without, they are made here. `clock` is looked at against
-    `limits.time_ms`.
+    or why they cannot be; without, they are made here. `clock` is looked at against `time_ms`.
+    `steps_max` and `time_ms` are those of the limits unless they are given.
     """
     m = Message(arrived.attributes) if policy.writes else arrived.attributes
     state: Any = me if me.__class__ is dict and not policy.changes_state else dict(me)
@@ -109,6 +110,7 @@ def run(
             results,
             limits,
             limits.steps_max if steps_max is None else steps_max,
+            limits.time_ms if time_ms is None else time_ms,
             clock,
         )
     try:
@@ -118,7 +120,7 @@ def run(
                 return _DROPPED
             if returned is m:
                 return arrived.passed or _passed(arrived)
-            outputs, passes = _written(returned, m, arrived, limits)
+            outputs, passes = _written(returned, m, arrived, limits, None)
             return Outcome(outputs, _NOTHING, None, 0, passes)
         return _outcome(returned, call, m, state, arrived, limits, automatic)
     except Awaited as wish:
@@ -140,21 +142,23 @@ def _outcome(
     limits: PolicyLimits,
     automatic: Collection[str],
 ) -> Outcome:
-    steps = call.steps - call.left
+    # What was granted to a loop and not used is free again.
+    call.steps -= call.left
     if call.changes:
         kept = {name: value for name, value in state.items() if name not in automatic}
-        within(kept, limits.variables_bytes_max, "its variables")
+        size_bytes = within(kept, limits.variables_bytes_max, "its variables")
+        call.charge(size_bytes // ENCODED_BYTES_PER_STEP)
     if call.memory is not None:
         call.tidy_memory(limits.variables_bytes_max)
     if returned is None:
-        return Outcome((), call.changes, call.memory, steps)
+        return Outcome((), call.changes, call.memory, call.steps)
     if returned is m and not call.is_written:
         passed = arrived.passed or _passed(arrived)
-        if steps or call.changes or call.memory is not None:
-            return Outcome(passed.outputs, call.changes, call.memory, steps, True)
+        if call.steps or call.changes or call.memory is not None:
+            return Outcome(passed.outputs, call.changes, call.memory, call.steps, True)
         return passed
-    outputs, passes = _written(returned, None if call.is_written else m, arrived, limits)
-    return Outcome(outputs, call.changes, call.memory, steps, passes)
+    outputs, passes = _written(returned, None if call.is_written else m, arrived, limits, call)
+    return Outcome(outputs, call.changes, call.memory, call.steps, passes)
 
 
 def _passed(arrived: Arrived) -> Outcome:
@@ -166,7 +170,11 @@ def _passed(arrived: Arrived) -> Outcome:
 
 
 def _written(
-    returned: Any, untouched: Message | None, arrived: Arrived, limits: PolicyLimits
+    returned: Any,
+    untouched: Message | None,
+    arrived: Arrived,
+    limits: PolicyLimits,
+    call: Call | None,
 ) -> tuple[tuple[Sent, ...], bool]:
     """What was returned as it is sent, and whether that is just the message as it came."""
     outputs = returned if returned.__class__ in (list, tuple) else (returned,)
@@ -181,17 +189,25 @@ def _written(
             written = arrived.as_it_came
         elif each.__class__ is Message:
             try:
-                written = arrived.written(each)
+                # Without a call there is nothing that could have made it.
+                assert call is not None
+                written = arrived.written(each, call)
             except (ValueError, OverflowError, PublicationError) as error:
                 raise Halted("error", f"the message cannot be sent: {error}") from None
         else:
             where = " in a list" if outputs is returned else ""
             raise Halted("error", f"arrived returns {named(each)}{where}; return a message or None")
         size_bytes += written.size_bytes
+        if size_bytes > limits.output_bytes_max:
+            # Those that follow are not even written.
+            raise Halted("output", f"{size_bytes:,} bytes; allowed are {limits.output_bytes_max:,}")
         sent.append(Sent(written.payload, written.user))
-    if size_bytes > limits.output_bytes_max:
-        raise Halted("output", f"{size_bytes:,} bytes; allowed are {limits.output_bytes_max:,}")
     return tuple(sent), False
+
+
+def shortened(text: str) -> str:
+    """What people are told of a fault; the whole of it may be as long as a message."""
+    return text if len(text) <= REASON_CHARS_MAX else f"{text[: REASON_CHARS_MAX - 1]}…"
 
 
 def _stopped(
@@ -206,12 +222,12 @@ def _stopped(
             break
         trace = trace.tb_next
     steps = 0 if call is None else min(call.steps - max(0, left), call.steps_max)
-    return Stopped(kind, text, line, steps)
+    return Stopped(kind, shortened(text), line, steps)
 
 
 def explained(error: Exception) -> str:
     """Python's words in ours."""
-    text = str(error)
+    text = shortened(str(error))
     match error:
         case KeyError():
             return f"there is no member {text}; x.name is None where it is missing"

@@ -503,10 +503,11 @@ class _Reader:
 
     def _same_twice(self, node: ast.Call, name: str) -> None:
         positions = FUNCTIONS[name].positions[: len(node.args)]
-        names = [*positions, *(keyword.arg for keyword in node.keywords)]
-        for index, each in enumerate(names):
-            if each in names[:index]:
+        given: set[str | None] = set()
+        for each in (*positions, *(keyword.arg for keyword in node.keywords)):
+            if each in given:
                 self._refuse(node, f"{name} is given {each} twice", FUNCTIONS[name].usage)
+            given.add(each)
 
     def _function(self, node: ast.Call) -> str:
         """The library function that is called; of a method, the function that it stands for."""

@@ -35,9 +35,21 @@ from typing import Final
 
 import msgspec
 
-from rove.policy.jobs import Answer, Compress, Compressed, Compression, Ran, Run, Stopped
+from rove.policy.images import Watch, never
+from rove.policy.jobs import (
+    Answer,
+    Compile,
+    Compiled,
+    Compress,
+    Compressed,
+    Compression,
+    Job,
+    Ran,
+    Run,
+    Stopped,
+)
 from rove.policy.limits import PolicyLimits
-from rove.policy.working import answer_of, picture
+from rove.policy.working import answer_of, picture, watch
 from rove.serve.children import HEADER, end_with, read_frame
 from rove.serve.confinement import SOCKET_FD, confine
 from rove.serve.matcher_start import NICE, stand_back
@@ -51,7 +63,7 @@ _BUFFER_BYTES: Final = 256 * 1024
 class Order(msgspec.Struct, array_like=True):
     """What a frame to a worker has in it."""
 
-    job: Compress | Run
+    job: Job
     cpu_s: float
     """Processor time after which the worker ends."""
 
@@ -74,6 +86,8 @@ class Pictures(Mapping[Compression, Compressed]):
     def __init__(self, bytes_max: int = PICTURES_BYTES_MAX) -> None:
         """Remember no more than so many bytes, of what came and of what was made of it."""
         self._bytes_max = bytes_max
+        self.is_late: Watch = never
+        """When the job is to end that asks."""
         self._bytes = 0
         self._known: OrderedDict[Compression, Compressed] = OrderedDict()
 
@@ -82,7 +96,7 @@ class Pictures(Mapping[Compression, Compressed]):
         if found is not None:
             self._known.move_to_end(request)
             return found
-        found = picture(request)
+        found = picture(request, self.is_late)
         if found.image or found.kind == "error":
             self._remember(request, found)
         return found
@@ -138,7 +152,10 @@ class Worker:
         signal.setitimer(signal.ITIMER_PROF, 0)
         return encoded
 
-    def _answer(self, job: Compress | Run) -> Answer:
+    def _answer(self, job: Job) -> Answer:
+        if not isinstance(job, Compile):
+            time_ms = job.time_ms if isinstance(job, Compress) else job.limits.time_ms
+            self._pictures.is_late = watch(time.perf_counter, time_ms)
         try:
             return answer_of(job, time.perf_counter, self._pictures)
         except MemoryError:
@@ -152,7 +169,9 @@ def _send(connection: socket.socket, number: int, message: bytes) -> None:
     connection.sendall(HEADER.pack(len(message), number) + message)
 
 
-def _failure(job: Compress | Run, text: str, *, is_memory: bool = False) -> Answer:
+def _failure(job: Job, text: str, *, is_memory: bool = False) -> Answer:
+    if isinstance(job, Compile):
+        return Compiled(job.number, None, text)
     if isinstance(job, Compress):
         return Compressed(job.number, b"", text, kind="memory" if is_memory else "error")
     return Ran(job.number, Stopped("memory" if is_memory else "error", text))
@@ -185,7 +204,8 @@ def rehearse(worker: Worker) -> None:
             ("battery",), {}, 1e9, PolicyLimits(),
         )  # fmt: skip
         worker.answered(_order(job))
-        worker.answered(_order(msgspec.structs.replace(job, text="def arrived(")))
+    for text in (_REHEARSED, "def arrived(", "def arrived(m, me): return mm"):
+        worker.answered(_order(Compile(0, text, PolicyLimits().text_bytes_max)))
 
 
 def _drawn() -> Iterator[bytes]:
@@ -200,7 +220,7 @@ def _drawn() -> Iterator[bytes]:
         yield drawn.getvalue()
 
 
-def _order(job: Compress | Run) -> bytes:
+def _order(job: Job) -> bytes:
     return msgspec.msgpack.encode(Order(job, 60.0))
 
 

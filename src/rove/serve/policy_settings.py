@@ -7,13 +7,16 @@ decides about the processes that it runs them in is added here.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
 from rove.broker.agents import Isolation
 from rove.policy.limits import PolicyLimits, Seconds
 from rove.serve.children import cores
+
+WORKERS_MIN: Final = 2
+"""Workers there may be on the smallest machine: long jobs leave one to the others."""
 
 
 class Policies(PolicyLimits, frozen=True, forbid_unknown_fields=True):
@@ -29,7 +32,8 @@ class Policies(PolicyLimits, frozen=True, forbid_unknown_fields=True):
     compute. Choose that if you do not trust whoever may set one."""
     workers: Annotated[int, Meta(ge=0)] = 0
     """How many worker processes there may be. 0: as many as cores, less one for the broker, and at
-    least one. They are started when there is something to do for them."""
+    least two: one is left to what takes a few milliseconds. They are started when there is
+    something to do for them."""
     report_s: Seconds = 30.0
     """How often clients are asked to report their battery, their network and what else is known."""
 
@@ -42,4 +46,4 @@ class Policies(PolicyLimits, frozen=True, forbid_unknown_fields=True):
     @property
     def processes(self) -> int:
         """How many workers there may be on this machine."""
-        return self.workers or max(1, cores() - 1)
+        return self.workers or max(WORKERS_MIN, cores() - 1)

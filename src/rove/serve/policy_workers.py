@@ -44,6 +44,8 @@ import msgspec
 
 from rove.policy.jobs import (
     Answer,
+    Compile,
+    Compiled,
     Compress,
     Compressed,
     Job,
@@ -54,7 +56,7 @@ from rove.policy.jobs import (
     Run,
     Stopped,
 )
-from rove.policy.limits import MIB, PolicyLimits
+from rove.policy.limits import MIB, REASON_CHARS_MAX, PolicyLimits
 from rove.policy.messages import Written
 from rove.serve import policy_process
 from rove.serve.children import HEADER, Child, Unreadable, read_frame, spawned, told_of
@@ -82,7 +84,7 @@ _BURY_S: Final = 0.01
 _ANSWER_BYTES: Final = MIB
 """Of an answer, besides what its job allows."""
 
-_answers: Final = msgspec.msgpack.Decoder(Compressed | Ran)
+_answers: Final = msgspec.msgpack.Decoder(Answer)
 _hellos: Final = msgspec.msgpack.Decoder(Hello)
 _encoder: Final = msgspec.msgpack.Encoder()
 
@@ -102,6 +104,8 @@ class _Task:
         self.message = message
         if isinstance(job, Compress):
             most = len(job.request.image)
+        elif isinstance(job, Compile):
+            most = 0
         else:
             limits = job.limits
             most = len(job.payload) + limits.output_bytes_max + 2 * limits.variables_bytes_max
@@ -452,11 +456,13 @@ def fits(answer: Answer, job: Job) -> bool:
         return isinstance(answer, Compressed) and isinstance(
             answer.image, type(job.request.image) if answer.image else bytes
         )
+    if isinstance(job, Compile):
+        return isinstance(answer, Compiled)
     if not isinstance(answer, Ran):
         return False
     result = answer.result
     if isinstance(result, Stopped):
-        return result.steps >= 0
+        return result.steps >= 0 and len(result.text) <= REASON_CHARS_MAX
     return (
         result.steps >= 0
         and _are_sent(result, job)

@@ -197,8 +197,11 @@ class World:
             self.commit()
         elif output.authentications or any(has_closed):
             self.turn()
-        if self.workers is not None and not self.workers.holds_jobs:
-            self.work()
+        if self.workers is not None:
+            if not self.workers.holds_texts and self.workers.compile():
+                self.turn()
+            if not self.workers.holds_jobs:
+                self.work()
 
     def work(self, jobs: int | None = None) -> None:
         """Let workers do what they were asked for, or the first so many jobs."""

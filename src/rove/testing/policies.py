@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from rove.policy.jobs import Answer, Job, Listener
+from rove.policy.jobs import Answer, Compile, Job, Listener
 from rove.policy.working import answer_of
 
 _encoded: Final = msgspec.msgpack.Encoder().encode
@@ -27,7 +27,9 @@ class SimulatedWorkers:
         self.listener: Listener
         self.count = count
         self.holds_jobs = False
-        """Whether jobs wait until `work` is called; else a world does them at the end of a turn."""
+        """Whether jobs wait until `work` is called; else a world does them at the end of a turn.
+        Texts are compiled there in any case, unless `holds_texts`."""
+        self.holds_texts = False
         self.kill_share = 0.0
         """How often a worker dies of a job."""
         self.late_share = 0.0
@@ -38,6 +40,7 @@ class SimulatedWorkers:
         self.done = 0
         self._random = random.Random(seed)
         self._jobs: list[bytes] = []
+        self._texts: list[Compile] = []
         self._clock_s = 0.0
 
     @property
@@ -49,7 +52,10 @@ class SimulatedWorkers:
         """Have a job done, when somebody says so."""
         assert time_ms > 0
         assert len(self._jobs) < 2 * self.count, "workers are given more than they can do"
-        self._jobs.append(_encoded(job))
+        if isinstance(job, Compile):
+            self._texts.append(job)
+        else:
+            self._jobs.append(_encoded(job))
 
     def clock(self) -> float:
         """Seconds that pass only when jobs are done."""
@@ -76,6 +82,15 @@ class SimulatedWorkers:
         self.done += done
         return done
 
+    def compile(self) -> int:
+        """Compile the texts that wait; how many there were."""
+        texts, self._texts = self._texts, []
+        for job in texts:
+            answer = answer_of(job, self.clock)
+            self.listener.answered(_answer(_encoded(answer)))
+        return len(texts)
+
     def end_all(self) -> None:
         """The broker has died, and with it all that was asked for."""
         self._jobs.clear()
+        self._texts.clear()

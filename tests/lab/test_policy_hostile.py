@@ -1,0 +1,29 @@
+"""Each hostile program is a policy, and really goes to a limit or near one."""
+
+import msgspec
+import pytest
+
+from rove.lab.policy_hostile import CASES
+from rove.policy.compiling import compiled
+from rove.policy.jobs import Outcome, Stopped, Wanted
+from rove.policy.limits import PolicyLimits
+from rove.policy.messages import Arrived
+from rove.policy.running import run
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_uses_what_it_can(name: str) -> None:
+    hostile = CASES[name]
+    policy = compiled(hostile.text)
+    if name == "picture":
+        assert policy.is_heavy
+        return
+    arrived = Arrived("t", msgspec.json.encode(hostile.payload()))
+    result = run(policy, arrived, {}, {}, 1e9, PolicyLimits())
+    assert not isinstance(result, Wanted)
+    if name == "compile":
+        # It costs before it runs.
+        assert len(hostile.text) > 3_000
+        return
+    assert result.steps > 5_000
+    assert isinstance(result, Stopped if name in ("outputs", "reset") else Outcome)
