@@ -119,7 +119,12 @@ class Server:
         warming = threading.Thread(target=engine.warm_up, name="rove-warm-up", daemon=True)
         warming.start()
         data = self.config.data
-        self._store = Store.open(Path(data.folder), data.durability, accept_loss=self._accept_loss)
+        self._store = Store.open(
+            Path(data.folder),
+            data.durability,
+            accept_loss=self._accept_loss,
+            mode=folder_mode_of(self.config),
+        )
         self._ends.callback(self._store.close)
         loop = asyncio.get_running_loop()
         broker = self._make_broker(loop)
