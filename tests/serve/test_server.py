@@ -453,6 +453,15 @@ def test_others_pass_through_the_data_folder_only_to_a_lake_that_they_may_read()
         assert folder_mode_of(Config(data=data, lake=elsewhere)) == 0o700
 
 
+def test_a_lake_is_shared_and_nothing_else(start_server: Start, tmp_path: Path) -> None:
+    air = Channel("air", ("air/#",), ("publications",))
+    start_server(lake=Lake(channels=(air,), readers="group")).stop()
+    data = tmp_path / "data"
+    assert data.stat().st_mode & 0o777 == 0o710
+    assert (data / "rove.db").stat().st_mode & 0o777 == 0o600
+    assert (data / "lake").stat().st_mode & 0o777 == 0o750
+
+
 def test_a_password_file_is_closed_to_others(tmp_path: Path) -> None:
     users = tmp_path / "users"
     set_password(users, "ana", b"secret")

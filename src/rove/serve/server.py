@@ -124,7 +124,12 @@ class Server:
         )
         warming.start()
         data = self.config.data
-        self._store = Store.open(Path(data.folder), data.durability, accept_loss=self._accept_loss)
+        self._store = Store.open(
+            Path(data.folder),
+            data.durability,
+            accept_loss=self._accept_loss,
+            mode=folder_mode_of(self.config),
+        )
         self._ends.callback(self._store.close)
         broker = self._make_broker(loop)
         broker.counters.groups_lost = self._store.mark.groups_lost
