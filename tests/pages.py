@@ -93,6 +93,9 @@ SLOW: Final = {
 }
 """What is left to `make soak`, likewise; an empty beginning is the whole page."""
 
+FETCHED: Final = ("curl", "mosquitto_pub", "mosquitto_sub")
+"""Programs that a machine may lack (tests/interop/fetch-tools.sh); then they are passed over."""
+
 ELSEWHERE: Final = {"docs/transcript.md": "tests/interop/test_transcript.py makes it anew"}
 
 MASKS: Final = (
@@ -327,6 +330,9 @@ class Reader:
     # -- the console
 
     def _type(self, command: Command) -> None:
+        program = command.text.partition(" ")[0]
+        if program in FETCHED and shutil.which(program) is None:
+            return
         kind = next((name for name, form in ENDLESS.items() if form.match(command.text)), None)
         if kind is not None:
             self._start(kind, command)
