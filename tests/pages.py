@@ -93,6 +93,9 @@ SLOW: Final = {
 }
 """What is left to `make soak`, likewise; an empty beginning is the whole page."""
 
+FETCHED: Final = ("curl", "mosquitto_pub", "mosquitto_sub")
+"""Programs that a machine may lack (tests/interop/fetch-tools.sh); then they are passed over."""
+
 ELSEWHERE: Final = {"docs/transcript.md": "tests/interop/test_transcript.py makes it anew"}
 
 MASKS: Final = (
@@ -206,6 +209,7 @@ class Running:
 
     def __init__(self, kind: str, command: Command, folder: Path) -> None:
         self.kind, self.command = kind, command
+        self.began_at = time.time()
         self.log = folder / f"{command.line}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -270,8 +274,13 @@ class Reader:
         try:
             for block, command in pieces(self.page):
                 await self._step(block, command)
-        finally:
+        except PageError:
+            with contextlib.suppress(PageError):  # what went wrong first is told
+                self._end(self.running)
+            raise
+        else:
             self._end(self.running)
+        finally:
             shutil.rmtree(self.logs)
 
     def _end(self, chosen: Sequence[Running]) -> None:
@@ -327,6 +336,9 @@ class Reader:
     # -- the console
 
     def _type(self, command: Command) -> None:
+        program = command.text.partition(" ")[0]
+        if program in FETCHED and shutil.which(program) is None:
+            return
         kind = next((name for name, form in ENDLESS.items() if form.match(command.text)), None)
         if kind is not None:
             self._start(kind, command)
@@ -361,7 +373,7 @@ class Reader:
         elif kind == "monitor":
             running.wait_for(lambda: _answers(8090))
         elif kind == "job":
-            running.wait_for(lambda: any(Path.cwd().rglob("_status.json")))
+            running.wait_for(lambda: _has_told(running.began_at))
 
 
 def _shell(text: str) -> tuple[int, str]:
@@ -407,6 +419,11 @@ def _subscriptions() -> int:
     with urllib.request.urlopen("http://127.0.0.1:8080/metrics", timeout=WAIT_S) as answer:
         found = re.search(r"^rove_subscriptions (\d+)$", answer.read().decode(), re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def _has_told(since: float) -> bool:
+    """Whether a job of the pipeline has said how it is since then."""
+    return any(path.stat().st_mtime > since for path in Path.cwd().rglob("_status.json"))
 
 
 def _answers(port: int) -> bool:
