@@ -73,7 +73,8 @@ TEXTS = [
 
 
 def drawn_publications(random: Random, count: int) -> list[tuple[dict[str, object], float]]:
-    at, found = 0.0, []
+    at = 0.0
+    found: list[tuple[dict[str, object], float]] = []
     for _ in range(count):
         at += random.choice([0.0, 0.25, 0.5, 1.0])
         x = random.choice([random.randint(0, 9), random.random() * 9, 2**60 + random.randint(0, 3)])
