@@ -7,6 +7,7 @@ import pytest
 from rove.lab.metrics_bench import QUICK, compared, run
 
 
+@pytest.mark.soak
 def test_everything_is_measured() -> None:
     told: list[str] = []
     measures = {one.name: one for one in run(QUICK, told.append)}

@@ -149,6 +149,7 @@ def test_without_a_choice_the_newest_run_is_taken(
     shot(page, f"compare-{scheme}")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_the_comparison_is_accessible(
     watched: Watched, recorded: str, axe: str, scheme: str

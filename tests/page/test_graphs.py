@@ -300,6 +300,7 @@ def test_one_cursor_for_all_and_a_period_that_can_be_chosen(graphs: Any) -> None
     expect(empty).to_be_visible()
 
 
+@pytest.mark.soak
 def test_zoom_with_mouse_and_keys_and_pause(graphs: Any) -> None:
     plot = card(graphs, "Subscriptions").locator(".graph-plot")
     over = plot.locator(".u-over")
@@ -425,6 +426,7 @@ def test_cells_of_a_csv_are_no_formulas(modules: Any) -> None:
 # --- for everybody --------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_the_graphs_are_accessible(watched: Watched, axe: str, shot: Shot, scheme: str) -> None:
     page = opened(watched, color_scheme=scheme)

@@ -539,6 +539,7 @@ def test_jobs_and_channels(watched: Watched, elsewhere: tuple[PlainMonitor, Path
 # --- for everybody --------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_operations_are_accessible(
     watched: Watched, visitors: Visitors, axe: str, shot: Shot, scheme: str

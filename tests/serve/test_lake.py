@@ -25,6 +25,7 @@ from rove.errors import RoveError
 from rove.serve import lake as lake_module
 from rove.serve.lake import NOTIFICATION_SCHEMA, SCHEMA, Lake, LakeError, LakeWriter
 from rove.serve.store import Store, Writer
+from tests.effort import PATIENCE_S, is_soak
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 DAY_S = 86_400.0
@@ -530,18 +531,20 @@ KILLED = """
             changes.put("log", last, encoded(row))
         changes.put("retained", "last", b"%d" % last)
         writer.submit(changes, lambda error: room.release())
+        print(last, flush=True)
 """
 
 
 def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
     moments = random.Random(2)
     came_again = 0
-    for _ in range(20):
+    for _ in range(20 if is_soak() else 5):
         command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "started\n"
-            time.sleep(moments.uniform(0, 0.06))
+            for _ in range(moments.randrange(1, 30)):
+                child.stdout.readline()
             child.send_signal(signal.SIGKILL)
         with Store.open(tmp_path / "data", "process") as store:
             waiting = log_of(store)
@@ -550,8 +553,8 @@ def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
         last = int(dict(store.load("retained"))["last"])
         writer = Writer(store)
         filler = LakeWriter(Lake(tmp_path / "lake"), store, writer)
-        assert filler.close(20)
-        assert writer.close(20)
+        assert filler.close(PATIENCE_S)
+        assert writer.close(PATIENCE_S)
         assert log_of(store) == []
     found = read(tmp_path / "lake") + read(tmp_path / "lake", "notifications")
     assert Counter(row["position"] for row in found) == Counter(range(1, last + 1))
@@ -561,4 +564,5 @@ def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
         in_order = [pq.read_table(path)["position"] for path in sorted(folder.iterdir())]
         numbers = [number for column in in_order for number in column.to_pylist()]
         assert numbers == sorted(numbers)
-    assert came_again, "no kill was between a file and the deletion of its rows"
+    # By chance, so only of many; `test_stopped_at_any_step_…` is sure of it.
+    assert came_again or not is_soak(), "no kill was between a file and the deletion of its rows"

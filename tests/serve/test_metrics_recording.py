@@ -113,6 +113,7 @@ def postgresql() -> Iterator[DatabaseServer]:
         yield server
 
 
+@pytest.mark.soak
 def test_an_outage_does_not_touch_the_broker_and_leaves_no_gap(
     start_server: Start, postgresql: DatabaseServer
 ) -> None:
