@@ -457,7 +457,10 @@ class _Parser:
             return Literal(self._number_token("a number", negative=True))
         operand = self._number_operand(self._primary(), start, f"a {sign} sign")
         self.depth -= 1
-        return operand if sign == "+" else Negation(operand)
+        if sign == "-":
+            return Negation(operand)
+        # An attribute may turn out to be a string, which a sign must leave without a value.
+        return Arithmetic("+", Literal(0), operand) if kind_of(operand) is Kind.ANY else operand
 
     def _call(self, written: str) -> Node:
         start = self.at
