@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from rove.lang.patterns import Effort, Ends, Pattern, TooHard, find_string, like_text
+from rove.lang.pieces import fits
 from rove.lang.values import CARRIED, next_number, previous_number
 
 
@@ -83,8 +84,8 @@ class ValueSet(msgspec.Struct, frozen=True):
         if isinstance(value, str):
             return (
                 _within(self.strings, value)
-                and all(p.matches(value) for p in self.fitting)
-                and not any(p.matches(value) for p in self.missing)
+                and all(fits(pattern, value) for pattern in self.fitting)
+                and not any(fits(pattern, value) for pattern in self.missing)
             )
         return self.facts & (IS_CARRIED if value is CARRIED else IS_NULL) != 0
 
