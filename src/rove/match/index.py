@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from operator import index as as_integer
 from typing import Any, Final, NoReturn
 
@@ -29,7 +28,7 @@ import numpy.typing as npt
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX
-from rove.lang.moment import at_moment
+from rove.lang.moment import at_moment, at_moments
 from rove.lang.normal import Conjunction
 from rove.lang.oracle import compare
 from rove.lang.tree import Attribute, Me, walk
@@ -73,12 +72,13 @@ class _Kept(msgspec.Struct):
 
     def known(self) -> list[Conjunction]:
         """The conjunctions with `me.` replaced by what it is."""
-        found = [
-            at_moment(one, None, self.me)
-            if split is None or split.uses_time
-            else split.at(0.0, self.me)
-            for one, split in zip_longest(self.conjunctions, self.splits or ())
-        ]
+        if self.splits is None:
+            found = at_moments(self.conjunctions, None, self.me)
+        else:
+            found = [
+                at_moment(one, None, self.me) if split.uses_time else split.at(0.0, self.me)
+                for one, split in zip(self.conjunctions, self.splits, strict=True)
+            ]
         return [one for one in found if one is not None]
 
     def moved(self, me: State) -> _Kept:
