@@ -53,6 +53,12 @@ NORMALISING_STEPS_MAX: Final = 10_000
 """Steps (one pattern, one character) that comparing patterns may take for one normal form. Past
 them a conjunction that another one includes may stay: a longer form of the same meaning."""
 
+PATTERN_STEPS_MAX: Final = 20_000_000
+PATTERN_STEPS_PER_CHARACTER_MAX: Final = 64
+"""Steps that a matcher takes to try patterns on one publication: so many, and so many more for
+every character of a string that patterns are tried on. A step is about a nanosecond. What is not
+decided then matches nobody, and its subscribers are told."""
+
 AUTOMATON_STATES_MAX: Final = 5_000
 """States that the search for a string between several patterns may visit."""
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rove.match.keys import CARRIED, FALSE, LAST, TRUE, Keys
 from rove.match.rows import Floats, Integers, Positions
+from rove.match.text_holders import Budget
 
 _SIGN: Final = 1 << 63
 
@@ -43,13 +44,21 @@ class TextColumn(msgspec.Struct, frozen=True, eq=False):
 class Slots:
     """Subjects and values as they are found, before they become arrays."""
 
-    __slots__ = ("rounded", "subjects", "texts", "values")
+    __slots__ = ("budget", "rounded", "subjects", "texts", "undecided", "values")
 
     def __init__(self) -> None:
         self.subjects: list[int] = []
         self.values: list[float] = []
         self.texts: list[Text] = []
         self.rounded = 0
+        self.budget: Budget | None = None
+        """Of the publication at hand, once patterns are tried on it."""
+        self.undecided: list[int] = []
+        """Subjects that trying patterns on it did not decide."""
+
+    def begin(self) -> None:
+        """The slots of another publication follow."""
+        self.rounded, self.budget, self.undecided = 0, None, []
 
     def add(self, subject: int, value: float) -> None:
         if subject >= 0:
@@ -71,6 +80,8 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     """By publication, 1 if it has an integer that no float can hold."""
     texts: Sequence[Text] = ()
     text_columns: Sequence[TextColumn] = ()
+    undecided: Mapping[int, Sequence[int]] = {}
+    """By publication the subjects that it took too many steps to decide, where there are any."""
 
     def __len__(self) -> int:
         return len(self.at)

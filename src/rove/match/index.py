@@ -18,17 +18,15 @@ some 50 bytes, and 20 for every predicate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import index as as_integer
 from typing import Any, Final, NoReturn
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX
-from rove.lang.moment import at_moment, at_moments
 from rove.lang.normal import Conjunction
 from rove.lang.oracle import compare
 from rove.lang.tree import Attribute, Me, walk
@@ -36,13 +34,12 @@ from rove.match import layout
 from rove.match.batch import Batch
 from rove.match.building import built
 from rove.match.compiling import rows_of
-from rove.match.designs import Split, split
+from rove.match.computing import Facts, Kept, Publication, State
 from rove.match.engine import kernel, warm_up
 from rove.match.layout import COMPUTE, Buffer
 from rove.match.pairs import Pairs
-from rove.match.programs import compiled_conjunction
-from rove.match.rows import Floats, Positions, Row, Rows, from_boxes, from_rows, merged
-from rove.match.segment import Found, Kernel, Segment, Workspace
+from rove.match.rows import Floats, Integers, Positions, Row, Rows, from_boxes, from_rows, merged
+from rove.match.segment import Kernel, Segment, Workspace
 from rove.match.subjects import Subjects
 
 FRESH_MAX: Final = 512
@@ -51,48 +48,11 @@ MERGE_WIDTH: Final = 8
 """Segments of one level that are merged into one of the next."""
 MERGED_AT_ONCE_MAX: Final = 2_000
 """Rows whose merging takes so little that it is done on the way."""
-_FRESH_TRIED_MAX: Final = 48
-"""Waiting rows times publications that are computed rather than made a segment first."""
+_FRESH_WORK_MAX: Final = 192
+"""Predicates of waiting rows times publications that are computed rather than made a segment
+first. Where they ask for patterns, these were decided for all rows at once."""
 _REFRESH_AT: Final = 0.5
 """After which part of its horizon a segment with moving bounds is built again."""
-
-Publication = Mapping[str, object]
-State = Mapping[str, object]
-
-
-class _Kept(msgspec.Struct):
-    """What must be remembered of a subscription that is more than its rows."""
-
-    conjunctions: tuple[Conjunction, ...]
-    accepted_at: float
-    me: State
-    follows: bool
-    tests: list[Callable[[Publication, float, State], bool]] | None = None
-    splits: list[Split] | None = None
-
-    def known(self) -> list[Conjunction]:
-        """The conjunctions with `me.` replaced by what it is."""
-        if self.splits is None:
-            found = at_moments(self.conjunctions, None, self.me)
-        else:
-            found = [
-                at_moment(one, None, self.me) if split.uses_time else split.at(0.0, self.me)
-                for one, split in zip(self.conjunctions, self.splits, strict=True)
-            ]
-        return [one for one in found if one is not None]
-
-    def moved(self, me: State) -> _Kept:
-        """The same with another state. What is compiled now makes every later move cheaper."""
-        splits = self.splits or [split(one) for one in self.conjunctions]
-        return msgspec.structs.replace(self, me=me, splits=splits)
-
-    def holds(self, publication: Publication, at: float) -> bool:
-        if at < self.accepted_at:
-            return False
-        if self.tests is None:
-            self.tests = [compiled_conjunction(one) for one in self.conjunctions]
-        t = at - self.accepted_at
-        return any(bool(test(publication, t, self.me)) for test in self.tests)
 
 
 class Merge:
@@ -153,9 +113,10 @@ class Index:
         """The latest time that was matched at."""
         self._segments: list[Segment] = []
         self._fresh: dict[int, list[Row]] = {}
-        self._fresh_kept: dict[int, _Kept] = {}
-        self._fresh_rows = 0
-        self._kept: dict[int, _Kept] = {}
+        self._fresh_kept: dict[int, Kept] = {}
+        self._fresh_rows = self._fresh_work = 0
+        self._undecided: set[int] = set()
+        self._kept: dict[int, Kept] = {}
         self._ids: set[int] | None = set()
         self._merge: Merge | None = None
         self._workspaces: list[Workspace] = []
@@ -204,7 +165,7 @@ class Index:
         """
         self._refuse_ids([id])
         follows = any(_follows(conjunction) for conjunction in conjunctions)
-        kept = _Kept(tuple(conjunctions), accepted_at, me or {}, follows)
+        kept = Kept(tuple(conjunctions), accepted_at, me or {}, follows)
         rows = self._compiled(id, kept)
         if follows or not rows or any(row.flags & COMPUTE for row in rows):
             self._kept[id] = kept
@@ -220,14 +181,18 @@ class Index:
                 raise ValueError(f"{id} is no free id; ids are integers of 64 bits from 0 on")
             seen.add(id)
 
-    def _compiled(self, id: int, kept: _Kept) -> list[Row]:
+    def _compiled(self, id: int, kept: Kept) -> list[Row]:
         conjunctions = kept.known() if kept.follows else kept.conjunctions
-        return rows_of(id, conjunctions, kept.accepted_at, self.subjects)
+        rows = rows_of(id, conjunctions, kept.accepted_at, self.subjects)
+        if kept.follows:
+            kept.ask(rows, self.subjects)
+        return rows
 
-    def _wait(self, id: int, rows: list[Row], kept: _Kept) -> None:
+    def _wait(self, id: int, rows: list[Row], kept: Kept) -> None:
         self._fresh[id] = rows
         self._fresh_kept[id] = kept
         self._fresh_rows += len(rows)
+        self._fresh_work += kept.work
         if self._fresh_rows >= FRESH_MAX:
             self.settle_fresh()
 
@@ -255,7 +220,7 @@ class Index:
     def _remove_rows(self, id: int) -> None:
         waiting = self._fresh.pop(id, None)
         if waiting is not None:
-            del self._fresh_kept[id]
+            self._fresh_work -= self._fresh_kept.pop(id).work
             self._fresh_rows -= len(waiting)
             for row in waiting:
                 for subject, _ in row.sets:
@@ -288,7 +253,8 @@ class Index:
     def settle_fresh(self) -> None:
         """Make a segment of the rows that wait, and merge small ones."""
         rows = [row for rows in self._fresh.values() for row in rows]
-        self._fresh, self._fresh_kept, self._fresh_rows = {}, {}, 0
+        self._fresh, self._fresh_kept = {}, {}
+        self._fresh_rows = self._fresh_work = 0
         if not rows:
             return
         self._segments.append(self._segment(from_rows(rows)))
@@ -396,7 +362,7 @@ class Index:
             Segment(buffer, strings)
             for buffer, strings in zip(buffers, head["strings"], strict=True)
         ]
-        index._kept = {id: _Kept(*kept) for id, kept in head["kept"].items()}
+        index._kept = {id: Kept(*kept) for id, kept in head["kept"].items()}
         index._ids = None
         for segment in index._segments:
             subjects.use_again(segment.subjects_in_use())
@@ -425,7 +391,8 @@ class Index:
         """Who is interested in the publications of a batch."""
         if len(batch):
             self.now = max(self.now, float(batch.at.max()))
-        if len(self._fresh) * len(batch) > _FRESH_TRIED_MAX or not len(batch.publications):
+        is_much = self._fresh_work * len(batch) > _FRESH_WORK_MAX
+        if is_much or batch.undecided or not len(batch.publications):
             self.settle_fresh()
         compiled = kernel()
         workspace = self._workspaces.pop() if self._workspaces else Workspace()
@@ -434,7 +401,15 @@ class Index:
         self._workspaces.append(workspace)
         if self._fresh_kept:
             parts.append(self._tried(batch))
+        for publication in batch.undecided:
+            for segment in self._segments:
+                self._undecided |= segment.undecided_ids(batch, publication)
         return _together(parts)
+
+    def take_undecided(self) -> set[int]:
+        """The subscriptions that were passed over, since trying their patterns took too long."""
+        taken, self._undecided = self._undecided, set()
+        return taken
 
     def ready_kernel(self) -> Kernel | None:
         """What searches the segments, if all can be searched and nothing waits to become one."""
@@ -450,14 +425,17 @@ class Index:
         is_ready = math.isfinite(at) and all(segment.is_indexed for segment in self._segments)
         if compiled is None or not is_ready:
             return self.match([publication], [at]).subscriptions  # which refuses a bad time
-        if len(self._fresh) > _FRESH_TRIED_MAX:
+        slots = self.subjects.slots(publication)
+        if slots.undecided:
+            return self.match([publication], [at]).subscriptions
+        if self._fresh_work > _FRESH_WORK_MAX:
             self.settle_fresh()
         self.now = max(self.now, at)
-        slots = self.subjects.slots(publication)
         workspace = self._workspaces.pop() if self._workspaces else Workspace()
         workspace.take_one(slots, at)
         frame = workspace.frame
         frame[2 * layout.ID_COUNT] = 0
+        facts = Facts(slots.subjects)
         computed: list[int] = []
         for segment in self._segments:
             if slots.texts:
@@ -465,14 +443,10 @@ class Index:
             segment.search(compiled, workspace, 1)
             if frame[2 * layout.DOUBT_COUNT]:
                 rows = workspace.array(layout.OUT_DOUBTS)[: frame[2 * layout.DOUBT_COUNT]]
-                computed += [
-                    int(segment.ids[row])
-                    for row in rows.tolist()
-                    if self._holds(segment, row, publication, at)
-                ]
+                computed += self._computed(segment, rows, publication, at, facts)
         found: Positions = workspace.array(layout.OUT_IDS)[: frame[2 * layout.ID_COUNT]].copy()
         self._workspaces.append(workspace)
-        computed += [id for id, kept in self._fresh_kept.items() if kept.holds(publication, at)]
+        computed += self._tried_on(publication, at, facts)
         if computed:
             found = np.concatenate([found, np.array(computed, np.int64)])
         if not any(segment.has_several for segment in self._segments):
@@ -489,22 +463,39 @@ class Index:
         pairs = Pairs.counted(found.counts, found.ids)
         if not len(found.doubts):
             return pairs
-        return _together([pairs, self._computed(segment, found, batch)])
-
-    def _computed(self, segment: Segment, found: Found, batch: Batch) -> Pairs:
-        """Those of the doubtful rows whose subscription holds."""
         if not len(batch.publications):
             self.refuse_columns()
-        publications = np.repeat(np.arange(len(batch), dtype=np.int32), found.doubtful)
-        ids = segment.ids[found.doubts].astype(np.int64)
-        kept = np.array(
-            [
-                self._holds(segment, row, batch.publications[number], float(batch.at[number]))
-                for number, row in zip(publications.tolist(), found.doubts.tolist(), strict=True)
-            ],
-            np.bool_,
-        )
-        return Pairs(publications[kept], ids[kept])
+        ends = np.cumsum(found.doubtful).tolist()
+        computed: list[tuple[int, int]] = []
+        for number, (end, count) in enumerate(zip(ends, found.doubtful.tolist(), strict=True)):
+            if count:
+                publication, at = batch.publications[number], float(batch.at[number])
+                rows = found.doubts[end - count : end]
+                ids = self._computed(segment, rows, publication, at, Facts.of(batch, number))
+                computed += [(number, id) for id in ids]
+        return _together([pairs, _pairs(computed)])
+
+    def _computed(
+        self, segment: Segment, rows: Integers, publication: Publication, at: float, facts: Facts
+    ) -> list[int]:
+        """The subscriptions of doubtful rows that hold, each computed once for all its rows.
+
+        Of a row that only moves nothing is kept; it is doubtful for integers that no float holds.
+        """
+        holding: list[int] = []
+        seen: set[int] = set()
+        for row, id in zip(rows.tolist(), segment.ids[rows].tolist(), strict=True):
+            kept = self._kept.get(~id if id < 0 else id)
+            if kept is None:
+                holds = self._is_within(segment, row, publication, at)
+            elif id in seen:
+                continue
+            else:
+                seen.add(id)
+                holds = kept.holds(publication, at, facts, self.subjects)
+            if holds:
+                holding.append(id)
+        return holding
 
     def refuse_columns(self) -> NoReturn:
         """Say that numbers alone do not tell whether a subscription holds."""
@@ -512,15 +503,8 @@ class Index:
             "columns are not enough for what must be computed", "match publications instead"
         )
 
-    def _holds(self, segment: Segment, row: int, publication: Publication, at: float) -> bool:
-        """Whether the subscription of a doubtful row holds.
-
-        Of a row that only moves nothing is kept; it is doubtful for integers that no float holds.
-        """
-        id = int(segment.ids[row])
-        kept = self._kept.get(~id if id < 0 else id)
-        if kept is not None:
-            return kept.holds(publication, at)
+    def _is_within(self, segment: Segment, row: int, publication: Publication, at: float) -> bool:
+        """Whether a row's moving bounds hold."""
         return all(
             compare(comparator, self.subjects.value(subject, publication), bound)
             for subject, comparator, bound in segment.bounds_at(row, at)
@@ -528,16 +512,29 @@ class Index:
 
     def _tried(self, batch: Batch) -> Pairs:
         """The subscriptions that wait, one by one."""
-        pairs = [
-            (number, id)
-            for number, publication in enumerate(batch.publications)
-            for id, kept in self._fresh_kept.items()
-            if kept.holds(publication, float(batch.at[number]))
-        ]
-        return Pairs(
-            np.array([number for number, _ in pairs], np.int32),
-            np.array([id for _, id in pairs], np.int64),
+        return _pairs(
+            [
+                (number, id)
+                for number, publication in enumerate(batch.publications)
+                for id in self._tried_on(
+                    publication, float(batch.at[number]), Facts.of(batch, number)
+                )
+            ]
         )
+
+    def _tried_on(self, publication: Publication, at: float, facts: Facts) -> list[int]:
+        return [
+            id
+            for id, kept in self._fresh_kept.items()
+            if kept.holds(publication, at, facts, self.subjects)
+        ]
+
+
+def _pairs(pairs: Sequence[tuple[int, int]]) -> Pairs:
+    return Pairs(
+        np.array([number for number, _ in pairs], np.int32),
+        np.array([id for _, id in pairs], np.int64),
+    )
 
 
 def _follows(conjunction: Conjunction) -> bool:

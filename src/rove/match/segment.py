@@ -338,24 +338,45 @@ class Segment:
         )
 
     def _scan_one(self, batch: Batch, publication: int) -> tuple[Positions, Integers]:
+        alive = self._scanned(batch, publication)
+        must_compute = (self.flags & COMPUTE) != 0
+        if batch.rounded[publication]:
+            must_compute |= (self.flags & MOVING) != 0
+        return self.ids[alive & ~must_compute].astype(np.int64), np.flatnonzero(
+            alive & must_compute
+        ).astype(np.int32)
+
+    def _scanned(
+        self, batch: Batch, publication: int, undecided: Sequence[int] = ()
+    ) -> npt.NDArray[np.bool_]:
+        """By row, whether entries and bounds let a publication through.
+
+        Whatever an entry asks of an `undecided` subject, it gets.
+        """
         keys = self._keys(batch, publication)
         at = float(batch.at[publication])
         alive = self.live_rows().copy()
         accepted = np.broadcast_to(section(self.buffer, layout.ACCEPTED), len(self))
         alive &= accepted <= at
-        self._exclude_by_entries(alive, keys)
-        must_compute = (self.flags & COMPUTE) != 0
-        t = at - accepted
-        if batch.rounded[publication]:
-            must_compute |= (self.flags & MOVING) != 0
-        elif self.has_moving:
-            too_late = must_compute & (t > layout.T_MAX)
-            kept = alive & too_late
+        self._exclude_by_entries(alive, keys, undecided)
+        if self.has_moving and not batch.rounded[publication]:
+            t = at - accepted
+            kept = alive & ((self.flags & COMPUTE) != 0) & (t > layout.T_MAX)
             self._exclude_by_bounds(alive, keys, t)
             alive |= kept
-        return self.ids[alive & ~must_compute].astype(np.int64), np.flatnonzero(
-            alive & must_compute
-        ).astype(np.int32)
+        return alive
+
+    def undecided_ids(self, batch: Batch, publication: int) -> set[int]:
+        """The subscriptions that a publication may meet or not, by its undecided subjects."""
+        undecided = batch.undecided[publication]
+        self._write_all_texts(batch)
+        asking = np.zeros(len(self), np.bool_)
+        rows = np.repeat(np.arange(len(self)), np.diff(self._entry_starts))
+        asking[rows[np.isin(self._subjects[self._entry_subjects], undecided)]] = True
+        if not asking.any():
+            return set()
+        ids = self.ids[asking & self._scanned(batch, publication, undecided)].astype(np.int64)
+        return set(np.where(ids < 0, ~ids, ids).tolist())
 
     def _keys(self, batch: Batch, publication: int) -> Keys:
         """By subject of this segment, the key that a publication has."""
@@ -371,13 +392,17 @@ class Segment:
         keys[here[here >= 0]] = made[here >= 0]
         return keys
 
-    def _exclude_by_entries(self, alive: npt.NDArray[np.bool_], keys: Keys) -> None:
+    def _exclude_by_entries(
+        self, alive: npt.NDArray[np.bool_], keys: Keys, undecided: Sequence[int]
+    ) -> None:
         if not len(self._entry_subjects):
             return
         begins, rows = self._groups()
         seen = keys[self._entry_subjects]
         firsts = section(self.buffer, layout.ENTRY_FIRSTS)
         inside = (firsts <= seen) & (seen <= section(self.buffer, layout.ENTRY_LASTS))
+        if undecided:
+            inside |= np.isin(self._subjects[self._entry_subjects], undecided)
         if len(begins) < len(inside):
             inside = np.logical_or.reduceat(inside, begins)
         alive[rows[~inside]] = False

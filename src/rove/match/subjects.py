@@ -25,6 +25,7 @@ from rove.match.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, 
 from rove.match.engine import kernel
 from rove.match.keys import floor_float
 from rove.match.rows import Floats
+from rove.match.text_holders import Budget
 from rove.match.texts import Merge, PatternSet
 
 _EXACT_MAX: Final = 2**53
@@ -115,6 +116,14 @@ class Subjects:
         self._uses[found] = (source.patterns, in_set)
         return found
 
+    def pattern_number(self, subject: ValueNode, pattern: Pattern) -> int | None:
+        """The number of that question if somebody has asked it; counts as no use."""
+        return self._numbers.get((subject, pattern))
+
+    def is_pattern(self, number: int) -> bool:
+        """Whether a subject is such a question."""
+        return number in self._uses
+
     def release(self, number: int) -> None:
         """Take back one use of a subject; a pattern that nobody uses is looked for no more.
 
@@ -199,11 +208,14 @@ class Subjects:
         slots = Slots()
         starts = [0]
         rounded = []
-        for publication in publications:
-            slots.rounded = 0
+        undecided: dict[int, list[int]] = {}
+        for number, publication in enumerate(publications):
+            slots.begin()
             self._take(publication, slots)
             starts.append(len(slots.subjects))
             rounded.append(slots.rounded)
+            if slots.undecided:
+                undecided[number] = slots.undecided
         return Batch(
             publications,
             times,
@@ -212,6 +224,7 @@ class Subjects:
             np.array(slots.values, np.float64).view(np.uint64),
             np.array(rounded, np.uint8),
             slots.texts,
+            undecided=undecided,
         )
 
     def slots(self, publication: Mapping[str, object]) -> Slots:
@@ -305,7 +318,19 @@ def _put_text(source: Source, text: str, slots: Slots) -> None:
         slots.texts.append(Text(len(slots.subjects), source.number, text))
         slots.add(source.number, RAW_TEXT)
     if source.patterns is not None:
-        for pattern in source.patterns.fitting(text):
+        budget = slots.budget = slots.budget or Budget()
+        for pattern in source.patterns.fitting(text, budget):
             slots.add(source.pattern_numbers[int(pattern)], RAW_TRUE)
+        if budget.undecided:
+            _put_undecided(source, budget, slots)
     if source.lowered is not None:
         _put_text(source.lowered, text.lower(), slots)
+
+
+def _put_undecided(source: Source, budget: Budget, slots: Slots) -> None:
+    """Patterns that took too many steps: neither TRUE nor absent, so that no row can hold."""
+    for pattern in budget.undecided:
+        subject = source.pattern_numbers[pattern]
+        slots.add(subject, RAW_CARRIED)
+        slots.undecided.append(subject)
+    budget.undecided.clear()

@@ -19,13 +19,13 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from rove.lang.limits import PATTERN_STEPS_MAX, PATTERN_STEPS_PER_CHARACTER_MAX
 from rove.lang.patterns import Pattern
+from rove.lang.pieces import fits, steps_per_character
 
 ANY: Final = -1
 GAP: Final = -2
 """In a program, among the characters to meet: any character; any number of them."""
-PROGRAM_MAX: Final = 64
-"""Longer programs are run by the pattern itself, whose time does not grow with their length."""
 _START: Final = 0x110000
 _END: Final = 0x110001
 """The marks around a text; no character has these numbers."""
@@ -35,6 +35,21 @@ WAITING_CHARACTERS_MAX: Final = 4_096
 """How many patterns wait in a dictionary, and how many characters their keys may have."""
 
 Ints: TypeAlias = npt.NDArray[np.int32]
+
+
+class Budget:
+    """Steps that trying patterns on one publication may still take; what they did not decide."""
+
+    __slots__ = ("left", "undecided")
+
+    def __init__(self) -> None:
+        self.left = PATTERN_STEPS_MAX
+        self.undecided: list[int] = []
+        """Patterns by number; whoever asks takes them out."""
+
+    def extend(self, text: str) -> None:
+        """A longer string may take longer."""
+        self.left += PATTERN_STEPS_PER_CHARACTER_MAX * len(text)
 
 
 class Contents(NamedTuple):
@@ -58,6 +73,7 @@ class Automaton:
         self._table = _fixed(table)
         self._keys = Rows(_fixed(keys), _fixed(key_starts))
         self._programs = Rows(*text_kernels.programs_of(self._table))
+        self._sizes_min = _fixed(text_kernels.sizes_min_of(*self._programs))
         self._seen = text_kernels.unseen(self._table)
         self.numbers = np.array(numbers, np.int32)
         """By row; -1 marks a removed pattern."""
@@ -87,7 +103,8 @@ class Automaton:
 
     @property
     def nbytes(self) -> int:
-        return int(self._seen.nbytes) + sum(array.nbytes for array in self.state().values())
+        own = self._seen.nbytes + self._sizes_min.nbytes
+        return int(own) + sum(array.nbytes for array in self.state().values())
 
     def remove(self, place: int) -> None:
         self.numbers[place] = -1
@@ -98,10 +115,10 @@ class Automaton:
         self.numbers[~kept] = -1
         self.alive = int(np.count_nonzero(kept))
 
-    def walk(self, text: Ints, found: Ints, count: int) -> tuple[int, int]:
+    def walk(self, text: Ints, found: Ints, count: int, left: int) -> tuple[int, int, int]:
         """See `rove.match.text_kernels.walk`."""
-        following: tuple[int, int] = self._walk(
-            self._table, self._seen, self.numbers, text, found, count
+        following: tuple[int, int, int] = self._walk(
+            self._table, self._sizes_min, self._seen, self.numbers, text, found, count, left
         )
         return following
 
@@ -148,14 +165,27 @@ class Waiting:
         self._by_size -= Counter([len(key.text)])
         self.characters -= key.size
 
-    def fitting(self, text: str) -> list[int]:
+    def fitting(self, text: str, budget: Budget) -> list[int]:
         """The numbers of the patterns that fit, each once."""
         return [
             number
             for held in self._held_in(text)
             for number in self._by_text[held]
-            if _fits(*self._patterns[number], text)
+            if self._fits(number, text, budget)
         ]
+
+    def _fits(self, number: int, text: str, budget: Budget) -> bool:
+        """Whether the whole of a text that holds the key fits the pattern."""
+        key, pattern = self._patterns[number]
+        if key.is_all:
+            return key.is_bound_in(text)
+        if len(text) < len(pattern.items):
+            return False
+        if budget.left <= 0:
+            budget.undecided.append(number)
+            return False
+        budget.left -= len(text) * steps_per_character(pattern)
+        return fits(pattern, text)
 
     def _held_in(self, text: str) -> Iterable[str]:
         """The keys that `text` holds: one by one, or every part of it that has a key's size."""
@@ -224,6 +254,12 @@ class Key(NamedTuple):
     def size(self) -> int:
         return len(self.text) + self.at_start + self.at_end
 
+    def is_bound_in(self, text: str) -> bool:
+        """Whether a text that holds the characters has them at the ends that are asked for."""
+        if self.at_start:
+            return text == self.text if self.at_end else text.startswith(self.text)
+        return text.endswith(self.text) if self.at_end else True
+
     def encoded(self) -> bytes:
         return _START_BYTES * self.at_start + _encoded(self.text) + _END_BYTES * self.at_end
 
@@ -242,15 +278,6 @@ def runs_of(pattern: Pattern) -> Iterator[Key]:
             text = "".join(item or "" for item in items[first:end])
             yield Key(text, at_start, at_end, end - first == total)
         first = max(end, first + 1)
-
-
-def _fits(key: Key, pattern: Pattern, text: str) -> bool:
-    """Whether the whole of a text that holds the key fits the pattern."""
-    if not key.is_all:
-        return pattern.matches(text)
-    if key.at_start:
-        return text == key.text if key.at_end else text.startswith(key.text)
-    return text.endswith(key.text) if key.at_end else True
 
 
 def program_of(pattern: Pattern) -> list[int]:

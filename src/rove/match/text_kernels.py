@@ -11,6 +11,10 @@ A terminal is a node where keys end. Terminals that end at one place of the text
 each is visited once for a text: what was seen needs no second look, nor does the rest of its
 chain. So the work is bounded by the length of the text and by the keys that it holds.
 
+A pattern of which the text holds the key is then looked at in full, piece by piece, in time linear
+in the text: a few steps a character, and one for every 64 characters of a piece with `_` inside.
+Steps are counted, and what exceeds the limit for one publication is given back undecided.
+
 Considered and not taken: a row for every node, which is mostly empty; edges in a hash table, which
 needs as much again for its gaps; looking up every part of the text in a dictionary, which grows
 with the square of the text. Figures: `rove.match.texts`.
@@ -23,7 +27,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.text_holders import ANY, GAP, PROGRAM_MAX
+from rove.match.text_holders import ANY, GAP
 
 LABEL, CHILDREN, LINK, TERMINAL = range(4)
 """Columns of a node: the character that leads to it, its first child, the node of the longest
@@ -37,6 +41,10 @@ LATIN = 256
 """The alphabet opens with the letter of each of the first 256 characters, or -1."""
 
 _UNSEEN, _LAST = -2, -1
+_TRIED_MIN = 64
+"""Steps at wrong places before a piece is looked for in a way that its characters cannot slow."""
+_OPEN_STEPS = 8
+"""What a character takes that way beside its words."""
 _ROW_LETTERS_MIN = 2_048
 """What rows may take at least; more where there are many nodes, two letters for each."""
 
@@ -214,30 +222,163 @@ def _letter(alphabet: Any, character: int) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
-def _fits(program: Any, first: int, end: int, text: Any) -> bool:
-    """Whether the text between its two marks fits a program.
+@njit(cache=True, nogil=True, inline="always")
+def _differs(wanted: int, character: int) -> bool:
+    return wanted != ANY and wanted != character
 
-    After a gap the rest is tried at each place in turn, and only the last gap has to be gone
-    back to: what came before it fits as far left as it can.
+
+@njit(cache=True, nogil=True)
+def _find_plain(
+    program: Any, first: int, end: int, text: Any, low: int, high: int
+) -> tuple[int, int]:
+    """Where characters without any open one stand first, or -1; and the steps it took.
+
+    Knuth, Morris and Pratt: after a mismatch, the longest shorter match goes on.
     """
-    at, i = first, 1
-    gap, retry = -1, 0
-    while i < text.size - 1:
-        if at < end and program[at] == GAP:
-            gap, retry = at, i
-            at += 1
-        elif at < end and (program[at] == ANY or program[at] == text[i]):
-            at += 1
-            i += 1
-        elif gap >= 0:
-            retry += 1
-            at, i = gap + 1, retry
+    size = end - first
+    shorter = np.zeros(size, np.int32)
+    matched = 0
+    for i in range(1, size):
+        while matched > 0 and program[first + i] != program[first + matched]:
+            matched = shorter[matched - 1]
+        if program[first + i] == program[first + matched]:
+            matched += 1
+        shorter[i] = matched
+    matched = 0
+    for i in range(low, high):
+        while matched > 0 and text[i] != program[first + matched]:
+            matched = shorter[matched - 1]
+        if text[i] == program[first + matched]:
+            matched += 1
+        if matched == size:
+            return i - size + 1, 2 * (i - low + size)
+    return -1, 2 * (high - low + size)
+
+
+@njit(cache=True, nogil=True)
+def _masks(program: Any, first: int, end: int) -> tuple[Any, Any]:
+    """The different characters of a piece, sorted, and for each the bits of where it may stand.
+
+    One more row, the last, is for all other characters: only open places take them.
+    """
+    characters = np.unique(program[first:end])
+    if characters[0] == ANY:
+        characters = characters[1:]
+    masks = np.zeros((characters.size + 1, (end - first + 63) >> 6), np.uint64)
+    for i in range(end - first):
+        bit = np.uint64(1) << np.uint64(i & 63)
+        if program[first + i] == ANY:
+            masks[:, i >> 6] |= bit
         else:
-            return False
-    while at < end and program[at] == GAP:
-        at += 1
-    return at == end
+            masks[np.searchsorted(characters, program[first + i]), i >> 6] |= bit
+    return characters, masks
+
+
+@njit(cache=True, nogil=True)
+def _find_open(
+    program: Any, first: int, end: int, text: Any, low: int, high: int, left: int
+) -> tuple[int, int]:
+    """The same for a piece with open characters inside; -2 if it took more than `left` steps.
+
+    Bit i of the state says that the first i + 1 characters fit those just read.
+    """
+    characters, masks = _masks(program, first, end)
+    words = masks.shape[1]
+    state = np.zeros(words, np.uint64)
+    last_bit = np.uint64((end - first - 1) & 63)
+    one, top = np.uint64(1), np.uint64(63)
+    steps = masks.size + end - first
+    for i in range(low, high):
+        row = np.searchsorted(characters, text[i])
+        if row < characters.size and characters[row] != text[i]:
+            row = characters.size
+        carry = one
+        for word in range(words):
+            before = state[word]
+            state[word] = ((before << one) | carry) & masks[row, word]
+            carry = before >> top
+        steps += words + _OPEN_STEPS
+        if (state[words - 1] >> last_bit) & one:
+            return i - (end - first) + 1, steps
+        if steps > left:
+            return -2, steps
+    return -1, steps
+
+
+@njit(cache=True, nogil=True)
+def _find(
+    program: Any, first: int, end: int, text: Any, low: int, high: int, left: int
+) -> tuple[int, int]:
+    """Where a piece stands first, its end; -1 if nowhere, -2 if that took too many steps.
+
+    Each place is tried in turn, since most pieces differ from most places at once. Where that
+    takes more than a few steps a place, a method goes on whose steps do not depend on the piece.
+    """
+    behind = 0
+    while first < end and program[end - 1] == ANY:
+        end -= 1
+        behind += 1
+    while first < end and program[first] == ANY:
+        first += 1
+        low += 1
+    size = end - first
+    high -= behind
+    steps = 0
+    for at in range(low, high - size + 1):
+        i = 0
+        while i < size and not _differs(program[first + i], text[at + i]):
+            i += 1
+        if i == size:
+            return at + size + behind, steps + size + 1
+        steps += i + 1
+        if steps > _TRIED_MIN + 4 * (at - low + size):
+            is_open = False
+            for item in range(first, end):
+                is_open |= program[item] == ANY
+            if is_open:
+                found, more = _find_open(program, first, end, text, at + 1, high, left - steps)
+            else:
+                found, more = _find_plain(program, first, end, text, at + 1, high)
+            return found + size + behind if found >= 0 else found, steps + more
+    return -1, steps
+
+
+@njit(cache=True, nogil=True)
+def _fits(program: Any, first: int, end: int, text: Any, left: int) -> tuple[int, int]:
+    """1 if the text between its two marks fits a program, 0 if not, -1 if that took too many steps.
+
+    What is bound to the start or the end is compared there. Each piece between two gaps is taken
+    as far left as it can be: that leaves the most room for the rest, so nothing is gone back to.
+    """
+    low, high = 1, text.size - 1
+    while first < end and program[first] != GAP:
+        if low == high or _differs(program[first], text[low]):
+            return 0, low
+        first += 1
+        low += 1
+    if first == end:
+        return (1 if low == high else 0), low
+    while program[end - 1] != GAP:
+        if low == high or _differs(program[end - 1], text[high - 1]):
+            return 0, low + text.size - high
+        end -= 1
+        high -= 1
+    steps = low + text.size - high
+    while True:
+        while first < end and program[first] == GAP:
+            first += 1
+        if first == end:
+            return 1, steps
+        stop = first
+        while program[stop] != GAP:
+            stop += 1
+        if stop - first > high - low:
+            return 0, steps
+        low, more = _find(program, first, stop, text, low, high, left - steps)
+        steps += more + stop - first
+        if low < 0:
+            return (0 if low == -1 else -1), steps
+        first = stop
 
 
 @njit(types.void(_row, _fixed_row, _row), cache=True, nogil=True)
@@ -248,16 +389,25 @@ def spell(alphabet: Any, characters: Any, letters: Any) -> None:
 
 
 @njit(
-    types.UniTuple(_i8, 2)(_fixed_row, _row, _row, _fixed_row, _row, _i8),
+    types.UniTuple(_i8, 3)(_fixed_row, _fixed_row, _row, _row, _fixed_row, _row, _i8, _i8),
     cache=True,
     nogil=True,
 )
-def walk(table: Any, seen: Any, numbers: Any, text: Any, found: Any, count: int) -> tuple[int, int]:
+def walk(
+    table: Any,
+    sizes_min: Any,
+    seen: Any,
+    numbers: Any,
+    text: Any,
+    found: Any,
+    count: int,
+    left: int,
+) -> tuple[int, int, int]:
     """Write the numbers of the patterns that fit behind the first `count` of `found`.
 
-    A pattern with a long program is written as ~number: the caller has to look at it. Returns
-    how many there are in `found` now, and how many of these are such. `seen` links what was
-    visited, and is all unseen again afterwards.
+    A pattern that cannot be decided within `left` steps is written as ~number. Returns how many
+    there are in `found` now, how many of these are such, and how many steps are left. `seen` links
+    what was visited, and is all unseen again afterwards.
     """
     alphabet = table[table[ALPHABET] : table[ROWS]]
     rows = table[table[ROWS] : table[NODES]].reshape((-1, alphabet.size - LATIN))
@@ -265,7 +415,7 @@ def walk(table: Any, seen: Any, numbers: Any, text: Any, found: Any, count: int)
     terminals = table[table[TERMINALS] : table[PROGRAMS]].reshape((-1, 3))
     programs = table[table[PROGRAMS] : table[PROGRAM_STARTS]]
     starts = table[table[PROGRAM_STARTS] : table[TABLE_END]]
-    node, visited, doubtful = 0, _LAST, 0
+    node, visited, undecided = 0, _LAST, 0
     for i in range(text.size):
         letter = _letter(alphabet, text[i])
         node = _step(nodes, rows, node, letter) if letter >= 0 else 0
@@ -275,21 +425,24 @@ def walk(table: Any, seen: Any, numbers: Any, text: Any, found: Any, count: int)
             visited = terminal
             for key in range(terminals[terminal, FIRST], terminals[terminal, END]):
                 number, first, end = numbers[key], starts[key], starts[key + 1]
-                if number < 0:
+                if number < 0 or sizes_min[key] > text.size - 2:
                     continue
-                if end - first > PROGRAM_MAX:
-                    found[count] = ~number
+                fits = 1
+                if first < end:
+                    fits = -1
+                    if left > 0:
+                        fits, steps = _fits(programs, first, end, text, left)
+                        left -= steps
+                if fits != 0:
+                    found[count] = number if fits > 0 else ~number
                     count += 1
-                    doubtful += 1
-                elif first == end or _fits(programs, first, end, text):
-                    found[count] = number
-                    count += 1
+                    undecided += fits < 0
             terminal = terminals[terminal, NEXT]
     while visited != _LAST:
         before = seen[visited]
         seen[visited] = _UNSEEN
         visited = before
-    return count, doubtful
+    return count, undecided, left
 
 
 def packed(keys: Any, key_starts: Any, programs: Any, program_starts: Any) -> Any:
@@ -323,6 +476,12 @@ def programs_of(table: Any) -> tuple[Any, Any]:
     """The programs that a table was packed with, and where each starts."""
     _, _, _, _, programs, starts, end = table[: TABLE_END + 1]
     return table[programs:starts], table[starts:end]
+
+
+def sizes_min_of(programs: Any, starts: Any) -> Any:
+    """By row the characters that a text must have at least."""
+    taken = np.concatenate([[0], np.cumsum(programs != GAP)])
+    return np.diff(taken[starts]).astype(np.int32)
 
 
 def unseen(table: Any) -> Any:

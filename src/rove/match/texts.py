@@ -3,9 +3,10 @@
 Every pattern (LIKE, contains, endswith …) has a *key*: a run of plain characters that each text
 it fits must hold, together with the marks of the text's start and end where the run is bound to
 them. `contains(a, 'x')`, `endswith` and the like are nothing but their key; of others the key is
-the longest run, or one that fewer patterns share, and what has the key is looked at again. The
-keys are searched all at once, by the automata of `rove.match.text_kernels`. Patterns without any
-plain character (`%`, `_%`, `___`) ask for a length and nothing else.
+the longest run, or one that fewer patterns share, and what has the key is looked at again, for as
+many steps as a publication may take (`Budget`). The keys are searched all at once, by the automata
+of `rove.match.text_kernels`. Patterns without any plain character (`%`, `_%`, `___`) ask for a
+length and nothing else.
 
 Patterns come and go one at a time. New ones wait in a dictionary, 64 at most; then they become an
 automaton, and automata of like size become one, so that there are only a few: small ones at once,
@@ -33,6 +34,7 @@ import numpy.typing as npt
 from rove.lang.patterns import Pattern, contains
 from rove.match.text_holders import (
     Automaton,
+    Budget,
     Contents,
     Ints,
     Key,
@@ -54,6 +56,7 @@ MERGE_RATIO: Final = 4
 SHARED_MAX: Final = 16
 """Patterns that may share a run before others look for another one."""
 
+_UNLIMITED: Final = 1 << 62
 _FREE, _BY_LENGTH = -1, 0
 """Holders that are none: of a number that is not in use, of a pattern without a key."""
 
@@ -237,32 +240,33 @@ class PatternSet:
 
     # -- asking ------------------------------------------------------------------------
 
-    def fitting(self, text: str) -> Ints:
-        """The numbers of all patterns that the whole of `text` fits, each once, in no order."""
+    def fitting(self, text: str, budget: Budget | None = None) -> Ints:
+        """The numbers of all patterns that the whole of `text` fits, each once, in no order.
+
+        With a budget, it has the numbers of those that are not decided when it is used up.
+        """
+        if budget is None:
+            budget = Budget()
+            budget.left = _UNLIMITED
+        else:
+            budget.extend(text)
         others = self._lengths.fitting(len(text))
         for waiting in self._waiting.values():
-            others += waiting.fitting(text)
-        count = doubtful = 0
+            others += waiting.fitting(text, budget)
+        count = undecided = 0
         if self._automata:
             codes = marked(text)
             for automaton in self._automata.values():
-                count, long = automaton.walk(codes, self._found, count)
-                doubtful += long
-        if doubtful:
-            count = self._settle(count, text)
+                count, more, budget.left = automaton.walk(codes, self._found, count, budget.left)
+                undecided += more
+        if undecided:
+            found = self._found[:count]
+            budget.undecided += (~found[found < 0]).tolist()
+            count -= undecided
+            self._found[:count] = found[found >= 0]
         if others:
             self._found[count : count + len(others)] = others
         return self._found[: count + len(others)].copy()
-
-    def _settle(self, count: int, text: str) -> int:
-        """Leave out what does not fit after all; returns how many are left of `count`."""
-        kept = [
-            ~number if number < 0 else number
-            for number in self._found[:count].tolist()
-            if number >= 0 or self._pattern(~number).matches(text)
-        ]
-        self._found[: len(kept)] = kept
-        return len(kept)
 
     @property
     def nbytes(self) -> int:
@@ -337,7 +341,7 @@ def warm_up() -> None:
     waiting = Waiting()
     waiting.add(0, Key("a", False, False, True), contains("a"))
     automaton = Automaton.built(waiting.snapshot()())
-    automaton.walk(marked("a"), np.zeros(1, np.int32), 0)
+    automaton.walk(marked("a"), np.zeros(1, np.int32), 0, 1)
 
 
 class Merge:
