@@ -13,7 +13,7 @@ Indexes, `covers`, `intersects` and the canonical text are all built on this.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TypeAlias
@@ -113,9 +113,22 @@ _ALWAYS = Conjunction()
 _NAMES = (Attribute, Me)
 
 
+_recent: deque[tuple[Subscription, NormalForm]] = deque(maxlen=4)
+"""The latest forms. A text is priced, then compiled, and pairs are compared both ways round. By
+identity: subscriptions that are equal may still differ, as 1 and 1.0 do in arithmetic."""
+
+
 def normalise(subscription: Subscription) -> NormalForm:
-    """The normal form of the condition; LimitError if it has too many conjunctions."""
-    condition = subscription.condition
+    """The normal form of the condition; LimitError if it is too large."""
+    for known, form in tuple(_recent):
+        if known is subscription:
+            return form
+    form = _normalised(subscription.condition)
+    _recent.append((subscription, form))
+    return form
+
+
+def _normalised(condition: Condition) -> NormalForm:
     try:
         found = _disjunction(condition, False)
     except _TooMany:
