@@ -195,6 +195,8 @@ def is_empty(a: ValueSet, effort: Effort | None = None) -> bool:
         return False
     if not a.patterned:
         return not a.strings
+    if effort is not None and not _compares(a, EMPTY, effort):
+        return False
     if a.strings and any(text in a for text in _likely(a.fitting)):
         return False
     try:
