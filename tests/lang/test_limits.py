@@ -184,7 +184,7 @@ OPERATIONS: dict[str, Make] = {
 @pytest.mark.parametrize("make", [*OPERATIONS.values()], ids=[*OPERATIONS])
 def test_operations(make: Make) -> None:
     parse(make(limits.OPERATIONS_MAX))
-    with pytest.raises(LimitError, match=r"1,024 operations"):
+    with pytest.raises(LimitError, match=r"512 operations"):
         parse(make(limits.OPERATIONS_MAX + 1))
 
 

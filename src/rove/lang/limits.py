@@ -20,7 +20,7 @@ later pass may recurse without fear of the interpreter's stack."""
 PREDICATES_MAX: Final = 256
 """Comparisons, BETWEENs, INs, LIKEs, text tests, IS NULLs and bare booleans in one text."""
 
-OPERATIONS_MAX: Final = 1024
+OPERATIONS_MAX: Final = 512
 """Arithmetic operations, signs and function calls in one text."""
 
 IN_LITERALS_MAX: Final = 1024
@@ -52,7 +52,7 @@ PROOF_STEPS_MAX: Final = 1_000
 PROOF_WORK_MAX: Final = 8_000
 """Parts of cases, and steps on patterns, that may be looked at for that; each takes 1 to 2 µs."""
 
-NORMALISING_STEPS_MAX: Final = 10_000
+NORMALISING_STEPS_MAX: Final = 5_000
 """Steps (one pattern, one character) that comparing patterns may take for one normal form. Past
 them a conjunction that another one includes may stay: a longer form of the same meaning."""
 
