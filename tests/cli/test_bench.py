@@ -129,8 +129,8 @@ class TestMatch:
                 "and `rove bench world` and `rove bench monitor`, not for store",
             ),
             (
-                "texts --part start",
-                "and `rove bench world` and `rove bench monitor`, not for texts",
+                "ranked --part start",
+                "and `rove bench world` and `rove bench monitor`, not for ranked",
             ),
             ("broker --part speed", "there is no part 'speed'; choose from fanout, unbatched"),
             ("broker --seconds 0", "0 is not a whole number from 1 to 3,600"),

@@ -126,3 +126,19 @@ def test_a_schema_that_fits_changes_nothing(capsys: pytest.CaptureFixture[str]) 
         == 0
     )
     assert "SELECT n.m WHERE lat > 3" in capsys.readouterr().out
+
+
+def test_shows_what_it_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "x > me.x"]) == 0
+    out = capsys.readouterr().out
+    assert "cost         340 steps a publication of 1 KB, 0.0% of what a text may cost" in out
+    assert "20,000 steps a change of me." in out
+    assert main(["check", "x > me.x", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cost"]["matching_steps"] == 340
+    assert found["refused"] is None
+
+
+def test_says_what_a_broker_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "ORDER BY x LIMIT 1 WITHIN 1e300 DAYS"]) == 0
+    assert "a broker refuses it: the window lasts 8.64e+304 s" in capsys.readouterr().out

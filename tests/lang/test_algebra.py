@@ -6,11 +6,15 @@ judges: people, here (the table says what is true, worked out by hand), and the 
 exact, so that it changes only on purpose.
 """
 
+from collections import Counter
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
-from rove.lang import Answer, LanguageError, Verdict, covers, intersects, matches, parse
+from rove.lang import Answer, LanguageError, Verdict, cases, covers, intersects, matches, parse
+from rove.lang.limits import PROOF_WORK_MAX
+from rove.testing.drawing import Drawing, Moment
 
 # --- the table ------------------------------------------------------------------------------
 
@@ -522,3 +526,93 @@ def test_an_interval_that_is_none_is_refused(during: tuple[float, float]) -> Non
             covers(parse(text), parse(text), during=during)
         with pytest.raises(LanguageError, match="t cannot go from"):
             intersects(parse(text), parse("TRUE"), during=during)
+
+
+# -- one subscriber's state ---------------------------------------------------------------------
+
+
+def box(random: Random, reach: float) -> str:
+    """An area around the subscriber, in one of the ways that people write it."""
+    across, along = (round(reach * random.uniform(1, 2), random.choice((0, 2))) for _ in range(2))
+    form = random.choice(
+        (
+            "x BETWEEN me.x - {a} AND me.x + {a} AND y BETWEEN me.y - {b} AND me.y + {b}",
+            "kind = 'car' AND x >= me.x - {a} AND x <= me.x + {a} AND y < me.y + {b}",
+            "x BETWEEN me.x - {a} + t AND me.x + {a} + t AND y > me.y - {b}",
+            "x > me.x + 1 AND x < me.x + 1 + {a} AND y IS NOT NULL",
+        )
+    )
+    return form.format(a=across, b=along)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_box_around_a_subscriber_covers_a_smaller_one(seed: int) -> None:
+    wide, narrow = parse(box(Random(seed), 5)), parse(box(Random(seed), 2))
+    assert covers(wide, narrow, same_subscriber=True) == Answer(Verdict.YES)
+    reverse = covers(narrow, wide, same_subscriber=True)
+    assert reverse.verdict is Verdict.NO
+    assert covers(wide, narrow).verdict is not Verdict.YES, "two subscribers have two places"
+
+
+def test_what_is_said_of_one_subscriber_holds_for_its_states() -> None:
+    random, answers = Random(1), Counter[Verdict]()
+    drawing = Drawing(random, moving=0.8, texts=0.0)
+    for _ in range(30):
+        a, b = (parse(box(random, random.choice((2, 5)))) for _ in range(2))
+        if random.random() < 0.3:
+            a, b = drawing.subscriptions(2)
+        verdict = covers(a, b, same_subscriber=True).verdict
+        answers[verdict] += 1
+        for _ in range(20 if verdict is Verdict.YES else 0):
+            values = (random.uniform(-9, 9), -3, 10**15, 0.1, "a")
+            me = {name: random.choice(values) for name in "xy"}
+            t = random.choice((0.0, 0.5, 3.25))
+            publication = drawing.publication([a, b], Moment(t, me)) | {"kind": "car"}
+            if matches(b, publication, t, me):
+                assert matches(a, publication, t, me), (a, b, publication, t, me)
+    assert answers[Verdict.YES] >= 5
+    assert answers[Verdict.NO] >= 5
+
+
+# -- limits -------------------------------------------------------------------------------------
+
+HARD = {
+    "patterns": " OR ".join(f"s LIKE '%{a}%{b}%z%'" for a in "abcdefgh" for b in "abcdefgh"),
+    "a long pattern": "s LIKE '" + "%a_" * 2_500 + "b'",
+    "boxes": " OR ".join(
+        f"(x BETWEEN {i} AND {i}.5 AND y > {i} AND y < {2 * i})" for i in range(64)
+    ),
+    "pairs": " OR ".join(f"a{i} > b{i}" for i in range(64)),
+    "comparisons": " AND ".join(f"a{i} > b{i}" for i in range(200)),
+    "bounds": " AND ".join(f"x > y + {i} AND x < z + {i}" for i in range(64)),
+    "sums": " AND ".join(f"x{'+y*x' * 8} > {i}" for i in range(60)),
+    "values": f"x IN ({','.join(str(3 * i) for i in range(1_000))})",
+    "moving": " OR ".join(f"x BETWEEN sin(t) + {i} AND t * t + {i}" for i in range(64)),
+}
+
+
+@pytest.mark.parametrize("a", HARD)
+def test_no_pair_is_looked_at_for_longer_than_allowed(
+    a: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interval arithmetic and orderings are what takes time; both are counted."""
+    work: list[str] = []
+    for name in ("enclose", "surely_less", "surely_at_most"):
+        counted = getattr(cases, name)
+
+        def asked(*arguments: Any, _counted: Any = counted, _name: str = name) -> Any:
+            work.append(_name)
+            return _counted(*arguments)
+
+        monkeypatch.setattr(cases, name, asked)
+    first = list(HARD).index(a)
+    for b in [*HARD, *HARD][first : first + 3]:
+        del work[:]
+        answer = covers(parse(HARD[a]), parse(HARD[b]))
+        assert (answer.verdict is Verdict.UNKNOWN) is (answer.reason is not None)
+        assert len(work) <= PROOF_WORK_MAX
+
+
+def test_the_reason_is_told() -> None:
+    answer = covers(parse(HARD["sums"]), parse(HARD["bounds"]))
+    assert answer == Answer(Verdict.UNKNOWN, reason="more than 8,000 parts to look at")

@@ -165,3 +165,36 @@ def test_conjunctions_on_the_way_to_the_normal_form() -> None:
     assert normal_size(f"({pairs(left)}) AND ({pairs(right)})") == right
     with pytest.raises(LimitError, match="conjunctions"):
         normal_size(f"({pairs(left)}) AND ({pairs(right + 1)})")
+
+
+def sums(operations: int) -> str:
+    """`operations` additions, twenty to a predicate."""
+    full, rest = divmod(operations, 20)
+    predicates = [f"a{'+a' * 20} > {i}" for i in range(full)]
+    return " AND ".join([*predicates, *([f"a{'+a' * rest} > 0"] if rest else [])])
+
+
+OPERATIONS: dict[str, Make] = {
+    "sums": sums,
+    "functions": lambda count: f"sin(cos(abs(a))) > 0 AND {sums(count - 3)}",
+    "signs": lambda count: f"-(-(-a)) > 0 AND {sums(count - 3)}",
+}
+
+
+@pytest.mark.parametrize("make", [*OPERATIONS.values()], ids=[*OPERATIONS])
+def test_operations(make: Make) -> None:
+    parse(make(limits.OPERATIONS_MAX))
+    with pytest.raises(LimitError, match=r"512 operations"):
+        parse(make(limits.OPERATIONS_MAX + 1))
+
+
+def test_parts_of_the_normal_form() -> None:
+    ors = " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(6))
+    values = limits.PARTS_MAX // 64 - 6
+
+    def text(count: int) -> str:
+        return f"{ors} AND x IN ({','.join(str(2 * i) for i in range(count))})"
+
+    assert len(normalise(parse(text(values))).conjunctions) == 64
+    with pytest.raises(LimitError, match=r"4,160 parts in 64 conjunctions; 4,096 are kept"):
+        normalise(parse(text(values + 1)))

@@ -11,10 +11,10 @@ from rove.lang import normal
 from rove.lang.canonical import as_condition
 from rove.lang.errors import LimitError
 from rove.lang.limits import (
-    AUTOMATON_STEPS_MAX,
     CONJUNCTIONS_MAX,
     CONJUNCTIONS_WHILE_NORMALISING_MAX,
-    PREDICATES_MAX,
+    NORMALISING_STEPS_MAX,
+    PARTS_MAX,
 )
 from rove.lang.normal import Conjunction, NormalForm, holds, meet, negated_comparator, normalise
 from rove.lang.oracle import matches
@@ -398,7 +398,7 @@ def test_a_hostile_product_is_refused_before_it_is_multiplied_out(
 
 
 def test_telling_large_conjunctions_apart_looks_at_few_sets(work: list[str]) -> None:
-    base = " AND ".join(f"x{i} = 1" for i in range(PREDICATES_MAX - 20))
+    base = " AND ".join(f"x{i} = 1" for i in range(PARTS_MAX // 64 - 6))
     assert len(form(f"{base} AND {either_or(6)}").conjunctions) == 64
     assert work.count("is_subset") < 64 * 64
 
@@ -409,8 +409,8 @@ def test_patterns_cost_no_more_together_than_one_search_may(
     efforts: list[Effort] = []
 
     class Counted(Effort):
-        def __init__(self) -> None:
-            super().__init__()
+        def __init__(self, steps: int) -> None:
+            super().__init__(steps)
             efforts.append(self)
 
     monkeypatch.setattr(normal, "Effort", Counted)
@@ -428,7 +428,7 @@ def test_patterns_cost_no_more_together_than_one_search_may(
     )
     assert len(form(text).conjunctions) == 64
     assert len(efforts) == 1
-    assert sum(spent) <= AUTOMATON_STEPS_MAX
+    assert sum(spent) <= NORMALISING_STEPS_MAX
 
 
 @pytest.mark.parametrize("join", [And, Or])

@@ -9,6 +9,7 @@ from rove.lang import normalise, parse
 from rove.lang.normal import Conjunction
 from rove.match.clees import Clees
 from rove.match.designs import OneByOne
+from rove.match.version_index import TRIED_MAX
 
 
 def conjunctions_of(text: str) -> tuple[Conjunction, ...]:
@@ -131,7 +132,7 @@ def test_removal_leaves_nothing_behind() -> None:
     for id in range(60):
         clees.add(id, conjunctions_of(texts[id % len(texts)]), 0.0, {}, 0.5 + id)
     ids(clees, {"x": 9, "kind": 1}, 0.0)
-    ids(clees, {"x": 9, "kind": 1}, 20.0)
+    clees.match([{"x": 99, "kind": 1}] * TRIED_MAX, [20.0] * TRIED_MAX)
     assert len(indexes) == 2
     assert all(index.held for index in indexes)
     assert clees._expiries == sorted(clees._expiries)

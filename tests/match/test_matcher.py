@@ -37,6 +37,23 @@ def ids(matcher: Matcher, publication: Publication, at: float = 0.0) -> list[int
 # -- against the oracle ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("publication", [{"a": 2, "b": 2}, {"a": "x", "b": "x"}, {"a": True}])
+@pytest.mark.parametrize("text", ["+a = b", "a = +b", "+a <= 2", "a = +me.x", "+me.x <= b"])
+def test_a_sign_leaves_a_string_without_a_value_in_every_engine(
+    text: str, publication: Publication
+) -> None:
+    subscription = parse(text)
+    for me in ({"x": 2}, {"x": "x"}):
+        expected = matches(subscription, publication, 0.0, me)
+        assert expected is (type(publication["a"]) is int and not (me["x"] == "x" and "me" in text))
+        for number, evolve in enumerate((EXACT, LEES, Evolve("pes", 1.0), Evolve("clees", 1.0))):
+            matcher = Matcher()
+            matcher.add(number, subscription, 0.0, me, evolve)
+            assert ids(matcher, publication) == [number] * expected
+            matcher.compact()
+            assert ids(matcher, publication) == [number] * expected
+
+
 class Script:
     """Random changes of a matcher and of a model beside it, and publications in order of time."""
 

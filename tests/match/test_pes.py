@@ -1,6 +1,7 @@
 """PES: the queue, the moments of evolution, and what is counted."""
 
 import math
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from rove.lang import normalise, parse
 from rove.lang.normal import Conjunction
 from rove.match.designs import OneByOne
 from rove.match.pes import EvolutionQueue, Pes
+from rove.match.version_index import TRIED_MAX
 
 
 def conjunctions_of(text: str) -> tuple[Conjunction, ...]:
@@ -116,21 +118,12 @@ class TestEvolving:
             assert ids(often, {"x": x}, 4.85) == ids(seldom, {"x": x}, 4.85) == ([1] * (x > 4.2))
 
     def test_several_evolve_in_the_order_that_they_are_due(self) -> None:
-        order: list[int] = []
-
-        class Watched(OneByOne):
-            def add(self, id: int, conjunctions: object) -> None:
-                order.append(id)
-
-            def remove(self, id: int) -> None:
-                pass
-
-        pes = Pes(Watched)
+        pes = Pes(OneByOne)
         for id, interval_s in ((1, 0.5), (2, 0.3), (3, 0.4)):
             pes.add(id, conjunctions_of("x > t"), 0.0, {}, interval_s)
-        for now in (0.35, 0.55):
+        for now, order in ((0.35, [1, 3, 2]), (0.55, [2, 3, 1])):
             pes.advance(now)
-        assert order == [1, 2, 3, 2, 3, 1]
+            assert list(pes._index.tried) == order, "the latest version last"
 
     def test_a_batch_that_spans_an_evolution_sees_both_versions(self) -> None:
         found = moving(1.0).match([{"x": 0.5}] * 4, [0.0, 0.9, 1.0, 1.1])
@@ -180,24 +173,38 @@ def test_removal_leaves_nothing_behind() -> None:
     pes = Pes(lambda: index)
     for id in range(50):
         pes.add(id, conjunctions_of(f"x > {id} + t OR y = {id}"), 0.0, {}, 0.1 + id / 10)
-    pes.match([{"x": 30}], [2.0])
+    pes.match([{"x": 30}] * TRIED_MAX, [2.0] * TRIED_MAX)
+    assert len(index.held) == 50
     for id in range(50):
         pes.remove(id)
         assert id not in pes._queue
+        assert id not in pes._index
         assert id not in index.held
     assert (len(pes), len(pes._queue), index.held) == (0, 0, {})
     assert pes._versions.count == 0
     assert pes.next_change_at() == math.inf
 
 
-def test_a_version_that_cannot_hold_is_not_in_the_index() -> None:
-    index = OneByOne()
-    pes = Pes(lambda: index)
-    pes.add(1, conjunctions_of("x > 1 / (t - 1)"), 0.0, {}, 1.0)
-    assert list(index.held) == [1]
-    pes.advance(1.0)
-    assert index.held == {}
-    pes.advance(2.0)
-    assert list(index.held) == [1]
-    pes.remove(1)
-    assert index.held == {}
+def test_a_version_that_cannot_hold_matches_nothing() -> None:
+    pes = moving(1.0, text="x > 1 / (t - 1)")
+    assert ids(pes, {"x": 5}, 0.0) == [1]
+    assert ids(pes, {"x": 5}, 1.0) == []
+    assert ids(pes, {"x": 5}, 2.0) == [1]
+
+
+def test_versions_that_nothing_lasts_for_are_never_indexed() -> None:
+    """The work for a publication is one evaluation, however short the interval."""
+    added: list[int] = []
+
+    class Watched(OneByOne):
+        def add(self, id: int, conjunctions: Sequence[Conjunction]) -> None:
+            added.append(id)
+            super().add(id, conjunctions)
+
+    pes = Pes(Watched)
+    for id in range(100):
+        pes.add(id, conjunctions_of(f"x > {id} + t"), 0.0, {}, 0.001)
+    for number in range(50):
+        assert len(ids(pes, {"x": 60.0}, number / 100)) == 60
+    assert added == []
+    assert pes.counters.evaluations == 100 + 100 * 49

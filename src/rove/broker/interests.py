@@ -160,11 +160,13 @@ class Interests:
             self._served[new.number] = new
             return
         if new.interest is not None:
+            new.session.spent.add(new.interest.cost)
             self._number_filter(new)
             try:
                 self._add_text(new, new.interest)
             except Exception:
                 self._drop_filter(new)
+                new.session.spent.add(new.interest.cost, -1)
                 raise
             self._with_text[new.number] = new
         if new.group is not None:
@@ -213,6 +215,7 @@ class Interests:
             del self._served[old.number]
             return
         if old.interest is not None:
+            old.session.spent.add(old.interest.cost, -1)
             self._remove_text(old, old.interest)
             del self._with_text[old.number]
             self._drop_filter(old)

@@ -102,6 +102,30 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscriptions_max: Count = 5_000_000
     """Subscriptions of all sessions together. One more is refused with "quota exceeded"."""
 
+    text_steps_max: Count = 1_000_000
+    """What one text may cost for each publication of 1 KB, in steps of about a nanosecond (`rove
+    check` shows it). A costlier one is refused with "quota exceeded", the figure and what would be
+    less."""
+
+    session_steps_max: Count = 10_000_000
+    """What all texts of one session may cost together for each publication. One more is refused
+    with "quota exceeded"; those that were accepted before stay."""
+
+    session_moving_steps_max: Count = 100_000_000
+    """What one change of its `me.` variables may cost for all texts of a session that follow them,
+    in steps. One more such text is refused with "quota exceeded"."""
+
+    window_s_max: Seconds = 31 * DAY_S
+    """The longest span of time after WITHIN. A longer one is refused with "quota exceeded", since a
+    window keeps what may still be among the best for as long."""
+
+    window_publications_max: Count = 100_000
+    """The most publications after WITHIN. A larger window is refused with "quota exceeded"."""
+
+    windows_per_session_max: Count = 1_000
+    """Ranked subscriptions of one session, which have a window each. One more is refused with
+    "quota exceeded"."""
+
     state_variables_max: Count = 256
     """`me.` variables of one session. An update that would make more is refused as a whole with
     "quota exceeded"."""

@@ -66,6 +66,9 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     """What the matcher knows the topic filter by, if there is a text."""
     engine: str = "broker"
     """Who finds what meets the text: `broker`, or `spark` (the pipeline)."""
+    matching_steps: int = 0
+    moving_steps: int = 0
+    """What the text costs (`rove.lang.costs`)."""
 
 
 class PublicationRow(msgspec.Struct, array_like=True):

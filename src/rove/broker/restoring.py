@@ -28,6 +28,7 @@ from rove.broker.records import (
 from rove.broker.sessions import Entry, Session
 from rove.broker.state import State
 from rove.broker.subscriptions import Interest, Subscription, engine_of
+from rove.lang.costs import Cost
 from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter
 from rove.policy.agents import Kept
@@ -123,6 +124,8 @@ def _interest(kept: SubscriptionRow) -> Interest | None:
         uses_me=kept.uses_me,
         is_ranked=kept.is_ranked,
         engine=engine_of(kept.engine),
+        # How long its window is, is no question any more.
+        cost=Cost(kept.matching_steps, kept.moving_steps, 0.0 if kept.is_ranked else None),
     )
 
 

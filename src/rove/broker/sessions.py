@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rove.broker.access import Identity
+from rove.broker.costs import Spent
 from rove.broker.publications import Publication
 from rove.broker.records import QueueRow, SessionRow, queue_key
 from rove.lang.tree import Attribute
@@ -90,6 +91,7 @@ class Session:
         "recent_ids",
         "replaying",
         "resends",
+        "spent",
         "subscriptions",
         "version",
         "watched_at",
@@ -121,6 +123,8 @@ class Session:
         self.desk: Desk | None = None
         """Where policies and reports are dealt with; None for nearly all."""
         self.subscriptions: dict[SubscriptionKey, Subscription] = {}
+        self.spent = Spent()
+        """What the texts of all its subscriptions cost together."""
         self.queue: deque[Entry] = deque()
         """What was not sent yet, in order."""
         self.queue_bytes = 0

@@ -19,6 +19,7 @@ from itertools import islice, repeat
 from typing import NamedTuple
 
 from rove.broker.access import filters_overlap
+from rove.broker.costs import session_fault, text_fault
 from rove.broker.links import Link
 from rove.broker.publications import Publication, user_property
 from rove.broker.publishing import Publishing
@@ -35,8 +36,9 @@ from rove.broker.subscriptions import (
     split_text,
 )
 from rove.broker.variables import ME
+from rove.lang.costs import NO_COST
 from rove.lang.errors import LanguageError
-from rove.lang.normal import NormalForm, holds, normalise, predicates_in
+from rove.lang.normal import NormalForm, holds, normalise, parts_of
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Filter,
@@ -173,6 +175,7 @@ class Subscribing:
         old = session.subscriptions.get(key_of(asked.topic_filter, identifier, interest))
         if old is None:
             self._check_room(session)
+        self._check_cost(session, interest, old)
         number = state.next_subscription
         made = Subscription(number, session, asked, identifier, interest, state.now)
         try:
@@ -250,6 +253,20 @@ class Subscribing:
         self._state.counters.quota_hits += 1
         raise _Refused(Reason.QUOTA_EXCEEDED, what)
 
+    def _check_cost(
+        self, session: Session, interest: Interest | None, old: Subscription | None
+    ) -> None:
+        if interest is None or not interest.is_live:
+            return
+        limits = self._state.limits
+        freed = NO_COST if old is None or old.interest is None else old.interest.cost
+        fault = text_fault(interest.cost, limits) or session_fault(
+            interest.cost, freed, session.spent, limits
+        )
+        if fault is not None:
+            self._state.counters.quota_hits += 1
+            raise _Refused(Reason.QUOTA_EXCEEDED, fault)
+
     # -- what is there already -----------------------------------------------------------------
 
     def _first_matches(
@@ -269,7 +286,7 @@ class Subscribing:
                     break
                 if form is None and made.interest is not None:
                     form = normalise(made.interest.parsed)
-                    more = predicates_in(form) // PREDICATES_PER_LOOK
+                    more = sum(map(parts_of, form.conjunctions)) // PREDICATES_PER_LOOK
                 if publication.number > last or not _meets(made, publication, form):
                     yield None
                 else:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from rove.broker.publications import user_property
 from rove.broker.records import SubscriptionRow
 from rove.broker.sessions import Session
+from rove.lang.costs import NO_COST, Cost, cost_of
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
 from rove.lang.tree import Me, parts
@@ -40,7 +41,16 @@ ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
 class Interest:
     """What a text asks for; the text is parsed when somebody wants to know more than this."""
 
-    __slots__ = ("_parsed", "engine", "evolve", "evolve_text", "is_ranked", "text", "uses_me")
+    __slots__ = (
+        "_parsed",
+        "cost",
+        "engine",
+        "evolve",
+        "evolve_text",
+        "is_ranked",
+        "text",
+        "uses_me",
+    )
 
     def __init__(
         self,
@@ -51,6 +61,7 @@ class Interest:
         is_ranked: bool = False,
         parsed: Text | None = None,
         engine: Engine = "broker",
+        cost: Cost = NO_COST,
     ) -> None:
         self.text = text
         self.evolve_text = evolve_text
@@ -59,6 +70,8 @@ class Interest:
         self.uses_me = uses_me
         self.is_ranked = is_ranked
         self.engine: Engine = engine
+        self.cost = cost
+        """What it costs the broker; nothing, if Spark finds what meets it."""
         self._parsed = parsed
 
     @property
@@ -141,6 +154,8 @@ class Subscription:
             row.text, row.evolve = self.interest.text, self.interest.evolve_text
             row.uses_me, row.is_ranked = self.interest.uses_me, self.interest.is_ranked
             row.filter_number, row.engine = self.filter_number, self.interest.engine
+            row.matching_steps = self.interest.cost.matching_steps
+            row.moving_steps = self.interest.cost.moving_steps
         return row
 
 
@@ -181,6 +196,8 @@ def interest_in(text: str, evolve: str | None = None, engine: Engine = "broker")
     found = Interest(
         text, evolve or "", uses_me=uses_me, is_ranked=is_ranked, parsed=parsed, engine=engine
     )
+    if found.is_live:
+        found.cost = cost_of(parsed, versions=found.evolve.design in ("pes", "clees"))
     if found.evolve != EXACT and (is_ranked or not found.is_live):
         what = "a ranked subscription" if is_ranked else f"a subscription of engine {engine}"
         raise LanguageError(

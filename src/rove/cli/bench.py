@@ -49,6 +49,7 @@ _ELASTIC_OPTIONS = ("part", "subscriptions", "plots", "quick", "full")
 _POLICY_OPTIONS = ("part", "plots", "quick", "full")
 _WORLD_OPTIONS = ("part", "seconds", "quick")
 _MONITOR_OPTIONS = ("part", "quick")
+_TEXTS_OPTIONS = ("part",)
 _OPTIONS = {
     "all": _MATCH_OPTIONS,
     "match": _MATCH_OPTIONS,
@@ -58,6 +59,7 @@ _OPTIONS = {
     "policy": _POLICY_OPTIONS,
     "world": _WORLD_OPTIONS,
     "monitor": _MONITOR_OPTIONS,
+    "texts": _TEXTS_OPTIONS,
 }
 _QUICK_S = 0.3
 _SECONDS_MAX = 3_600
@@ -75,7 +77,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of match: speed, kinetic, changes …; of broker: fanout, durable …; "
         "of pipeline: speed, joins …; of elastic: delay, steps …; of policy: overhead, link …; "
-        "of world: speed, memory …; of monitor: size, stream … (default all)",
+        "of world: speed, memory …; of monitor: size, stream … (default all); "
+        "of texts: contains (default), slowest",
     )
     _configure_match(parser)
     options = parser.add_argument_group("for broker, pipeline, elastic, policy, world and monitor")
@@ -240,6 +243,8 @@ def _suite(arguments: argparse.Namespace) -> Start:
         return _world(arguments)
     if suite == "monitor":
         return _monitor(arguments)
+    if suite == "texts" and arguments.part:
+        return _texts(arguments)
     if suite == "store":
         from rove.lab import store_bench
 
@@ -370,6 +375,14 @@ def _monitor(arguments: argparse.Namespace) -> Start:
     parts = _chosen("part", arguments.part, tuple(monitor_bench.PARTS)) or ()
     options = msgspec.structs.replace(base, parts=parts)
     return lambda tell: monitor_bench.run(options, tell)
+
+
+def _texts(arguments: argparse.Namespace) -> Start:
+    from rove.lab import slow_texts_bench, texts_bench
+
+    parts = {"contains": texts_bench.run, "slowest": slow_texts_bench.run}
+    chosen = _chosen("part", arguments.part, tuple(parts)) or ()
+    return lambda tell: itertools.chain.from_iterable(parts[name]() for name in chosen)
 
 
 def _options(arguments: argparse.Namespace) -> Options:

@@ -6,9 +6,12 @@ import argparse
 
 import msgspec
 
+from rove.broker.costs import text_fault
+from rove.broker.limits import Limits
 from rove.cli.output import emit_json, emit_rows
 from rove.cli.texts import add_json_flag, read_object, read_text
 from rove.lang import Description, check_schema, describe, parse
+from rove.lang.costs import Cost, cost_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +32,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema is not None:
         check_schema(subscription, read_object(arguments.schema, "--schema"), text)
     description = describe(subscription)
+    cost = cost_of(subscription)
+    fault = text_fault(cost, Limits())
     if arguments.json:
-        summary = {"matches": description.matches, "indexed": description.indexed}
+        summary = {
+            "matches": description.matches,
+            "indexed": description.indexed,
+            "cost": msgspec.to_builtins(cost),
+            "refused": fault,
+        }
         emit_json(msgspec.to_builtins(description) | summary)
     else:
-        emit_rows(_rows(description))
+        emit_rows(_rows(description) + _cost_rows(cost, fault))
     return 0
 
 
@@ -50,6 +60,17 @@ def _rows(description: Description) -> list[tuple[str, str]]:
         ("index", _index(description)),
     ]
     return [(name, value) for name, value in rows if value] + _index_rows(description)
+
+
+def _cost_rows(cost: Cost, fault: str | None) -> list[tuple[str, str]]:
+    limits = Limits()
+    share = f"{cost.matching_steps / limits.text_steps_max:.1%} of what a text may cost"
+    rows = [("cost", f"{cost.matching_steps:,} steps a publication of 1 KB, {share}")]
+    if cost.moving_steps:
+        rows.append(("", f"{cost.moving_steps:,} steps a change of me."))
+    if fault is not None:
+        rows.append(("", f"a broker refuses it: {fault}"))
+    return rows
 
 
 def _size(description: Description) -> str:

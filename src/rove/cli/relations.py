@@ -48,9 +48,11 @@ def ask(relation: Callable[..., Answer], arguments: argparse.Namespace) -> Answe
 def show(answer: Answer, says: dict[Verdict, str], as_json: bool) -> None:
     """Print the verdict, what it says, and the witness if there is one."""
     if as_json:
-        emit_json({"verdict": answer.verdict.value, "witness": _witness(answer.witness)})
+        found = {"verdict": answer.verdict.value, "witness": _witness(answer.witness)}
+        emit_json(found | ({"reason": answer.reason} if answer.reason else {}))
         return
-    print(f"{answer.verdict.value}: {says[answer.verdict]}")
+    because = f" ({answer.reason})" if answer.reason else ""
+    print(f"{answer.verdict.value}: {says[answer.verdict]}{because}")
     if answer.witness is not None:
         emit_rows(
             (f"  {name}", json.dumps(value, ensure_ascii=False))

@@ -16,31 +16,37 @@ notification is lost to it.
 
 Evolving subscriptions are compared over a stated interval of `t`, both with the same `t`, and
 an answer speaks of every moment in it. `me.` variables of two subscribers are unrelated,
-unless `same_subscriber` says that both texts belong to one. A ranked subscription is taken
+unless `same_subscriber` says that both texts belong to one. Then the answer speaks of every state
+whose numbers are no larger than `STATE_MAX`: beyond it, `me.x - 3` may overflow where `me.x - 2`
+does not, and no box would ever cover a smaller one. A ranked subscription is taken
 for its condition and for the publications that have a score; what it leaves out for want of
 rank only the stream decides, so it covers another for certain only if both rank alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import msgspec
 
 from rove.lang.canonical import canonical
-from rove.lang.cases import Case, Seeker, Undecided, Witness, narrowed
+from rove.lang.cases import Case, Seeker, Undecided, Witness
 from rove.lang.errors import LanguageError
 from rove.lang.folding import Unknown, folded
-from rove.lang.limits import PROOF_STEPS_MAX
 from rove.lang.normal import Conjunction, meet, normalise
 from rove.lang.oracle import matches, score_of
-from rove.lang.sets import NUMBERS, ValueSet
-from rove.lang.tree import Literal, Me, Node, Subscription, Time, rebuilt
+from rove.lang.sets import EVERYTHING, NUMBERS, ValueSet
+from rove.lang.tree import Literal, Me, Node, Subscription, Time, ValueNode, parts, rebuilt
 from rove.lang.values import next_number
 
 FOREVER_S = 1e9
 """The end of the interval of `t` where none is stated: about 32 years."""
+STATE_MAX = 1e15
+"""Numbers of one subscriber's state are taken to lie between this and its negative."""
+_STATES = ValueSet(
+    ((-STATE_MAX, next_number(STATE_MAX)),), EVERYTHING.strings, facts=EVERYTHING.facts
+)
 
 
 class Verdict(Enum):
@@ -54,6 +60,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     verdict: Verdict
     witness: Witness | None = None
+    reason: str | None = None
+    """Why it is not known, if it is not."""
 
 
 def intersects(
@@ -65,14 +73,12 @@ def intersects(
 ) -> Answer:
     """Can some publication match both, at some `t` of `during`?"""
     a, b = _owned(a, "a"), _owned(b, "a" if same_subscriber else "b")
-    seeker = Seeker(lambda w: _delivered(a, w) and _delivered(b, w), PROOF_STEPS_MAX)
-    everything = _everything(during)
-    pairs = ((everything.within(one), other) for one in _wanted(a) for other in _wanted(b))
-    cases = (case.within(other) for case, other in pairs if case is not None)
+    seeker = Seeker(lambda w: _delivered(a, w) and _delivered(b, w), weight=_weight(a) + _weight(b))
     try:
-        witness = seeker.find(case for case in cases if case is not None)
-    except Undecided:
-        return Answer(Verdict.UNKNOWN)
+        everything = _everything(during, (a, b) if same_subscriber else ())
+        witness = seeker.find(_common(everything, _wanted(a), _wanted(b), seeker))
+    except Undecided as undecided:
+        return Answer(Verdict.UNKNOWN, reason=str(undecided))
     return Answer(Verdict.NO) if witness is None else Answer(Verdict.YES, witness)
 
 
@@ -86,17 +92,36 @@ def covers(
     """Does every publication that matches b match a, at every `t` of `during`?"""
     rank_decides = a.rank is not None and not _alike(a, b)
     a, b = _owned(a, "a"), _owned(b, "a" if same_subscriber else "b")
-    seeker = Seeker(lambda w: _delivered(b, w) and not _delivered(a, w), PROOF_STEPS_MAX)
+    seeker = Seeker(
+        lambda w: _delivered(b, w) and not _delivered(a, w), weight=_weight(a) + _weight(b)
+    )
     wanted, taken = _wanted(b), _wanted(a)
-    everything = _everything(during)
+    everything = _everything(during, (a, b) if same_subscriber else ())
     try:
         cases = [c for one in wanted for c in _left_over(everything.within(one), taken, seeker)]
         witness = seeker.find(cases)
-    except Undecided:
-        return Answer(Verdict.UNKNOWN)
+    except Undecided as undecided:
+        return Answer(Verdict.UNKNOWN, reason=str(undecided))
     if witness is not None:
         return Answer(Verdict.NO, witness)
-    return Answer(Verdict.UNKNOWN if rank_decides and wanted else Verdict.YES)
+    if rank_decides and wanted:
+        return Answer(
+            Verdict.UNKNOWN, reason="what is left out for want of rank, the stream decides"
+        )
+    return Answer(Verdict.YES)
+
+
+def _common(
+    everything: Case, a: Sequence[Conjunction], b: Sequence[Conjunction], seeker: Seeker
+) -> Iterator[Case]:
+    """What both match, conjunction by conjunction."""
+    for one in a:
+        case = everything.within(one)
+        for other in b:
+            seeker.look_at(1 + len(other.sets) + 8 * len(other.atoms))
+            both = case.within(other) if case is not None else None
+            if both is not None:
+                yield both
 
 
 def _left_over(
@@ -105,26 +130,33 @@ def _left_over(
     """The parts of `wanted` that none of `taken` matches, as far as can be seen at once."""
     waiting = [(wanted, 0)]
     while waiting:
-        seeker.step()
         case, index = waiting.pop()
-        case = narrowed(case) if case is not None else None
+        case = seeker.narrowed(case) if case is not None else None
         if case is None:
             continue
         if index == len(taken):
             yield case
             continue
+        seeker.look_at(len(taken[index].sets) + 8 * len(taken[index].atoms))
         common = case.within(taken[index])
-        if common is None or narrowed(common) is None:
+        if common is None or seeker.narrowed(common) is None:
             waiting.append((case, index + 1))
         else:
             waiting += [(part, index + 1) for part in case.outside(taken[index])]
 
 
-def _everything(during: tuple[float, float]) -> Case:
+def _everything(during: tuple[float, float], following: Sequence[Subscription]) -> Case:
+    """Every publication at every `t`, and every state that answers about `following` speak of."""
     start_s, end_s = during
     if not 0 <= start_s <= end_s:
         raise LanguageError(f"t cannot go from {start_s:g} s to {end_s:g} s", "it starts at 0")
-    return Case({Time(): ValueSet(((float(start_s), next_number(float(end_s))),))})
+    sets: dict[ValueNode, ValueSet] = {
+        Time(): ValueSet(((float(start_s), next_number(float(end_s))),))
+    }
+    for node in (node for one in following for node in parts(one)):
+        if isinstance(node, Me):
+            sets[node] = _STATES
+    return Case(sets)
 
 
 def _wanted(subscription: Subscription) -> tuple[Conjunction, ...]:
@@ -149,8 +181,15 @@ def _delivered(subscription: Subscription, witness: Witness) -> bool:
     return subscription.rank is None or score_of(subscription, *at) is not None
 
 
+def _weight(subscription: Subscription) -> int:
+    """How many nodes are looked at to try a publication."""
+    return sum(1 for _ in parts(subscription))
+
+
 def _alike(a: Subscription, b: Subscription) -> bool:
     """True if two ranked subscriptions keep the same window of the same publications."""
+    if a.rank is None or b.rank is None or a.rank.k != b.rank.k:
+        return False  # without the canonical texts, which take far longer
     return msgspec.structs.replace(canonical(a), select=None) == msgspec.structs.replace(
         canonical(b), select=None
     )
@@ -158,6 +197,9 @@ def _alike(a: Subscription, b: Subscription) -> bool:
 
 def _owned(subscription: Subscription, owner: str) -> Subscription:
     """The subscription with `me.x` read as `me.owner.x`, so that two subscribers differ."""
+
+    if not any(type(node) is Me for node in parts(subscription)):
+        return subscription
 
     def own(node: Node) -> Node:
         return Me((owner, *node.path)) if isinstance(node, Me) else node

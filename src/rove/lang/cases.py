@@ -5,8 +5,8 @@ has a set of values for each variable and for each computed subject, atoms that 
 and requirements that must not be. `narrowed` draws conclusions until nothing new follows, and
 notices contradictions; `Seeker` tries candidates and halves ranges in between.
 
-Cost: a step, which is a case narrowed or a candidate tried, takes 50 µs to 1 ms; the number of
-steps is limited.
+Cost: a step, which is a case narrowed or a candidate tried, takes 50 µs for a few parts and grows
+with them. The number of steps is limited, and so is what they look at.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Final, TypeAlias, cast
 
 import msgspec
 
 from rove.lang.bounds import Enclosure, Ranges, enclose, surely_at_most, surely_less
-from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
+from rove.lang.limits import INTEGER_MAX, INTEGER_MIN, PROOF_STEPS_MAX, PROOF_WORK_MAX
 from rove.lang.normal import (
     Conjunction,
     mirrored_comparator,
     negated_comparator,
     settle_nesting,
 )
-from rove.lang.patterns import TooHard
+from rove.lang.patterns import Effort, TooHard
 from rove.lang.printer import to_text
 from rove.lang.sets import (
     ALL_NUMBERS,
@@ -71,6 +72,8 @@ _ROUNDS_MAX: Final = 3
 """Narrowing passes over the atoms of one case: a chain of two bounds needs two."""
 _NARROW: Final = 1e-9
 """Ranges that differ by less, on a logarithmic scale, are not halved any more."""
+_ORDERING_WEIGHT: Final = 20
+"""What it takes to order two bounds, which is done in fractions."""
 _INFINITY: Final = math.inf
 _IMPLIED_BY: Final[dict[Comparator, tuple[Comparator, ...]]] = {
     "=": ("=",),
@@ -146,7 +149,8 @@ class Case(msgspec.Struct, frozen=True):
                 case = case.with_atom(atom)
 
 
-def _in_order(atoms: Iterable[Comparison]) -> list[Comparison]:
+@lru_cache(maxsize=256)
+def _in_order(atoms: frozenset[Comparison]) -> list[Comparison]:
     """By text, since a set has another order in every process, and answers must not differ."""
     return sorted(atoms, key=to_text)
 
@@ -154,15 +158,20 @@ def _in_order(atoms: Iterable[Comparison]) -> list[Comparison]:
 # -- drawing conclusions ----------------------------------------------------------------
 
 
-def narrowed(case: Case) -> Case | None:
-    """`case` with all that follows from it; None if nothing can fit it."""
+def narrowed(case: Case, work: Effort | None = None) -> Case | None:
+    """`case` with all that follows from it; None if nothing can fit it.
+
+    TooHard if that takes more than is left of `work`.
+    """
+    work = work or Effort()
+    work.spend(_weight(case))
     found = _typed(case)
     if found is None:
         return None
     sets = settle_nesting(found.sets)
-    if sets is None or any(is_empty(allowed) for allowed in sets.values()):
+    if sets is None or any(is_empty(allowed, work) for allowed in sets.values()):
         return None
-    found = _settled_fails(Case(sets, found.atoms, found.fails))
+    found = _settled_fails(Case(sets, found.atoms, found.fails), work)
     for _ in range(_ROUNDS_MAX):
         if found is None or not (found.atoms or _computed_subjects(found)):
             return found
@@ -170,7 +179,14 @@ def narrowed(case: Case) -> Case | None:
         found = _bounded(found)
         if found is not None and found.sets == before:
             break
-    return None if found is None or _contradictory(found) else found
+    return None if found is None or _contradictory(found, work) else found
+
+
+def _weight(case: Case) -> int:
+    """How many parts are looked at to narrow a case; each takes a microsecond or two."""
+    spans = sum(len(allowed.numbers) + len(allowed.strings) for allowed in case.sets.values())
+    nodes = sum(1 for node in _computed(case) for _ in walk(node))
+    return 1 + len(case.sets) + spans // 8 + 4 * nodes + len(case.atoms) ** 2 // 4
 
 
 def ranges_of(sets: Sets) -> dict[ValueNode, tuple[float, float]]:
@@ -225,7 +241,7 @@ def _computed_subjects(case: Case) -> list[ValueNode]:
     return [subject for subject in case.sets if not isinstance(subject, _VARIABLES)]
 
 
-def _settled_fails(case: Case) -> Case | None:
+def _settled_fails(case: Case, work: Effort) -> Case | None:
     """Turn what must not be TRUE into what must be FALSE, where it surely has a value."""
     ranges = ranges_of(case.sets)
     found = Case(case.sets, case.atoms)
@@ -233,7 +249,7 @@ def _settled_fails(case: Case) -> Case | None:
         if isinstance(requirement, Comparison):
             settled = _failed_atom(found, requirement, ranges)
         else:
-            settled = _failed_membership(found, requirement, ranges)
+            settled = _failed_membership(found, requirement, ranges, work)
         if settled is None:
             return None
         found = settled
@@ -250,10 +266,12 @@ def _failed_atom(case: Case, atom: Comparison, ranges: Ranges) -> Case | None:
     return case.failing(atom)
 
 
-def _failed_membership(case: Case, requirement: Membership, ranges: Ranges) -> Case | None:
+def _failed_membership(
+    case: Case, requirement: Membership, ranges: Ranges, work: Effort
+) -> Case | None:
     subject, allowed = requirement
     present = case.sets.get(subject)
-    if present is not None and is_subset(present, allowed):
+    if present is not None and is_subset(present, allowed, work):
         return None
     if enclose(subject, ranges).sure:
         return case.with_set(subject, ValueSet(complement(allowed)[0].numbers))
@@ -353,7 +371,7 @@ def _side(comparator: str, other: Enclosure) -> ValueSet:
     return ValueSet(((low, high),)) if low < high else EMPTY
 
 
-def _contradictory(case: Case) -> bool:
+def _contradictory(case: Case, work: Effort) -> bool:
     """True if a lower bound of some value lies above an upper bound of it, or `a < a` is asked."""
     ranges = ranges_of(case.sets)
     lowers = [atom for atom in case.atoms if atom.comparator in (">", ">=", "=")]
@@ -362,11 +380,14 @@ def _contradictory(case: Case) -> bool:
         for upper in uppers:
             if lower is upper or lower.left != upper.left:
                 continue
+            work.spend(_ORDERING_WEIGHT)
             strict = lower.comparator == ">" or upper.comparator == "<"
             if surely_less(upper.right, lower.right, ranges) or (
                 strict and surely_at_most(upper.right, lower.right, ranges)
             ):
                 return True
+    if any(_is_reversed(atom, ranges, work) for atom in case.atoms):
+        return True
     different = {(a.left, a.right) for a in case.atoms if a.comparator == "!="}
     return any(
         (atom.left, atom.right) in different
@@ -376,24 +397,64 @@ def _contradictory(case: Case) -> bool:
     )
 
 
+def _is_reversed(atom: Comparison, ranges: Ranges, work: Effort) -> bool:
+    """True if the sides of an atom are surely ordered the other way round, as in x + 1 < x."""
+    left = {part for part in walk(atom.left) if isinstance(part, _VARIABLES)}
+    if left.isdisjoint(walk(atom.right)):
+        return False  # then the enclosures have told
+    work.spend(_ORDERING_WEIGHT)
+    if atom.comparator in ("<", "<=", "=") and surely_less(atom.right, atom.left, ranges):
+        return True
+    return atom.comparator in (">", ">=", "=") and surely_less(atom.left, atom.right, ranges)
+
+
 # -- searching --------------------------------------------------------------------------
 
 
 class Undecided(Exception):
-    """The steps are used up, or a string between many patterns was too hard to find."""
+    """Why no answer was found."""
 
 
 class Seeker:
-    """Looks for a witness that `accepts` approves of, within a number of steps."""
+    """Looks for a witness that `accepts` approves of, within a number of steps.
 
-    def __init__(self, accepts: Callable[[Witness], bool], steps: int) -> None:
+    A step may be large; so what all of them look at is limited too. `weight` is what it takes to
+    ask `accepts`.
+    """
+
+    def __init__(
+        self, accepts: Callable[[Witness], bool], steps: int = PROOF_STEPS_MAX, weight: int = 1
+    ) -> None:
         self.accepts = accepts
         self.steps_left = steps
+        self.work = Effort(PROOF_WORK_MAX)
+        self._weight = weight
 
     def step(self) -> None:
         self.steps_left -= 1
         if self.steps_left < 0:
-            raise Undecided
+            raise Undecided("too many cases")
+        if self.work.is_spent:
+            raise Undecided(f"more than {PROOF_WORK_MAX:,} parts to look at")
+
+    def look_at(self, parts: int) -> None:
+        """Count parts that somebody else looks at for this search."""
+        try:
+            self.work.spend(parts)
+        except TooHard:
+            self.step()
+
+    def narrowed(self, case: Case) -> Case | None:
+        """What `narrowed` says, as one step."""
+        self.step()
+        return self._narrowed(case)
+
+    def _narrowed(self, case: Case) -> Case | None:
+        try:
+            return narrowed(case, self.work)
+        except TooHard:
+            self.step()  # which says why
+            return case
 
     def find(self, cases: Iterable[Case]) -> Witness | None:
         """A witness for one of `cases`; None if surely none has any; else raises Undecided."""
@@ -401,8 +462,7 @@ class Seeker:
         first_round = len(waiting)
         undecided = False
         while waiting:
-            self.step()
-            case = narrowed(waiting.popleft())
+            case = self.narrowed(waiting.popleft())
             first_round -= 1
             if case is None:
                 continue
@@ -413,7 +473,7 @@ class Seeker:
             undecided = undecided or not halves
             waiting.extend(halves)
         if undecided:
-            raise Undecided
+            raise Undecided("no value is certain in the smallest ranges looked at")
         return None
 
     def _tried(self, case: Case, *, thoroughly: bool) -> Witness | None:
@@ -422,7 +482,7 @@ class Seeker:
         choices = _CHOICES if thoroughly else _CHOICES[:2]
         for choose_time in choices if Time() in _involved(case) else choices[:1]:
             for choose in choices:
-                witness = self._checked(_at_time(case, choose_time), choose)
+                witness = self._checked(self._at_time(case, choose_time), choose)
                 if witness is not None:
                     return witness
         return None
@@ -431,47 +491,65 @@ class Seeker:
         """The candidate that `choose` makes of `case`, if it is one in truth."""
         self.step()
         try:
-            witness = _candidate(case, choose) if case is not None else None
+            self.work.spend(self._weight)
+            witness = self._candidate(case, choose) if case is not None else None
         except (LookupError, TooHard):
             return None
         return witness if witness is not None and self.accepts(witness) else None
 
+    def _at_time(self, case: Case, choose: Choice) -> Case | None:
+        t = Time()
+        if t not in case.sets:
+            return case
+        return self._narrowed(_fixed(case, t, choose(case.sets[t], [], self.work)))
+
+    def _candidate(self, case: Case, choose: Choice) -> Witness | None:
+        """One value for each variable, those that are computed with first; None on the way out."""
+        hints = _hints(case, self.work)
+        values: dict[ValueNode, object] = {}
+        involved = _involved(case)
+        for variable in sorted(_variables(case), key=lambda v: v not in involved):
+            allowed = case.sets.get(variable, EVERYTHING)
+            value = choose(allowed, hints.get(variable, []), self.work)
+            values[variable] = value
+            if variable in involved:
+                following = self._narrowed(_fixed(case, variable, value))
+                if following is None:
+                    return None
+                case = following
+        return _witness(values)
+
 
 Hints: TypeAlias = list[object]
-Choice: TypeAlias = Callable[[ValueSet, Hints], object]
+Choice: TypeAlias = Callable[[ValueSet, Hints, Effort], object]
 
 
-def _simplest(allowed: ValueSet, hints: Hints) -> object:
-    return next((hint for hint in hints if hint in allowed), None) or example(allowed)
+def _simplest(allowed: ValueSet, hints: Hints, work: Effort) -> object:
+    return next((hint for hint in hints if hint in allowed), None) or example(allowed, work)
 
 
-def _lowest(allowed: ValueSet, _: Hints) -> object:
-    return allowed.numbers[0][0] if allowed.numbers else example(allowed)
+def _lowest(allowed: ValueSet, _: Hints, work: Effort) -> object:
+    return allowed.numbers[0][0] if allowed.numbers else example(allowed, work)
 
 
-def _highest(allowed: ValueSet, _: Hints) -> object:
-    return previous_number(allowed.numbers[-1][1]) if allowed.numbers else example(allowed)
+def _highest(allowed: ValueSet, _: Hints, work: Effort) -> object:
+    return previous_number(allowed.numbers[-1][1]) if allowed.numbers else example(allowed, work)
 
 
-def _middle(allowed: ValueSet, _: Hints) -> object:
+def _middle(allowed: ValueSet, _: Hints, work: Effort) -> object:
     if not allowed.numbers:
-        return example(allowed)
+        return example(allowed, work)
     middle = _between(allowed.numbers[0][0], previous_number(allowed.numbers[-1][1]))
-    return middle if middle in allowed else example(allowed)
+    return middle if middle in allowed else example(allowed, work)
 
 
-def _overflowing(allowed: ValueSet, _: Hints) -> object:
+def _overflowing(allowed: ValueSet, _: Hints, work: Effort) -> object:
     """An end of the integers, where x + 1 or -x has no value."""
     ends = (INTEGER_MAX, INTEGER_MIN)
-    return next((end for end in ends if end in allowed), None) or example(allowed)
+    return next((end for end in ends if end in allowed), None) or example(allowed, work)
 
 
 _CHOICES: Final[tuple[Choice, ...]] = (_simplest, _middle, _lowest, _highest, _overflowing)
-
-
-def _at_time(case: Case, choose: Choice) -> Case | None:
-    t = Time()
-    return narrowed(_fixed(case, t, choose(case.sets[t], []))) if t in case.sets else case
 
 
 def _fixed(case: Case, variable: ValueNode, value: object) -> Case:
@@ -485,22 +563,6 @@ def _fixed(case: Case, variable: ValueNode, value: object) -> Case:
 
 def _fact(value: object) -> ValueSet:
     return next(ValueSet(facts=fact) for fact in (1, 2, 4, 8) if value in ValueSet(facts=fact))
-
-
-def _candidate(case: Case, choose: Choice) -> Witness | None:
-    """One value for each variable, those that are computed with first; None on the way out."""
-    hints = _hints(case)
-    values: dict[ValueNode, object] = {}
-    involved = _involved(case)
-    for variable in sorted(_variables(case), key=lambda v: v not in involved):
-        value = choose(case.sets.get(variable, EVERYTHING), hints.get(variable, []))
-        values[variable] = value
-        if variable in involved:
-            following = narrowed(_fixed(case, variable, value))
-            if following is None:
-                return None
-            case = following
-    return _witness(values)
 
 
 def _witness(values: dict[ValueNode, object]) -> Witness:
@@ -558,7 +620,7 @@ def _variables(case: Case) -> dict[ValueNode, None]:
     return dict.fromkeys([*_involved(case), *known])
 
 
-def _hints(case: Case) -> dict[ValueNode, Hints]:
+def _hints(case: Case, work: Effort) -> dict[ValueNode, Hints]:
     """Values worth trying for a variable: the place a distance is taken from, a lower case."""
     found: dict[ValueNode, Hints] = {}
     for part in (part for node in _computed(case) for part in walk(node)):
@@ -568,17 +630,17 @@ def _hints(case: Case) -> dict[ValueNode, Hints]:
                 if isinstance(constant, Literal):
                     found.setdefault(part.arguments[one], []).append(constant.value)
         elif isinstance(part, Call) and part.name == "lower":
-            found.setdefault(part.arguments[0], []).extend(_examples(case, part))
+            found.setdefault(part.arguments[0], []).extend(_examples(case, part, work))
     return found
 
 
-def _examples(case: Case, subject: ValueNode) -> Hints:
+def _examples(case: Case, subject: ValueNode, work: Effort) -> Hints:
     """A value that lower(…) must or may have, as far as sets tell, in lower and upper case."""
     wanted = [case.sets.get(subject, STRINGS)]
     for requirement in case.fails:
         if isinstance(requirement, tuple) and requirement[0] == subject:
             wanted = [intersection(w, r) for w in wanted for r in complement(requirement[1])]
-    found = [example(one) for one in wanted if not is_empty(one)]
+    found = [example(one, work) for one in wanted if not is_empty(one, work)]
     return [*found, *(text.upper() for text in found if isinstance(text, str))]
 
 

@@ -6,14 +6,30 @@ and `t + 3` too, but `(t + 1) + 2` and `t + 3` may differ in the last bit and st
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from rove.lang.limits import INTEGER_MIN
 from rove.lang.oracle import NO_STATE, value_of
-from rove.lang.printer import to_text
-from rove.lang.tree import Arithmetic, Attribute, Call, Literal, Me, Negation, Time, ValueNode
+from rove.lang.printer import literal_text, operation_text, to_text
+from rove.lang.tree import (
+    Arithmetic,
+    Attribute,
+    Call,
+    Literal,
+    Me,
+    Negation,
+    Operator,
+    Time,
+    ValueNode,
+)
 
 
 class Unknown(Exception):
     """A constant part of a value can never be computed, so the value is always UNKNOWN."""
+
+
+_Written: TypeAlias = tuple[ValueNode, str]
+"""A value in canonical shape and its text, so that no part is written more than once."""
 
 
 def folded(node: ValueNode) -> ValueNode:
@@ -21,45 +37,55 @@ def folded(node: ValueNode) -> ValueNode:
     kind = type(node)
     if kind is Literal or kind is Attribute or kind is Me or kind is Time:
         return node
+    return _folded(node)[0]
+
+
+def _folded(node: ValueNode) -> _Written:
     match node:
         case Negation(operand=operand):
-            inner = folded(operand)
-            return _computed(Negation(inner)) if type(inner) is Literal else Negation(inner)
+            inner, text = _folded(operand)
+            negated = Negation(inner)
+            if type(inner) is Literal:
+                return _computed(negated)
+            return negated, operation_text(negated, text)
         case Call(name=name, arguments=arguments):
-            call = Call(name, tuple(folded(argument) for argument in arguments))
-            constant = all(type(argument) is Literal for argument in call.arguments)
-            return _computed(call) if constant else call
+            parts = [_folded(argument) for argument in arguments]
+            call = Call(name, tuple(argument for argument, _ in parts))
+            if all(type(argument) is Literal for argument in call.arguments):
+                return _computed(call)
+            return call, operation_text(call, *(text for _, text in parts))
         case Arithmetic(operator=operator, left=left, right=right):
-            sum_or_product = Arithmetic(operator, folded(left), folded(right))
-            if type(sum_or_product.left) is type(sum_or_product.right) is Literal:
-                return _computed(sum_or_product)
-            return _ordered(sum_or_product)
-    return node
+            return _ordered(operator, _folded(left), _folded(right))
+    return node, to_text(node)
 
 
-def _computed(constant: ValueNode) -> Literal:
+def _computed(constant: ValueNode) -> _Written:
     value = value_of(constant, {}, 0.0, NO_STATE)
     if value is None:
         raise Unknown
-    return Literal(value)
+    return Literal(value), literal_text(value)
 
 
-def _ordered(node: Arithmetic) -> Arithmetic:
+def _ordered(operator: Operator, left: _Written, right: _Written) -> _Written:
     """Constants behind a sum and before a product; otherwise the operands by their text."""
-    operator, left, right = node.operator, node.left, node.right
-    if operator == "+" and _place(left) > _place(right):
+    left_is_constant, right_is_constant = type(left[0]) is Literal, type(right[0]) is Literal
+    if left_is_constant and right_is_constant:
+        return _computed(Arithmetic(operator, left[0], right[0]))
+    if operator == "+":
+        is_swapped = (left_is_constant, left[1]) > (right_is_constant, right[1])
+    else:
+        is_swapped = operator == "*" and (not left_is_constant, left[1]) > (
+            not right_is_constant,
+            right[1],
+        )
+    if is_swapped:
         left, right = right, left
-    if operator == "*" and _place(left)[1:] > _place(right)[1:] and type(left) is not Literal:
-        left, right = right, left
-    if operator == "*" and type(right) is Literal:
-        left, right = right, left
-    if operator in "+-" and type(right) is Literal and _is_negative(right.value):
-        return Arithmetic("-" if operator == "+" else "+", left, _computed(Negation(right)))
-    return Arithmetic(operator, left, right)
-
-
-def _place(node: ValueNode) -> tuple[bool, str]:
-    return type(node) is Literal, to_text(node)
+    value = right[0]
+    if operator in "+-" and type(value) is Literal and _is_negative(value.value):
+        operator = "-" if operator == "+" else "+"
+        right = _computed(Negation(value))
+    node = Arithmetic(operator, left[0], right[0])
+    return node, operation_text(node, left[1], right[1])
 
 
 def _is_negative(value: object) -> bool:

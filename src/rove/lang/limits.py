@@ -20,6 +20,9 @@ later pass may recurse without fear of the interpreter's stack."""
 PREDICATES_MAX: Final = 256
 """Comparisons, BETWEENs, INs, LIKEs, text tests, IS NULLs and bare booleans in one text."""
 
+OPERATIONS_MAX: Final = 512
+"""Arithmetic operations, signs and function calls in one text."""
+
 IN_LITERALS_MAX: Final = 1024
 """Literals in one IN list."""
 
@@ -28,6 +31,10 @@ CONJUNCTIONS_MAX: Final = 64
 
 CONJUNCTIONS_WHILE_NORMALISING_MAX: Final = 2 * CONJUNCTIONS_MAX
 """How far an intermediate product may grow before merging brings it down again."""
+
+PARTS_MAX: Final = 4096
+"""Spans, facts, patterns and comparisons in the normal form, of all conjunctions together. What is
+common to 64 conjunctions counts 64 times, since a matcher stores it so."""
 
 RANK_K_MAX: Final = 10_000
 """The k of a top-k/w subscription: how many publications its window must keep ranked."""
@@ -42,6 +49,13 @@ NAME_SEGMENTS_MAX: Final = DEPTH_MAX
 PROOF_STEPS_MAX: Final = 1_000
 """Cases examined and publications tried before `covers` or `intersects` is "don't know"."""
 
+PROOF_WORK_MAX: Final = 8_000
+"""Parts of cases, and steps on patterns, that may be looked at for that; each takes 1 to 2 µs."""
+
+NORMALISING_STEPS_MAX: Final = 5_000
+"""Steps (one pattern, one character) that comparing patterns may take for one normal form. Past
+them a conjunction that another one includes may stay: a longer form of the same meaning."""
+
 PATTERN_STEPS_MAX: Final = 20_000_000
 PATTERN_STEPS_PER_CHARACTER_MAX: Final = 64
 """Steps that a matcher takes to try patterns on one publication: so many, and so many more for
@@ -52,6 +66,5 @@ AUTOMATON_STATES_MAX: Final = 5_000
 """States that the search for a string between several patterns may visit."""
 
 AUTOMATON_STEPS_MAX: Final = 20 * AUTOMATON_STATES_MAX
-"""Steps (one pattern, one character) of such a search, or of all those for one normal form.
-Few states may have many steps between them: a single LIKE over 1,500 different characters
-has 1,500 states and millions of steps."""
+"""Steps (one pattern, one character) of such a search. Few states may have many steps between
+them: a single LIKE over 1,500 different characters has 1,500 states and millions of steps."""

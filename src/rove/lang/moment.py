@@ -7,8 +7,11 @@ that the evaluator would not round, since constants are folded by the evaluator 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 from rove.lang.folding import Unknown, folded
-from rove.lang.normal import Conjunction, compared_conjunction, meet, restricted_conjunction
+from rove.lang.normal import Conjunction, compared_conjunction, restrict, restricted_conjunction
 from rove.lang.oracle import State
 from rove.lang.sets import ValueSet
 from rove.lang.tree import (
@@ -28,14 +31,40 @@ def at_moment(
     conjunction: Conjunction, t: float | None = None, me: State | None = None
 ) -> Conjunction | None:
     """`conjunction` with `t` and `me.` known (None leaves one open); None if it cannot hold."""
-    found: Conjunction | None = Conjunction()
-    for subject, allowed in conjunction.sets.items():
-        part = _restricted(subject, allowed, t, me)
-        found = meet(found, part) if found is not None and part is not None else None
-    for atom in conjunction.atoms:
-        part = _compared(atom, t, me)
-        found = meet(found, part) if found is not None and part is not None else None
-    return found
+    return at_moments((conjunction,), t, me)[0]
+
+
+def at_moments(
+    conjunctions: Iterable[Conjunction], t: float | None = None, me: State | None = None
+) -> list[Conjunction | None]:
+    """The same for the conjunctions of one normal form; what they share is computed once."""
+    known: dict[int, Conjunction | None] = {}
+
+    def atom_known(atom: Comparison) -> Conjunction | None:
+        if id(atom) not in known:
+            known[id(atom)] = _compared(atom, t, me)
+        return known[id(atom)]
+
+    return [
+        _all_of(
+            chain(
+                (_restricted(subject, allowed, t, me) for subject, allowed in one.sets.items()),
+                map(atom_known, one.atoms),
+            )
+        )
+        for one in conjunctions
+    ]
+
+
+def _all_of(parts: Iterable[Conjunction | None]) -> Conjunction | None:
+    """All of `parts` at once; None if one of them, or all together, cannot hold."""
+    sets: dict[ValueNode, ValueSet] = {}
+    atoms: set[Comparison] = set()
+    for part in parts:
+        if part is None or not restrict(sets, part):
+            return None
+        atoms |= part.atoms
+    return Conjunction(sets, frozenset(atoms))
 
 
 def is_fixed(conjunction: Conjunction) -> bool:

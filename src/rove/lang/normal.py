@@ -13,7 +13,7 @@ Indexes, `covers`, `intersects` and the canonical text are all built on this.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TypeAlias
@@ -22,7 +22,12 @@ import msgspec
 
 from rove.lang.errors import LimitError
 from rove.lang.folding import Unknown, folded
-from rove.lang.limits import CONJUNCTIONS_MAX, CONJUNCTIONS_WHILE_NORMALISING_MAX
+from rove.lang.limits import (
+    CONJUNCTIONS_MAX,
+    CONJUNCTIONS_WHILE_NORMALISING_MAX,
+    NORMALISING_STEPS_MAX,
+    PARTS_MAX,
+)
 from rove.lang.oracle import NO_STATE, Publication, State, compare, value_of
 from rove.lang.patterns import TEXT_TESTS, Effort, Pattern, like_pattern
 from rove.lang.printer import to_text
@@ -108,9 +113,22 @@ _ALWAYS = Conjunction()
 _NAMES = (Attribute, Me)
 
 
+_recent: deque[tuple[Subscription, NormalForm]] = deque(maxlen=4)
+"""The latest forms. A text is priced, then compiled, and pairs are compared both ways round. By
+identity: subscriptions that are equal may still differ, as 1 and 1.0 do in arithmetic."""
+
+
 def normalise(subscription: Subscription) -> NormalForm:
-    """The normal form of the condition; LimitError if it has too many conjunctions."""
-    condition = subscription.condition
+    """The normal form of the condition; LimitError if it is too large."""
+    for known, form in tuple(_recent):
+        if known is subscription:
+            return form
+    form = _normalised(subscription.condition)
+    _recent.append((subscription, form))
+    return form
+
+
+def _normalised(condition: Condition) -> NormalForm:
     try:
         found = _disjunction(condition, False)
     except _TooMany:
@@ -118,14 +136,22 @@ def normalise(subscription: Subscription) -> NormalForm:
     found = _simplified(found)
     if len(found) > CONJUNCTIONS_MAX:
         _refuse(condition, len(found))
+    parts = sum(map(parts_of, found))
+    if parts > PARTS_MAX:
+        _refuse_parts(condition, len(found), parts)
     return NormalForm(tuple(found))
 
 
-def predicates_in(form: NormalForm) -> int:
-    """How many conditions of one attribute, comparisons and patterns are tried at most."""
-    sets = [allowed for one in form.conjunctions for allowed in one.sets.values()]
-    patterns = sum(len(allowed.fitting) + len(allowed.missing) for allowed in sets)
-    return len(sets) + patterns + sum(len(one.atoms) for one in form.conjunctions)
+def parts_of(conjunction: Conjunction) -> int:
+    """How many spans, facts, patterns and comparisons a matcher stores for a conjunction."""
+    return len(conjunction.atoms) + sum(
+        len(allowed.numbers)
+        + len(allowed.strings)
+        + len(allowed.fitting)
+        + len(allowed.missing)
+        + (allowed.facts != 0)
+        for allowed in conjunction.sets.values()
+    )
 
 
 def holds(form: NormalForm, publication: Publication, t: float = 0.0, me: State = NO_STATE) -> bool:
@@ -192,6 +218,18 @@ def _refuse(condition: Condition, count: int) -> None:
     )
 
 
+def _refuse_parts(condition: Condition, conjunctions: int, parts: int) -> None:
+    text = to_text(condition)
+    raise LimitError(
+        f"the normal form has {parts:,} parts in {conjunctions} conjunctions;"
+        f" {PARTS_MAX:,} are kept",
+        text,
+        0,
+        len(text),
+        "write fewer values in IN, or fewer ORs beside them",
+    )
+
+
 def _disjunction(node: Condition, negated: bool) -> list[Conjunction]:
     """The conjunctions of `node`, or of NOT `node`."""
     kind = type(node)
@@ -238,7 +276,7 @@ def _all_of(operands: Iterable[Condition], negated: bool) -> list[Conjunction]:
             products.append(found)
             continue
         atoms |= found[0].atoms
-        if not _restrict(sets, found[0]):
+        if not restrict(sets, found[0]):
             return []
     simple = Conjunction(sets, frozenset(atoms))
     if not products:
@@ -266,10 +304,10 @@ def _product(left: list[Conjunction], right: list[Conjunction]) -> list[Conjunct
 def meet(a: Conjunction, b: Conjunction) -> Conjunction | None:
     """Both conjunctions at once; None where some subject is left without a value."""
     sets = dict(a.sets)
-    return Conjunction(sets, a.atoms | b.atoms) if _restrict(sets, b) else None
+    return Conjunction(sets, a.atoms | b.atoms) if restrict(sets, b) else None
 
 
-def _restrict(sets: dict[ValueNode, ValueSet], by: Conjunction) -> bool:
+def restrict(sets: dict[ValueNode, ValueSet], by: Conjunction) -> bool:
     """Restrict `sets` in place by those of a conjunction; False if one becomes empty."""
     for subject, allowed in by.sets.items():
         before = sets.get(subject)
@@ -404,7 +442,7 @@ def _simplified(found: list[Conjunction]) -> list[Conjunction]:
 
     What all of them have in common is left aside meanwhile: it tells none from another.
     """
-    effort = Effort()
+    effort = Effort(NORMALISING_STEPS_MAX)
     found = _pruned(found, effort)
     if len(found) < 2:
         return found
@@ -434,8 +472,9 @@ def _merged(found: list[Conjunction]) -> list[Conjunction]:
     before = 0
     while len(marked) != before:
         before = len(marked)
-        for subject in _varying(marked):
-            marked = _distinct(_merged_on(subject, marked))
+        for subject, holding in _varying(marked).items():
+            if _may_merge(subject, holding):
+                marked = _distinct(_merged_on(subject, marked))
     return [conjunction for _, conjunction in marked]
 
 
@@ -449,15 +488,27 @@ def _distinct(marked: Iterable[_Marked]) -> list[_Marked]:
     return [one for alike in found.values() for one in alike]
 
 
-def _varying(marked: list[_Marked]) -> list[ValueNode]:
-    """The subjects that some conjunctions allow this, others that."""
-    first: dict[ValueNode, ValueSet] = {}
-    found: dict[ValueNode, None] = {}
-    for _, conjunction in marked:
-        for subject, allowed in conjunction.sets.items():
-            if first.setdefault(subject, allowed) != allowed:
-                found[subject] = None
-    return list(found)
+def _varying(marked: list[_Marked]) -> dict[ValueNode, list[_Marked]]:
+    """The subjects that some conjunctions allow this, others that; with those conjunctions."""
+    holding: dict[ValueNode, list[_Marked]] = {}
+    found: dict[ValueNode, list[_Marked]] = {}
+    for one in marked:
+        for subject, allowed in one[1].sets.items():
+            alike = holding.setdefault(subject, [])
+            alike.append(one)
+            if alike[0][1].sets[subject] != allowed:
+                found[subject] = alike
+    return found
+
+
+def _may_merge(subject: ValueNode, holding: list[_Marked]) -> bool:
+    """Whether any two differ in `subject` only, as far as marks tell.
+
+    Few subjects have such a pair, and only for them are all conjunctions looked at. A pair that
+    appears by merging on another subject is found in the next round.
+    """
+    rests = {(mark - hash((subject, c.sets[subject])), c.atoms) for mark, c in holding}
+    return len(rests) < len(holding)
 
 
 def _merged_on(subject: ValueNode, marked: list[_Marked]) -> list[_Marked]:
@@ -558,6 +609,9 @@ def _absorbed(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
     """Without the conjunctions that another one includes."""
     kept: list[Conjunction] = []
     for conjunction in _rarest_first(found):
+        if effort.is_spent and any(allowed.patterned for allowed in conjunction.sets.values()):
+            kept.append(conjunction)
+            continue
         if any(includes(other, conjunction, effort) for other in kept):
             continue
         kept = [other for other in kept if not includes(conjunction, other, effort)]

@@ -41,6 +41,7 @@ from rove.lang.limits import (
     IN_LITERALS_MAX,
     INTEGER_MAX,
     NAME_SEGMENTS_MAX,
+    OPERATIONS_MAX,
     PREDICATES_MAX,
     RANK_K_MAX,
 )
@@ -134,7 +135,7 @@ def _name_node(token: str) -> Attribute | Me | Time | Literal | None:
 class _Parser:
     """One pass over the tokens of one text."""
 
-    __slots__ = ("at", "depth", "nesting", "predicates", "text", "tokens")
+    __slots__ = ("at", "depth", "nesting", "operations", "predicates", "text", "tokens")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -142,7 +143,7 @@ class _Parser:
         self.at = 0
         self.depth = 0
         self.nesting = 0
-        self.predicates = 0
+        self.predicates = self.operations = 0
 
     # -- the whole subscription --------------------------------------------------------
 
@@ -227,11 +228,8 @@ class _Parser:
             )
         window = Window(amount, unit)
         if amount <= 0 or not (window.publications or 0 < window.seconds < math.inf):
-            self._refuse(
-                "a window must be longer than nothing and shorter than for ever",
-                start,
-                "for example 24 HOURS or 500 PUBLICATIONS",
-            )
+            what = "a window must be longer than nothing and shorter than for ever"
+            self._refuse(what, start, "for example 24 HOURS or 500 PUBLICATIONS")
         return window
 
     # -- conditions --------------------------------------------------------------------
@@ -404,6 +402,7 @@ class _Parser:
             self.at += 1
             right_start = self.at
             right = self._value(binding)
+            self._count_operation(operator_at)
             self.nesting += 1
             chain += 1
             if chain >= DEPTH_MAX:
@@ -455,9 +454,13 @@ class _Parser:
         if sign == "-" and following in _NUMBER_STARTS and following:
             self.depth -= 1
             return Literal(self._number_token("a number", negative=True))
+        self._count_operation(start)
         operand = self._number_operand(self._primary(), start, f"a {sign} sign")
         self.depth -= 1
-        return operand if sign == "+" else Negation(operand)
+        if sign == "-":
+            return Negation(operand)
+        # An attribute may turn out to be a string, which a sign must leave without a value.
+        return Arithmetic("+", Literal(0), operand) if kind_of(operand) is Kind.ANY else operand
 
     def _call(self, written: str) -> Node:
         start = self.at
@@ -475,6 +478,7 @@ class _Parser:
             node = Call(name, (self._text_operand(self._value(), place),))
         else:
             node = Call(name, self._arguments(name, start))
+        self._count_operation(start)
         self._expect(")", f"a comma or a closing parenthesis in {name}", f"write {_form(name)}")
         self.depth -= 1
         return node
@@ -614,6 +618,11 @@ class _Parser:
         self.predicates += 1
         if self.predicates > PREDICATES_MAX:
             self._refuse_limit(f"a text may hold {PREDICATES_MAX} predicates", start, _SPLIT)
+
+    def _count_operation(self, start: int) -> None:
+        self.operations += 1
+        if self.operations > OPERATIONS_MAX:
+            self._refuse_limit(f"a text may hold {OPERATIONS_MAX:,} operations", start, _SPLIT)
 
     # -- tokens ------------------------------------------------------------------------
 

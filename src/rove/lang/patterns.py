@@ -43,6 +43,17 @@ class Pattern(msgspec.Struct, frozen=True):
                 return False
         return state & automaton.accept != 0
 
+    def example(self, filling: str) -> str:
+        """A string that fits: the characters to meet, with `filling` wherever any may be skipped.
+
+        `filling` also stands for a character that is left open, or `a` does if it is empty.
+        """
+        found = "".join(
+            (filling if self.gaps >> i & 1 else "") + (filling or "a" if item is None else item)
+            for i, item in enumerate(self.items)
+        )
+        return found + (filling if self.gaps >> len(self.items) else "")
+
     @property
     def text(self) -> str:
         """The characters to meet, where there is no None among them."""
@@ -166,6 +177,10 @@ class Effort:
 
     def __init__(self, steps: int | None = None) -> None:
         self.left = AUTOMATON_STEPS_MAX if steps is None else steps
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left < 0
 
     def spend(self, steps: int) -> None:
         self.left -= steps

@@ -124,12 +124,11 @@ def _written(node: Node) -> str:
         case Time():
             return "t"
         case Negation(operand=operand):
-            return _negation(operand)
-        case Arithmetic(operator=operator, left=left, right=right):
-            level = _binding(node)
-            return f"{_operand(left, level)} {operator} {_operand(right, level + 1)}"
-        case Call(name=name, arguments=arguments):
-            return f"{name}({', '.join(_written(argument) for argument in arguments)})"
+            return operation_text(node, _written(operand))
+        case Arithmetic(left=left, right=right):
+            return operation_text(node, _written(left), _written(right))
+        case Call(arguments=arguments):
+            return operation_text(node, *map(_written, arguments))
         case TextTest(name=name, value=value, text=text):
             return f"{name}({_written(value)}, {string_text(text)})"
         case And(operands=operands):
@@ -142,12 +141,20 @@ def _written(node: Node) -> str:
             return _predicate(node)
 
 
-def _negation(operand: Node) -> str:
+def operation_text(node: Negation | Arithmetic | Call, *operands: str) -> str:
+    """The text of an operation, given those of its operands."""
+    if isinstance(node, Call):
+        return f"{node.name}({', '.join(operands)})"
+    if isinstance(node, Arithmetic):
+        level, (left, right) = _binding(node), operands
+        left = left if _binding(node.left) >= level else f"({left})"
+        right = right if _binding(node.right) > level else f"({right})"
+        return f"{left} {node.operator} {right}"
     # `-5` is the literal minus five, so a literal needs parentheses; `--` starts a comment.
-    if isinstance(operand, Negation):
-        return f"- {_written(operand)}"
-    bare = isinstance(operand, Attribute | Me | Time | Call)
-    return f"-{_written(operand)}" if bare else f"-({_written(operand)})"
+    if isinstance(node.operand, Negation):
+        return f"- {operands[0]}"
+    bare = isinstance(node.operand, Attribute | Me | Time | Call)
+    return f"-{operands[0]}" if bare else f"-({operands[0]})"
 
 
 def _predicate(node: Comparison | Between | In | Like | IsNull) -> str:

@@ -15,6 +15,8 @@ import math
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -60,13 +62,19 @@ IS_NULL: Final = 4
 IS_CARRIED: Final = 8
 _ALL_FACTS: Final = IS_TRUE | IS_FALSE | IS_NULL | IS_CARRIED
 
-_SPANS_TRIED_MAX: Final = 8
-"""Spans that are tried one by one, which is quicker than to search for the right one."""
-
 LOWEST: Final = -sys.float_info.max
 """The smallest number there is; after the largest comes infinity, which belongs to no span."""
 ALL_NUMBERS: Final[Spans] = ((LOWEST, math.inf),)
 ALL_STRINGS: Final[Spans] = (("", TOP),)
+
+_FEW_SPANS: Final = 8
+"""Up to so many are looked through; in more, the place is sought."""
+_LIKELY_MAX: Final = 4
+"""Patterns of one set whose own strings are tried."""
+_COMPARING_STEPS: Final = 40
+"""What it takes to compare two sets with patterns, beside a step for each character of these."""
+_UNLIKELY: Final = "\x01"
+"""A character that patterns hardly ever name."""
 
 
 class ValueSet(msgspec.Struct, frozen=True):
@@ -189,6 +197,10 @@ def is_empty(a: ValueSet, effort: Effort | None = None) -> bool:
         return False
     if not a.patterned:
         return not a.strings
+    if effort is not None and not _compares(a, EMPTY, effort):
+        return False
+    if a.strings and any(text in a for text in _likely(a.fitting)):
+        return False
     try:
         example(a, effort)
     except LookupError:
@@ -204,7 +216,38 @@ def is_subset(a: ValueSet, b: ValueSet, effort: Effort | None = None) -> bool:
         return True
     if not (a.patterned or b.patterned):
         return intersection(a, b) == a
+    if effort is not None and not _compares(a, b, effort):
+        return False
+    if a.strings and any(text not in b and text in a for text in _likely(a.fitting)):
+        return False
     return all(is_empty(intersection(a, rest), effort) for rest in complement(b))
+
+
+@lru_cache(maxsize=256)
+def _likely(fitting: frozenset[Pattern]) -> tuple[str, ...]:
+    """Strings that probably fit all patterns. Trying them is far cheaper than searching.
+
+    Each pattern's own, with every gap filled and the shortest; and of several, all in a row.
+    """
+    found = [""]
+    patterns = _in_order(fitting) if len(fitting) > 1 else list(fitting)
+    for pattern in patterns[:_LIKELY_MAX]:
+        found += (pattern.example(_UNLIKELY), pattern.example(""))
+    if len(patterns) > 1:
+        found.append(_UNLIKELY.join(pattern.example("") for pattern in patterns))
+    return tuple(found)
+
+
+def _compares(a: ValueSet, b: ValueSet, effort: Effort) -> bool:
+    """Whether enough effort is left to compare the patterns of two sets; it is spent."""
+    if effort.is_spent:
+        return False
+    patterns = (*a.fitting, *a.missing, *b.fitting, *b.missing)
+    try:
+        effort.spend(_COMPARING_STEPS + sum(len(pattern.items) for pattern in patterns))
+    except TooHard:
+        return False
+    return True
 
 
 def is_point(low: Bound, high: Bound) -> bool:
@@ -244,18 +287,25 @@ def normal_spans(spans: Iterable[tuple[Bound, Bound]]) -> Spans:
 
 
 def _within(spans: Spans, value: Bound) -> bool:
-    if len(spans) > _SPANS_TRIED_MAX:
-        place = bisect_right(spans, value, key=_low)
-        spans = spans[max(0, place - 1) : place]
-    return any(low <= value < high for low, high in spans)
-
-
-def _low(span: tuple[Bound, Bound]) -> Bound:
-    return span[0]
+    if len(spans) <= _FEW_SPANS:
+        return any(low <= value < high for low, high in spans)
+    place = bisect_right(spans, value, key=itemgetter(0))
+    return place > 0 and bool(value < spans[place - 1][1])
 
 
 def _join(a: Spans, b: Spans) -> Spans:
-    return normal_spans((*a, *b)) if a and b else a or b
+    """The spans in either. A single one apart from the others is put in its place unsorted."""
+    if not (a and b):
+        return a or b
+    if len(a) == 1:
+        a, b = b, a
+    if len(b) > 1:
+        return normal_spans((*a, *b))
+    ((low, high),) = b
+    place = bisect_right(a, low, key=itemgetter(0))
+    if (place and low <= a[place - 1][1]) or (place < len(a) and a[place][0] <= high):
+        return normal_spans((*a, *b))
+    return (*a[:place], (low, high), *a[place:])
 
 
 def _cut(a: Spans, b: Spans) -> Spans:

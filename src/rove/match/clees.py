@@ -12,7 +12,8 @@ threshold. The list of versions is ordered by expiry, so that expiring looks at 
 
 Cheaper than PES where little is published, since nothing is evaluated that nobody asks for;
 cheaper than LEES where several publications meet a version, or where the bounds are costly. A
-version costs its evaluation, and an insertion into and a removal from the cache.
+version costs its evaluation for each publication that meets it and, if these are many, an insertion
+into the cache's index and a removal from it (`rove.match.version_index`).
 
 **Declared staleness.** A version made at a moment M answers up to and including M + threshold,
 and its answers are exact for M. One that is not in the cache is made for the publication's own
@@ -45,6 +46,7 @@ from rove.match.designs import (
     refuse_second,
 )
 from rove.match.pairs import Pairs
+from rove.match.version_index import VersionIndex
 
 Needs: TypeAlias = frozenset[frozenset[Path]]
 """The attributes of each alternative; a publication that lacks some of each cannot match."""
@@ -65,8 +67,6 @@ class _Cached(msgspec.Struct):
     family: _Family
     moment: float | None = None
     expires_at: float = math.inf
-    is_cached: bool = False
-    """False also while there is a version that cannot hold: the cache need not know it."""
 
 
 class _Stored(msgspec.Struct):
@@ -84,7 +84,7 @@ class Clees:
         self.counters = Counters()
         self._fixed = new_index()
         """Subscriptions without an evolving part."""
-        self._cache = new_index()
+        self._cache = VersionIndex(new_index)
         self._storage: dict[int, _Cached] = {}
         self._expiries: list[tuple[float, int]] = []
         """(when it expires, id) of every version that ever does, in this order."""
@@ -208,10 +208,9 @@ class Clees:
         return bool(self._expiries) and self._expiries[0][0] < now
 
     def _make_version(self, one: _Cached, moment: float) -> None:
-        id, version = one.evolving.id, one.evolving.at(moment)
-        one.moment, one.is_cached = moment, bool(version)
-        if version:
-            self._cache.add(id, version)
+        id = one.evolving.id
+        one.moment = moment
+        self._cache.put(one.evolving, moment)
         if one.evolving.uses_time:
             one.expires_at = moment + one.threshold_s
             insort(self._expiries, (one.expires_at, id))
@@ -232,12 +231,11 @@ class Clees:
     def _discard(self, one: _Cached) -> None:
         assert one.moment is not None, "only a version can be discarded"
         id = one.evolving.id
-        if one.is_cached:
-            self._cache.remove(id)
+        self._cache.drop(id)
         stored = self._families[one.family]
         stored.waiting.add(id)
         stored.versions.dropped(one.moment)
-        one.moment, one.is_cached = None, False
+        one.moment = None
 
 
 def _may_meet(publication: Publication, needs: Needs) -> bool:

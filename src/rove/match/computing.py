@@ -16,12 +16,12 @@ Cost: 0.3 to 2 µs for a conjunction, once its program is compiled; 5 to 20 µs 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import count, islice, zip_longest
+from itertools import count, islice
 from typing import Final, NamedTuple, Self
 
 import msgspec
 
-from rove.lang.moment import at_moment
+from rove.lang.moment import at_moment, at_moments
 from rove.lang.normal import Conjunction, NormalForm, holds
 from rove.lang.patterns import Pattern
 from rove.lang.sets import ValueSet
@@ -128,12 +128,13 @@ class Kept(msgspec.Struct):
 
     def known(self) -> list[Conjunction]:
         """The conjunctions with `me.` replaced by what it is."""
-        found = [
-            at_moment(one, None, self.me)
-            if split is None or split.uses_time
-            else split.at(0.0, self.me)
-            for one, split in zip_longest(self.conjunctions, self.splits or ())
-        ]
+        if self.splits is None:
+            found = at_moments(self.conjunctions, None, self.me)
+        else:
+            found = [
+                at_moment(one, None, self.me) if split.uses_time else split.at(0.0, self.me)
+                for one, split in zip(self.conjunctions, self.splits, strict=True)
+            ]
         return [one for one in found if one is not None]
 
     def moved(self, me: State) -> Kept:

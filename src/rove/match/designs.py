@@ -115,7 +115,14 @@ def checked_seconds(design: str, option: float | None) -> float:
 # -- the interface ------------------------------------------------------------------------
 
 
-class StaticIndex(Protocol):
+class Matching(Protocol):
+    """Whatever publications can be put to."""
+
+    def match(self, publications: Sequence[Publication]) -> Pairs:
+        """Positions of publications and the ids that match them, each pair once."""
+
+
+class StaticIndex(Matching, Protocol):
     """An index of plain conjunctions: neither `t` nor `me.` occurs in them."""
 
     def add(self, id: int, conjunctions: Sequence[Conjunction]) -> None:
@@ -123,9 +130,6 @@ class StaticIndex(Protocol):
 
     def remove(self, id: int) -> None:
         """Remove everything that was added under an id."""
-
-    def match(self, publications: Sequence[Publication]) -> Pairs:
-        """Positions of publications and the ids that match them, each pair once."""
 
 
 NewIndex: TypeAlias = Callable[[], StaticIndex]
@@ -468,7 +472,7 @@ class Answers:
         self._positions.append(np.full(len(ids), position, np.int32))
         self._ids.append(np.asarray(ids, np.int64))
 
-    def ask(self, index: StaticIndex, run: list[int]) -> None:
+    def ask(self, index: Matching, run: list[int]) -> None:
         """Whatever `index` finds for the publications at the positions `run`, which is emptied."""
         if run:
             found = index.match([self._publications[position] for position in run])

@@ -18,7 +18,7 @@ some 50 bytes, and 20 for every predicate.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index as as_integer
 from typing import Any, Final, NoReturn
 
@@ -164,7 +164,7 @@ class Index:
         The id must be 0 or more and not in use.
         """
         self._refuse_ids([id])
-        follows = any(_follows(conjunction) for conjunction in conjunctions)
+        follows = _follow(conjunctions)
         kept = Kept(tuple(conjunctions), accepted_at, me or {}, follows)
         rows = self._compiled(id, kept)
         if follows or not rows or any(row.flags & COMPUTE for row in rows):
@@ -537,14 +537,12 @@ def _pairs(pairs: Sequence[tuple[int, int]]) -> Pairs:
     )
 
 
-def _follows(conjunction: Conjunction) -> bool:
+def _follow(conjunctions: Iterable[Conjunction]) -> bool:
     """True if `me.` occurs; most subjects are plain attributes, and quickly seen through."""
-    return any(
-        type(part) is Me
-        for node in (*conjunction.sets, *conjunction.atoms)
-        if type(node) is not Attribute
-        for part in walk(node)
-    )
+    nodes = (node for one in conjunctions for node in (*one.sets, *one.atoms))
+    # Conjunctions of one product share most of their nodes, which may be large.
+    distinct = {id(node): node for node in nodes if type(node) is not Attribute}
+    return any(type(part) is Me for node in distinct.values() for part in walk(node))
 
 
 def _level(rows: int) -> int:

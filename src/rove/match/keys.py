@@ -85,9 +85,8 @@ def spans(allowed: ValueSet, ranks: Mapping[str, int]) -> list[Span]:
 
 def are_exact(allowed: ValueSet) -> bool:
     """True if keys tell the numbers of the set from all others."""
-    return all(
-        end in (LOWEST, math.inf) or is_exact(end) for span in allowed.numbers for end in span
-    )
+    ends = (end for span in allowed.numbers for end in span)
+    return all(type(end) is float or is_exact(end) for end in ends)
 
 
 def _last_below(high: int | float) -> int:

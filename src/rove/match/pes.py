@@ -5,7 +5,9 @@
 
 The queue is ordered by the time of the next evolution; every subscription has an interval of
 its own. A publication costs what the static index costs, whatever the bounds are made of; in
-exchange every subscription is evaluated and indexed anew once per interval, published or not.
+exchange every subscription gets a new version once per interval, published or not. A version that
+few publications meet is tried and not indexed (`rove.match.version_index`). So an interval of a
+millisecond costs 10 µs for each subscription and publication, and not 100.
 
 **Declared staleness.** The version in use at a time T is that of the latest moment
 `accepted_at + k * interval` that is not after T. Answers are exact for that moment, so they are
@@ -37,6 +39,7 @@ from rove.match.designs import (
     refuse_second,
 )
 from rove.match.pairs import Pairs
+from rove.match.version_index import VersionIndex
 
 
 class EvolutionQueue:
@@ -107,8 +110,6 @@ class _Periodic(msgspec.Struct):
     turn: int = 0
     """How many intervals after its acceptance the version was made for."""
     moment: float = 0.0
-    is_indexed: bool = False
-    """False while it cannot hold."""
 
 
 class Pes:
@@ -116,7 +117,7 @@ class Pes:
 
     def __init__(self, new_index: NewIndex) -> None:
         self.counters = Counters()
-        self._index = new_index()
+        self._index = VersionIndex(new_index)
         self._queue = EvolutionQueue()
         self._held: dict[int, _Periodic] = {}
         self._versions = Versions()
@@ -147,8 +148,7 @@ class Pes:
     def remove(self, id: int) -> None:
         """Remove a subscription; KeyError if there is none of that id."""
         one = self._held.pop(id)
-        if one.is_indexed:
-            self._index.remove(id)
+        self._index.drop(id)
         if one.evolving.uses_time:
             self._queue.drop(id)
             self._versions.dropped(one.moment)
@@ -218,12 +218,8 @@ class Pes:
         self._queue.put(one.evolving.id, next_at)
 
     def _make_version(self, one: _Periodic, moment: float) -> None:
-        id, version = one.evolving.id, one.evolving.at(moment)
-        if one.is_indexed:
-            self._index.remove(id)
-        if version:
-            self._index.add(id, version)
-        one.moment, one.is_indexed = moment, bool(version)
+        self._index.put(one.evolving, moment)
+        one.moment = moment
         self.counters.evaluations += 1
 
     def _accepted(self, found: Pairs, at: Sequence[float]) -> Pairs:

@@ -1,0 +1,216 @@
+"""A search for the slowest text that is accepted: hill climbing over texts and publications.
+
+A *recipe* says of what a text is made: predicates of some kinds, how they are joined, and how many
+ORs stand beside them (which a normal form multiplies out). Recipes are changed a little, and
+what costs more than before is kept. What a text costs is for the caller to say: in tests it is
+counted work (`counted`), which is the same on every machine; `rove bench texts --part slowest`
+measures time.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from random import Random
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+
+from rove.lang.costs import PUBLICATION_CHARACTERS, Cost, cost_of
+from rove.lang.errors import LanguageError
+from rove.lang.limits import PREDICATES_MAX, TEXT_BYTES_MAX
+from rove.lang.normal import normalise
+from rove.lang.parser import parse
+from rove.match.matcher import Matcher
+
+_LETTERS: Final = "abz"
+_AT: Final = 5.0
+_ME: Final = {"x": 1, "y": 2.5}
+
+
+def _pattern(random: Random) -> str:
+    pieces = ("a", "b", "z", "%", "%a%", "_", "a_b", "ab", "%_a")
+    return "".join(random.choices(pieces, k=random.choice((2, 5, 20, 60, 600))))
+
+
+def _computed(random: Random, depth: int) -> str:
+    if depth == 0:
+        return random.choice(("x", "y", "z", "2.5", "t", "me.x", "a1"))
+    inner = [_computed(random, depth - 1) for _ in range(4)]
+    return random.choice(
+        (
+            f"({inner[0]} + {inner[1]})",
+            f"({inner[0]} * {inner[1]})",
+            f"pow({inner[0]}, {inner[1]})",
+            f"distance({', '.join(inner)})",
+            f"least({inner[0]}, {inner[1]})",
+            f"sin({inner[0]})",
+        )
+    )
+
+
+PREDICATES: Final[dict[str, Callable[[Random, int], str]]] = {
+    "number": lambda random, i: f"a{i % 40} > {random.randrange(9)}",
+    "equal": lambda random, i: f"x = {2 * i}",
+    "string": lambda random, i: f"s{i % 3} >= '{random.choice(_LETTERS)}{i}'",
+    "in": lambda random, i: f"a{i % 9} IN ({','.join(map(str, random.sample(range(99), 60)))})",
+    "like": lambda random, i: f"s LIKE '{_pattern(random)}'",
+    "not like": lambda random, i: f"s NOT LIKE '%{_pattern(random)}'",
+    "contains": lambda random, i: f"contains(lower(s{i % 50}), '{random.choice(_LETTERS)}{i}')",
+    "pair": lambda random, i: f"a{i % 40} > b{i % 30}",
+    "bound": lambda random, i: f"x BETWEEN {i} + t AND {i} * t + 9",
+    "place": lambda random, i: f"y BETWEEN me.x - {i} AND me.x + {i}",
+    "computed": lambda random, i: f"{_computed(random, random.choice((1, 2, 3, 4)))} > {i}",
+    "nested": lambda random, i: f"{'.'.join('a' * (i % 20 + 1))} IS NOT NULL",
+}
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """Of what a text is made."""
+
+    seed: int
+    kinds: tuple[str, ...]
+    """Of predicates, in turn."""
+    count: int
+    joins: str
+    ors: int
+    """Pairs of alternatives beside all of it."""
+    negated: bool = False
+
+    def text(self) -> str:
+        """The text, with as many predicates as fit."""
+        random = Random(self.seed)
+        beside = [f"(p{i} = 1 OR q{i} = 1)" for i in range(self.ors)]
+        room = TEXT_BYTES_MAX - 40 - sum(map(len, beside)) - 5 * len(beside)
+        found: list[str] = []
+        for i in range(min(self.count, PREDICATES_MAX - 2 * self.ors)):
+            one = PREDICATES[self.kinds[i % len(self.kinds)]](random, i)
+            room -= len(one) + 5
+            if room < 0:
+                break
+            found.append(one)
+        joined = f" {self.joins} ".join(found) or "TRUE"
+        inner = f"NOT ({joined})" if self.negated else f"({joined})"
+        return " AND ".join([*beside, inner])
+
+    def changed(self, random: Random) -> Recipe:
+        """Another one, a little different."""
+        kinds = list(self.kinds)
+        place = random.randrange(len(kinds))
+        match random.randrange(7):
+            case 0:
+                kinds[place] = random.choice(list(PREDICATES))
+            case 1:
+                kinds.append(random.choice(list(PREDICATES)))
+            case 2:
+                kinds = kinds[:place] + kinds[place + 1 :] or kinds
+            case 3:
+                return msgspec.structs.replace(self, seed=random.randrange(1_000))
+            case 4:
+                count = random.choice((self.count // 2 + 1, self.count * 2, 64, PREDICATES_MAX))
+                return msgspec.structs.replace(self, count=count)
+            case 5:
+                return msgspec.structs.replace(self, ors=random.randrange(7))
+            case _:
+                joins, negated = random.choice(("AND", "OR")), random.random() < 0.3
+                return msgspec.structs.replace(self, joins=joins, negated=negated)
+        return msgspec.structs.replace(self, kinds=tuple(kinds))
+
+
+def publications() -> list[dict[str, Any]]:
+    """Publications of about 1 KB that make texts of recipes do their work."""
+    numbers: dict[str, Any] = {f"a{i}": 9 for i in range(40)} | {f"b{i}": 0 for i in range(30)}
+    some = {"x": 7.5, "y": 3, "z": 0.25, "p0": 1, "q0": 1}
+    either = {f"{name}{i}": 1 for i in range(6) for name in "pq"}
+    size = PUBLICATION_CHARACTERS - 80
+    return [
+        some | either | {"s": ("ab" * size)[:size]},
+        some | either | {"s": "a" * size},
+        some | either | {f"s{i}": "abz" * 6 for i in range(50)},
+        some | either | numbers | {"s": "zab" * 30},
+    ]
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What one text cost."""
+
+    recipe: Recipe
+    text: str
+    cost: Cost
+    accepting: float
+    matching: float
+    """In whatever the caller measures; the worst of several publications."""
+
+
+Measured = Callable[[Callable[[], object]], float]
+
+
+def tried(recipe: Recipe, steps_max: int, measured: Measured) -> Trial | None:
+    """What a text costs to accept and to match; None if it is refused."""
+    text = recipe.text()
+    matcher = Matcher()
+    found: list[Cost] = []
+
+    def accept() -> None:
+        parsed = parse(text)
+        found.append(cost_of(parsed, normalise(parsed)))
+        if found[0].matching_steps <= steps_max:
+            matcher.add(1, parsed, 0.0, _ME)
+
+    try:
+        accepting = measured(accept)
+    except LanguageError:
+        return None
+    if found[0].matching_steps > steps_max:
+        return None
+    waiting = max(_matching(matcher, one, measured) for one in publications())
+    matcher.compact()
+    indexed = max(_matching(matcher, one, measured) for one in publications())
+    return Trial(recipe, text, found[0], accepting, max(waiting, indexed))
+
+
+def _matching(matcher: Matcher, publication: dict[str, Any], measured: Measured) -> float:
+    matcher.match([publication], [_AT])  # what is compiled once is not for every publication
+    return measured(lambda: matcher.match([publication], [_AT]))
+
+
+def hunt(
+    seed: int, trials: int, steps_max: int, measured: Measured, worth: Callable[[Trial], float]
+) -> list[Trial]:
+    """What was tried and accepted, each kind of predicate first, then the costliest further."""
+    random = Random(seed)
+    first = [Recipe(i, (kind,), 64, "OR", 0) for i, kind in enumerate(PREDICATES)]
+    found: list[Trial] = []
+    for number in range(trials):
+        best = sorted(found, key=worth)[-4:]
+        if number < len(first):
+            recipe = first[number]
+        else:
+            recipe = random.choice(best).recipe if best else random.choice(first)
+            for _ in range(random.choice((1, 1, 2))):
+                recipe = recipe.changed(random)
+        trial = tried(recipe, steps_max, measured)
+        if trial is not None:
+            found.append(trial)
+    return found
+
+
+def counted(work: Callable[[], object]) -> float:
+    """How many functions are called while work is done: the same on every machine."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    gc.disable()  # or finalizers would be counted with whatever they interrupt
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+        gc.enable()
+    return calls
