@@ -23,13 +23,15 @@ from rove.broker.access import Identity, Rules
 from rove.broker.agents import Isolation
 from rove.broker.connecting import KEEP_ALIVE_GRACE, Connecting
 from rove.broker.counters import Counters
+from rove.broker.faults import RETRY_S
 from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.publishing import Publishing
 from rove.broker.restoring import restore
 from rove.broker.sessions import Session
-from rove.broker.state import Note, Settings, State
+from rove.broker.faults import Note
+from rove.broker.state import Settings, State
 from rove.broker.subscribing import Subscribing
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import Elasticity
@@ -140,6 +142,9 @@ class Broker:
         self._stuck: dict[Link, None] = {}
         self._given_up: dict[Link, None] = {}
         self._throttled: dict[Link, None] = {}
+        self._unfinished: dict[Link, float] = {}
+        """Connections that are gone and could not be dealt with, and when that is tried again."""
+        self.state.faults.end_connection = self._end_faulty
         self._handlers = self._all_handlers()
 
     def _all_handlers(self) -> Mapping[type, Callable[[Link, Any], None]]:
@@ -173,6 +178,7 @@ class Broker:
                 self.state.note("warning", "index built anew", reason=str(error))
         for session in restore(self.state, tables):
             self._connecting.restored(session)
+        self.state.steps.succeed()
 
     def begin_log(self, position: int, *, is_new: bool, now: float) -> None:
         """Log from above this position on; a new log is told of all subscriptions there are.
@@ -187,6 +193,7 @@ class Broker:
         untold = [one for session in sessions for one in session.subscriptions.values()]
         seats = state.agents.seats if is_new else ()
         state.diary.started(state.now, untold, seats, state.agents.limits)
+        state.steps.succeed()
 
     # -- what happens --------------------------------------------------------------------------
 
@@ -203,6 +210,7 @@ class Broker:
             state.note("warning", "connection refused", link=name, reason="connections_max")
             state.hang_up(link)
         state.links[link] = None
+        state.steps.succeed()
         return link
 
     def received(self, link: Link, data: bytes, now: float) -> None:
@@ -210,16 +218,22 @@ class Broker:
         state = self._at(now)
         state.counters.bytes_received += len(data)
         link.heard_at = state.now
-        packets = link.reader.feed(data)
+        try:
+            packets = link.reader.feed(data)
+        except Exception as error:
+            state.faults.happened(error, "input", link)
+            return
         if link.authenticating is not None:
             link.pending += packets
             if len(link.pending) > PENDING_MAX:
-                state.hang_up(link)
+                state.faults.attempt("input", state.hang_up, link, link=link)
             return
         self._handle(link, packets)
 
     def _handle(self, link: Link, packets: list[Packet | Malformed]) -> None:
+        """Handle what came, each packet as a step."""
         handlers = self._handlers
+        steps = self.state.steps
         for position, packet in enumerate(packets):
             if link.closing:
                 break
@@ -227,17 +241,40 @@ class Broker:
                 link.pending += packets[position:]
                 return
             handler = handlers.get(type(packet))
-            if link.session is not None and handler is not None:
-                handler(link, packet)
-            elif isinstance(packet, Connect):
-                self._publishing.flush()
-                self._connecting.connect(link, packet)
-                self._look_at(link)
-            elif isinstance(packet, Malformed):
-                self._malformed(link, packet)
+            try:
+                if link.session is not None and handler is not None:
+                    handler(link, packet)
+                elif isinstance(packet, Connect):
+                    self._let_in(link, self._connecting.connect, packet)
+                elif isinstance(packet, Malformed):
+                    self._malformed(link, packet)
+                if steps.undo:
+                    steps.succeed()
+            except Exception as error:
+                self.state.faults.happened(error, type(packet).__name__.upper(), link)
         if link.closing and link.session is not None:
             # Closed for what it sent: nothing must follow the goodbye.
-            self._publishing.flush()
+            self.state.faults.attempt("end of a connection", self._left, link, link=link)
+
+    def _let_in(self, link: Link, connect: Callable[..., None], *known: object) -> None:
+        """Go on with a client that introduces itself."""
+        self._publishing.flush()
+        # A session that is over must not be found, even if no tick came since.
+        self._connecting.advance()
+        connect(link, *known)
+        self._look_at(link)
+
+    def _left(self, link: Link) -> None:
+        self._publishing.flush()
+        self._connecting.left(link, says_will=True)
+
+    def _end_faulty(self, link: Link, text: str) -> None:
+        """End a connection over a fault of ours."""
+        if link.session is None and link.reader.version is not None:
+            link.version = link.reader.version
+            self._connecting.refuse(link, Reason.UNSPECIFIED_ERROR, text)
+        else:
+            self.state.close(link, Reason.UNSPECIFIED_ERROR, text)
             self._connecting.left(link, says_will=True)
 
     def identified(self, link: Link, identity: Identity | None, now: float) -> None:
@@ -246,16 +283,20 @@ class Broker:
         packet = link.authenticating
         if packet is None or link.closing or link not in self.state.links:
             return
-        self._publishing.flush()
         if identity is None:
             link.authenticating = None
             what = "the user name or the password is wrong"
-            self._connecting.refuse(link, Reason.BAD_USER_NAME_OR_PASSWORD, what)
+            reason = Reason.BAD_USER_NAME_OR_PASSWORD
+            self.state.faults.attempt(
+                "CONNECT", self._connecting.refuse, link, reason, what, link=link
+            )
             return
-        self._connecting.admit(link, packet, identity)
-        self._look_at(link)
-        pending, link.pending = link.pending, []
-        self._handle(link, pending)
+        admit = self._connecting.admit
+        if self.state.faults.attempt(
+            "CONNECT", self._let_in, link, admit, packet, identity, link=link
+        ):
+            pending, link.pending = link.pending, []
+            self._handle(link, pending)
 
     def closed(self, link: Link, now: float) -> None:
         """The connection is gone, whoever ended it."""
@@ -267,13 +308,22 @@ class Broker:
         self._throttled.pop(link, None)
         self._given_up.pop(link, None)
         link.closing = True
-        self._publishing.flush()
-        self._connecting.left(link, says_will=True)
+        self._leave(link)
+
+    def _leave(self, link: Link) -> None:
+        """Its client has gone; if that cannot be dealt with, it is tried again."""
+        client = "" if link.session is None else link.session.client_id
+        state = self.state
+        if state.faults.attempt("end of a connection", self._left, link, client=client):
+            self._unfinished.pop(link, None)
+        else:
+            self._unfinished[link] = state.now + RETRY_S
 
     def commit_done(self, number: int, now: float) -> None:
         """The changes of that turn are on disk."""
         self._at(now)
-        self.state.gate.commit_done(number)
+        # What fails to go out now goes out when the turn ends.
+        self.state.faults.attempt("commit", self.state.gate.commit_done, number)
 
     @property
     def has_work(self) -> bool:
@@ -295,22 +345,25 @@ class Broker:
     def end_turn(self, now: float) -> Output:
         """Everything was handed over: decide, and say what is to be done."""
         state = self._at(now)
-        self._publishing.pass_on()
+        attempt = state.faults.attempt
+        # What was done from outside between two steps, such as closing a connection, has gone well.
+        state.steps.succeed()
+        attempt("turn", self._publishing.pass_on)
         if state.variables.has_restored:
-            state.variables.take_up()
-        state.agents.work()
+            attempt("restart", state.variables.take_up)
+        attempt("turn of policies", state.agents.work)
         # What policies have set may have had to wait for matchers, who have answered by it.
-        self._publishing.route_answered()
-        rearranging = state.interests.rearranging
-        if rearranging is not None and rearranging.wants_step(state.now):
-            self._publishing.flush()
-            rearranging.step(state.now)
-            self._tell_of_rearranging(rearranging)
-        if self.coordinator is not None and self.coordinator.troubles:
-            for trouble in self.coordinator.troubles:
-                state.note("warning", "trouble with a matcher", what=trouble)
-            self.coordinator.troubles.clear()
-        changes = state.gate.end_turn()
+        attempt("turn", self._publishing.route_answered)
+        if self.coordinator is not None:
+            attempt("turn of matchers", self._rearrange_on, self.coordinator)
+        self._tell_of_mended()
+        changes: Changes | None = None
+        try:
+            changes = state.gate.end_turn()
+        except Exception as error:
+            # Nothing is lost by it, and nothing else would have it tried again.
+            state.faults.happened(error, "end of a turn")
+            changes = state.gate.end_turn()
         self.judge_pressure()
         authentications, state.authentications = state.authentications, []
         notes, state.notes = state.notes, []
@@ -319,29 +372,54 @@ class Broker:
             state.gate.take_ready(), changes, state.gate.submitted, authentications, notes, routed
         )
 
+    def _tell_of_mended(self) -> None:
+        """Tell of faults inside the index, which cost nobody a connection."""
+        interests = self.state.interests
+        if interests.troubles:
+            for error in interests.troubles:
+                self.state.faults.tell(error, "index, which was made anew", "", None)
+            interests.troubles.clear()
+
+    def _rearrange_on(self, coordinator: Coordinator) -> None:
+        state = self.state
+        rearranging = state.interests.rearranging
+        if rearranging is not None and rearranging.wants_step(state.now):
+            self._publishing.flush()
+            rearranging.step(state.now)
+            self._tell_of_rearranging(rearranging)
+        for trouble in coordinator.troubles:
+            state.note("warning", "trouble with a matcher", what=trouble)
+        coordinator.troubles.clear()
+
     def shut_down(self, now: float) -> None:
         """Tell everybody that the broker stops; wills stay unsaid, as sessions go on."""
         state = self._at(now)
         self._publishing.flush()
         for link in list(state.links):
-            if link.session is not None:
-                link.session.will_at = math.inf
-                state.close(link, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
-                self._connecting.left(link, says_will=False)
-            else:
-                state.hang_up(link)
+            state.faults.attempt("end of the broker", self._say_goodbye, link, link=link)
+
+    def _say_goodbye(self, link: Link) -> None:
+        if link.session is not None:
+            link.session.will_at = math.inf
+            reason = Reason.SERVER_SHUTTING_DOWN
+            self.state.close(link, reason, "the broker is shutting down")
+            self._connecting.left(link, says_will=False)
+        else:
+            self.state.hang_up(link)
 
     # -- packets -------------------------------------------------------------------------------
 
     def _publish(self, link: Link, packet: Publish) -> None:
-        assert link.session is not None
-        self._publishing.publish(link.session, link, packet)
+        session = link.session
+        assert session is not None
         if self.state.limits.publish_per_s_max:
-            self._refill(link.session)
-            link.session.publish_allowance -= 1
-            if link.session.publish_allowance < 0:
+            self._refill(session)
+            session.publish_allowance -= 1
+            if session.publish_allowance < 0:
                 link.is_paused = True
                 self._throttled[link] = None
+        # Last: what was collected cannot be undone.
+        self._publishing.publish(session, link, packet)
 
     def _puback(self, link: Link, packet: Puback) -> None:
         assert link.session is not None
@@ -409,15 +487,19 @@ class Broker:
         state = self._at(now)
         passed_s = state.now - self._ticked_at
         self._ticked_at = state.now
-        self._publishing.flush()
+        attempt = state.faults.attempt
+        attempt("tick", self._publishing.flush)
         self._subscribing.go_on()
-        self._publishing.promote(state.interests.advance(state.now))
-        state.keeper.advance(state.now)
-        state.delivery.advance(state.now, passed_s)
-        self._connecting.advance()
-        self._look_at_deadlines()
-        self._look_at_stuck()
-        self._release_throttled()
+        attempt("tick", self._publishing.slide)
+        attempt("tick", state.keeper.advance, state.now, attempt)
+        attempt("tick", state.delivery.advance, state.now, passed_s, attempt)
+        attempt("tick", self._connecting.advance)
+        attempt("tick", self._look_at_deadlines)
+        attempt("tick", self._look_at_stuck)
+        attempt("tick", self._release_throttled)
+        self._tell_of_mended()
+        for link in [link for link, due in self._unfinished.items() if due <= state.now]:
+            self._leave(link)
         return self.next_tick_at()
 
     def next_tick_at(self) -> float:
@@ -434,6 +516,7 @@ class Broker:
             state.keeper.next_change_at(),
             self._connecting.next_change_at(),
             self._deadlines[0][0] if self._deadlines else math.inf,
+            min(self._unfinished.values(), default=math.inf),
         )
 
     def _at(self, now: float) -> State:
@@ -463,17 +546,22 @@ class Broker:
             due_at, look, link = heapq.heappop(self._deadlines)
             if not self._is_looked_at(due_at, look, link):
                 continue
-            if link.session is None:
-                state.note("info", "no CONNECT in time", link=link.name)
-                state.hang_up(link)
-                continue
-            link.deadline = link.heard_at + link.keep_alive_s * KEEP_ALIVE_GRACE
-            if link.deadline <= state.now:
-                state.counters.keep_alive_timeouts += 1
-                state.close(link, Reason.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
-                self._connecting.left(link, says_will=True)
-            else:
-                self._look_at(link)
+            state.faults.attempt("deadline", self._look_at_silent, link, link=link)
+
+    def _look_at_silent(self, link: Link) -> None:
+        """A connection was silent for as long as it may be, or spoke and may be so for longer."""
+        state = self.state
+        if link.session is None:
+            state.note("info", "no CONNECT in time", link=link.name)
+            state.hang_up(link)
+            return
+        link.deadline = link.heard_at + link.keep_alive_s * KEEP_ALIVE_GRACE
+        if link.deadline <= state.now:
+            state.close(link, Reason.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
+            self._connecting.left(link, says_will=True)
+            state.counters.keep_alive_timeouts += 1
+        else:
+            self._look_at(link)
 
     # -- pressure ------------------------------------------------------------------------------
 
@@ -510,9 +598,9 @@ class Broker:
                 # It would not take a goodbye either.
                 link.closing = True
                 self._given_up[link] = None
-                state.note("warning", "slow consumer closed", link=link.name)
-                self._connecting.left(link, says_will=True)
                 state.gate.ready.append(link)
+                state.note("warning", "slow consumer closed", link=link.name)
+                self._leave(link)
 
     def judge_pressure(self) -> None:
         """Pause publishers while too much waits inside, and let them go on when it has gone.
@@ -593,6 +681,7 @@ class Broker:
             assert policies is not None
             state.agents.limits = policies
             state.diary.limits_changed(policies, state.now)
+            state.steps.succeed()
         state.limits = state.delivery.limits = state.keeper.limits = limits
         state.rules, state.is_guarded = rules, is_guarded
 
