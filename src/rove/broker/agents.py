@@ -34,7 +34,17 @@ from rove.broker.variables import Variables
 from rove.policy.agents import Agent, Decision, Kept, Notice
 from rove.policy.compiling import Policy, compiled
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Compressed, Compression, Outcome, Ran, Run, Stopped, Wanted, Workers
+from rove.policy.jobs import (
+    Compressed,
+    Compression,
+    Outcome,
+    Ran,
+    Run,
+    Sent,
+    Stopped,
+    Wanted,
+    Workers,
+)
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import WRITTEN_MAX, Arrived
 from rove.policy.pool import Pool, Ready
@@ -51,6 +61,11 @@ SHOWN_MAX: Final = 64
 """Publications that are remembered within a turn as policies see them."""
 
 Asker = tuple[Seat, Case, Compression | None]
+
+
+def _passing(arrived: Arrived) -> Outcome:
+    """A message goes on as it came."""
+    return Outcome((Sent(arrived.payload, arrived.user),), {}, None, 0, passes=True)
 
 
 class Agents:
@@ -112,9 +127,11 @@ class Agents:
             self.seating.take(seat)
         elif seat.agent.policy.text == policy.text:
             # Clients say it again when they come back: what it remembers must not be lost.
+            self._state.steps.undo.append(seat.agent.before())
             seat.agent.suspended_until = None
         else:
             self.seating.gone.add(seat.agent.tally)
+            self._state.steps.saves(seat, "agent")
             seat.agent = Agent(policy, self._state.now)
         self.seating.keep(seat)
         self._state.diary.policy_set(seat, self._state.now)
@@ -149,6 +166,9 @@ class Agents:
                 self._go_on_without(case)
             return
         self.seating.drop_row(seat)
+        self._state.steps.saves(seat, "agent", "subscription")
+        self._state.steps.saves(old, "seat")
+        self._state.steps.saves(new, "seat")
         is_same = seat.agent.policy.text == policy.text
         if not is_same:
             self.seating.gone.add(seat.agent.tally)
@@ -171,6 +191,7 @@ class Agents:
     def session_ended(self, session: Session) -> None:
         """A session is no more."""
         self.seating.drop_unrun(session, None)
+        self._state.steps.saves(session, "desk")
         desk, session.desk = session.desk, None
         if desk is not None and desk.seat is not None:
             for case in desk.seat.waiting:
@@ -213,6 +234,7 @@ class Agents:
             self._wait(seat, case)
 
     def _wait(self, seat: Seat, case: Case) -> None:
+        self._state.steps.undoes(seat.waiting.remove, case)
         seat.waiting.append(case)
         self._cases.put(case, seat)
 
@@ -315,16 +337,22 @@ class Agents:
         if not results and self.pool is not None:
             results = self.pool.compressed
         begun_s = 0.0 if clock is None else clock()
-        result = seat.agent.call(
-            arrived,
-            session.me,
-            self._state.now,
-            self.limits,
-            automatic=session.automatic,
-            results=results,
-            steps_max=self._inline_steps_max,
-            clock=clock,
-        )
+        result: Outcome | Stopped | Wanted
+        try:
+            result = seat.agent.call(
+                arrived,
+                session.me,
+                self._state.now,
+                self.limits,
+                automatic=session.automatic,
+                results=results,
+                steps_max=self._inline_steps_max,
+                clock=clock,
+            )
+        except Exception as error:
+            # It is neither the publisher's fault nor the policy's: the message goes on as it came.
+            self._state.faults.tell(error, "call of a policy", session.client_id, session.link)
+            result = _passing(arrived)
         if clock is None:
             return result, 0.0
         took_s = clock() - begun_s
@@ -362,8 +390,10 @@ class Agents:
         desk = session.desk
         assert desk is not None
         if desk.is_asking:
+            self._state.steps.undoes(desk.turns.remove, (seat, case))
             desk.turns.append((seat, case))
             return
+        self._state.steps.saves(desk, "is_asking")
         desk.is_asking = True
         case.me, case.agent, case.asked_at = session.me, seat.agent, self._state.now
         case.limits = limits
@@ -406,9 +436,40 @@ class Agents:
         if self.pool is not None:
             while self.pool.has_ready:
                 for ready in self.pool.take():
-                    self._answered(ready)
+                    self._take(ready)
         # What waits holds its own; the others were told within this turn.
         self._shown.clear()
+
+    def _take(self, ready: Ready[Asker]) -> None:
+        """Go on with what a worker has done, as a step."""
+        seat, case, _ = ready.asker
+        attempt, client = self._state.faults.attempt, seat.session.client_id
+        if attempt("answer of a worker", self._answered, ready, client=client):
+            return
+        # Nobody else would go on with it, and much may wait behind it.
+        if not attempt("answer of a worker", self._let_pass, seat, case, client=client):
+            attempt("answer of a worker", self._drop, seat, case, client=client)
+
+    def _let_pass(self, seat: Seat, case: Case) -> None:
+        if seat.waiting and seat.waiting[0] is case:
+            result = _passing(self._shown_in(case).arrived)
+            self._settle(seat, case, result, self._state.now, is_lost=True)
+            self._had_first(seat)
+            self._go_on(seat)
+        if seat.session.desk is not None:
+            self._next_turn(seat.session.desk)
+
+    def _drop(self, seat: Seat, case: Case) -> None:
+        if seat.waiting and seat.waiting[0] is case:
+            self._cases.give_up(case)
+            self._had_first(seat)
+        if seat.session.desk is not None:
+            self._next_turn(seat.session.desk)
+
+    def _had_first(self, seat: Seat) -> None:
+        """The first that waited is decided."""
+        self._state.steps.undoes(seat.waiting.appendleft, seat.waiting[0])
+        seat.waiting.popleft()
 
     def _answered(self, ready: Ready[Asker]) -> None:
         seat, case, _ = ready.asker
@@ -416,16 +477,19 @@ class Agents:
             self._use(case, ready.answer.took_s)
         # If not, the subscription, the policy or the session have gone meanwhile.
         if seat.waiting and seat.waiting[0] is case and self._is_decided(seat, case, ready):
-            seat.waiting.popleft()
+            self._had_first(seat)
             self._go_on(seat)
         if isinstance(ready.answer, Ran) and seat.session.desk is not None:
             self._next_turn(seat.session.desk)
 
     def _next_turn(self, desk: Desk) -> None:
         """A worker has done what a session asked for: the next of its policies may ask."""
+        self._state.steps.saves(desk, "is_asking")
         desk.is_asking = False
         while desk.turns and not desk.is_asking:
-            seat, case = desk.turns.popleft()
+            seat, case = desk.turns[0]
+            self._state.steps.undoes(desk.turns.appendleft, (seat, case))
+            desk.turns.popleft()
             if seat.waiting and seat.waiting[0] is case:
                 self._go_on(seat)
 
@@ -470,7 +534,7 @@ class Agents:
             elif not self._try(seat, case):
                 return
             if seat.waiting and seat.waiting[0] is case:
-                seat.waiting.popleft()
+                self._had_first(seat)
 
     def _go_on_without(self, case: Case) -> None:
         """Notify of what waits for a policy that is no more."""
@@ -494,6 +558,7 @@ class Agents:
         """Take a result; one that is lost came about by the machine, not by the policy."""
         assert self.limits is not None
         size_bytes = len(self._shown_in(case).arrived.payload)
+        self._state.steps.undo.append(seat.agent.before())
         decision = seat.agent.settle(
             result, now, self.limits, size_bytes=size_bytes, cpu_s=case.cpu_s
         )
@@ -610,15 +675,14 @@ class Agents:
     def _take_up(self) -> None:
         orphans, self._orphans = self._orphans, []
         restored, self._restored = self._restored, {}
+        attempt = self._state.faults.attempt
         for case in orphans:
             # The session may have ended since, before there was a turn.
-            if case.notification.session.desk is not None:
-                self._go_on_without(case)
-            else:
-                self._cases.end(case)
+            has_desk = case.notification.session.desk is not None
+            attempt("restart", self._go_on_without if has_desk else self._cases.end, case)
         for seat in restored:
             if seat in self.seating.seats:
-                self._go_on(seat)
+                attempt("restart", self._go_on, seat, client=seat.session.client_id)
 
     # -- for whoever wants to see --------------------------------------------------------------
 

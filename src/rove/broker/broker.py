@@ -203,7 +203,7 @@ class Broker:
         link = Link(name, state.now, state.limits.packet_bytes_max)
         state.counters.connections += 1
         link.deadline = state.now + state.limits.connect_timeout_s
-        self._look_at(link)
+        state.faults.attempt("connection", self._look_at, link, link=link)
         if len(state.links) >= state.limits.connections_max:
             state.counters.quota_hits += 1
             state.counters.connections_refused += 1
@@ -349,8 +349,7 @@ class Broker:
         # What was done from outside between two steps, such as closing a connection, has gone well.
         state.steps.succeed()
         attempt("turn", self._publishing.pass_on)
-        if state.variables.has_restored:
-            attempt("restart", state.variables.take_up)
+        attempt("restart", state.variables.take_up)
         attempt("turn of policies", state.agents.work)
         # What policies have set may have had to wait for matchers, who have answered by it.
         attempt("turn", self._publishing.route_answered)
@@ -364,7 +363,7 @@ class Broker:
             # Nothing is lost by it, and nothing else would have it tried again.
             state.faults.happened(error, "end of a turn")
             changes = state.gate.end_turn()
-        self.judge_pressure()
+        attempt("turn", self.judge_pressure)
         authentications, state.authentications = state.authentications, []
         notes, state.notes = state.notes, []
         routed, state.routed = state.routed, []

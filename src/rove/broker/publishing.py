@@ -351,7 +351,8 @@ class Publishing:
         interests = self._state.interests
         try:
             interests.submit([waiting.publication for waiting in batch], advance_to)
-        except Exception:
+        except Exception as error:
+            self._state.faults.tell(error, "match of a batch", "", None)
             self._submit_each(batch, advance_to)
         else:
             self._submitted.append(batch)
@@ -388,8 +389,13 @@ class Publishing:
     def _route(self, batch: list[_Waiting], met: Met) -> None:
         state = self._state
         steps = state.steps
-        arrived: dict[Publication, list[Subscription]] | None = None
-        promoted = deque([one for one in met.given if one.promoted])
+        arrived: dict[Publication, list[Subscription]] = {}
+        promoted: deque[Given] = deque()
+        for one in met.given:
+            if one.promoted:
+                promoted.append(one)
+            else:
+                arrived.setdefault(one.publication, []).append(one.subscription)
         for waiting in batch:
             publication = waiting.publication
             # What moved up before this came goes out before it, however large the batch is.
@@ -398,8 +404,6 @@ class Publishing:
             try:
                 if waiting.error is not None:
                     raise waiting.error
-                if arrived is None:
-                    arrived = _arrivals(met.given)
                 matched = met.found.get(publication.number, [])
                 if publication in arrived:
                     matched = matched + arrived[publication]
@@ -617,15 +621,6 @@ class Publishing:
             one = Notification(session, publication, qos, retain, ids, select, numbers)
             log_notification(state, one, b"", state.now)
         return True
-
-
-def _arrivals(given: list[Given]) -> dict[Publication, list[Subscription]]:
-    """Ranked subscriptions that want what has just arrived."""
-    arrived: dict[Publication, list[Subscription]] = {}
-    for one in given:
-        if not one.promoted:
-            arrived.setdefault(one.publication, []).append(one.subscription)
-    return arrived
 
 
 def _selection(subscriptions: list[Subscription]) -> Select:

@@ -124,7 +124,7 @@ class World:
         self.notes: list[Note] = []
         self.clients: dict[Link, SimulatedClient] = {}
         """Those whose connection is open."""
-        self._limits, self._rules, self._settings = limits, rules, settings
+        self._limits, self._rules, self.settings = limits, rules, settings
         self._names = 0
         self.broker = self._new_broker()
 
@@ -134,7 +134,7 @@ class World:
             new_name=self._new_name,
             limits=self._limits,
             rules=self._rules,
-            settings=self._settings,
+            settings=self.settings,
             matchers=self._matchers,
             elasticity=self._elasticity,
             policies=self._policies,
