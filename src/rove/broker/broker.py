@@ -322,8 +322,10 @@ class Broker:
     def commit_done(self, number: int, now: float) -> None:
         """The changes of that turn are on disk."""
         self._at(now)
-        # What fails to go out now goes out when the turn ends.
-        self.state.faults.attempt("commit", self.state.gate.commit_done, number)
+        gate = self.state.gate
+        if not self.state.faults.attempt("commit", gate.commit_done, number):
+            # Nothing is lost by it, and nobody else would say so again.
+            gate.commit_done(number)
 
     @property
     def has_work(self) -> bool:
@@ -373,11 +375,11 @@ class Broker:
 
     def _tell_of_mended(self) -> None:
         """Tell of faults inside the index, which cost nobody a connection."""
-        interests = self.state.interests
-        if interests.troubles:
-            for error in interests.troubles:
-                self.state.faults.tell(error, "index, which was made anew", "", None)
-            interests.troubles.clear()
+        steps = self.state.steps
+        if steps.troubles:
+            for error in steps.troubles:
+                self.state.faults.tell(error, "change of the index", "", None)
+            steps.troubles.clear()
 
     def _rearrange_on(self, coordinator: Coordinator) -> None:
         state = self.state

@@ -127,8 +127,6 @@ class Interests:
         self._steps = steps or Steps()
         self._is_alone = steps is None
         """Nobody ends steps: each change is one."""
-        self.troubles: list[Exception] = []
-        """Faults that were mended here, to be told of."""
         self._tree: FilterTree[Subscription | Group] = FilterTree()
         self._groups: dict[tuple[str, str], Group] = {}
         self._filter_tree: FilterTree[int] = FilterTree()
@@ -270,15 +268,19 @@ class Interests:
             steps.undoes(self._enter_group, old)
             self._leave_group(old)
         # The index gives nothing back: what it forgets, it forgets when the step has gone well.
-        steps.afterwards(self._forget_text, old, old.interest)
+        steps.afterwards(self._forget_text, old, old.interest, [])
         if self._is_alone:
             steps.succeed()
 
-    def _forget_text(self, old: Subscription, interest: Interest) -> None:
-        """Let one with a text be known no more; not in halves, whatever fails."""
-        del self._with_text[old.number]
-        self._count_ranked(old, interest, -1)
-        self._take_out(old)
+    def _forget_text(self, old: Subscription, interest: Interest, done: list[str]) -> None:
+        """Let one with a text be known no more; can be called again if it fails."""
+        self._with_text.pop(old.number, None)
+        if "rank" not in done:
+            self._count_ranked(old, interest, -1)
+            done.append("rank")
+        if "index" not in done:
+            self._take_out(old)
+            done.append("index")
         self._drop_filter(old)
 
     def _leave_group(self, old: Subscription) -> None:
@@ -297,7 +299,7 @@ class Interests:
         try:
             self._remove_text(old)
         except Exception as error:
-            self.troubles.append(error)
+            self._steps.troubles.append(error)
             self._mend(old)
 
     def _remove_text(self, old: Subscription) -> None:
@@ -329,9 +331,9 @@ class Interests:
         if found.uses > 1:
             found.uses -= 1
             return
+        self._forget_routes(old.topic_filter)
         self._filter_tree.remove(old.topic_filter, None)
         del self._filters[old.topic_filter]
-        self._forget_routes(old.topic_filter)
 
     def _forget_routes(self, topic_filter: str) -> None:
         """Something about a filter has changed, and so have the routes of topics that fit it.
@@ -395,7 +397,7 @@ class Interests:
         try:
             self._move(subscription, changes)
         except Exception as error:
-            self.troubles.append(error)
+            self._steps.troubles.append(error)
             self._mend(subscription)
 
     # -- mending -------------------------------------------------------------------------------
@@ -634,7 +636,7 @@ class Interests:
                 try:
                     given += cell.advance_some(filter, now)
                 except Exception as error:
-                    self.troubles.append(error)
+                    self._steps.troubles.append(error)
                     self._renew_ranked(cell, [filter], ())
         return self._given(given)
 

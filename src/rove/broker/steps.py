@@ -28,11 +28,13 @@ Action = tuple[Any, ...]
 class Steps:
     """What would undo the step under way."""
 
-    __slots__ = ("_afterwards", "undo")
+    __slots__ = ("_afterwards", "troubles", "undo")
 
     def __init__(self) -> None:
         self.undo: list[Action] = []
         """The oldest first; empty between steps. Appended to directly where every bit counts."""
+        self.troubles: list[Exception] = []
+        """Faults that were dealt with and that somebody should tell of."""
         self._afterwards: list[Action] = []
 
     # -- while a step lasts --------------------------------------------------------------------
@@ -54,7 +56,7 @@ class Steps:
             self.undo.append((mapping.pop, key, None))
 
     def afterwards(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call this once the step has gone well; it must not fail by halves."""
+        """Call this once the step has gone well; once more if it fails, for it has to be done."""
         self._afterwards.append((function, *arguments))
 
     # -- its end -------------------------------------------------------------------------------
@@ -70,7 +72,11 @@ class Steps:
         if self._afterwards:
             afterwards, self._afterwards = self._afterwards, []
             for function, *arguments in afterwards:
-                function(*arguments)
+                try:
+                    function(*arguments)
+                except Exception as error:
+                    self.troubles.append(error)
+                    function(*arguments)
 
     def roll_back(self, mark: int = 0) -> list[Exception]:
         """Undo the step, or what was done since a mark; gives what failed even in that."""
