@@ -319,6 +319,10 @@ class Broker:
         else:
             self._unfinished[link] = state.now + RETRY_S
 
+    def failed(self, error: Exception, what: str, link: Link | None, now: float) -> None:
+        """Something failed outside that this connection was the cause of, or nobody."""
+        self._at(now).faults.happened(error, what, link)
+
     def commit_done(self, number: int, now: float) -> None:
         """The changes of that turn are on disk."""
         self._at(now)
@@ -690,8 +694,11 @@ class Broker:
         """Work on the index to be run beside, then given to `install`."""
         return self.state.interests.merge_due()
 
-    def install(self, work: Work) -> None:
-        """Take over finished work."""
+    def install(self, work: Work) -> bool:
+        """Take over finished work; False if that failed, and everything is as it was."""
+        return self.state.faults.attempt("merge of the index", self._install, work)
+
+    def _install(self, work: Work) -> None:
         self._publishing.flush()
         work.install()
 
