@@ -23,14 +23,13 @@ from rove.broker.access import Identity, Rules
 from rove.broker.agents import Isolation
 from rove.broker.connecting import KEEP_ALIVE_GRACE, Connecting
 from rove.broker.counters import Counters
-from rove.broker.faults import RETRY_S
+from rove.broker.faults import RETRY_S, Note
 from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
+from rove.broker.pressure import Pressure
 from rove.broker.publishing import Publishing
 from rove.broker.restoring import restore
-from rove.broker.sessions import Session
-from rove.broker.faults import Note
 from rove.broker.state import Settings, State
 from rove.broker.subscribing import Subscribing
 from rove.elastic.coordinator import Coordinator
@@ -63,15 +62,8 @@ from rove.policy.view import PoliciesView
 
 DEADLINES_SPARE = 1_000
 """Deadlines of connections that have gone that are left alone before they are cleared away."""
-CONGESTED_SHARE = 0.5
-"""Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""
 PENDING_MAX = 1_000
 """Packets that a client may send before it is known who it is."""
-STUCK_LATELY_SHARE = 0.05
-STUCK_LATELY_S = 0.2
-"""The same for those that got stuck within this time."""
-STUCK_S = 1.0
-"""A receiver that took nothing for so long pauses nobody any more."""
 
 
 class Output(msgspec.Struct):
@@ -135,13 +127,7 @@ class Broker:
         """A heap of the moments at which a silent connection is looked at."""
         self._looks = 0
         self._ticked_at = now
-        self.is_paused = False
-        """Publishers are not read from until what is inside has gone down."""
-        self.backlog_bytes = 0
-        """What the shell has been given to commit and has not; the shell keeps it true."""
-        self._stuck: dict[Link, None] = {}
-        self._given_up: dict[Link, None] = {}
-        self._throttled: dict[Link, None] = {}
+        self._pressure = Pressure(self.state, self._leave)
         self._unfinished: dict[Link, float] = {}
         """Connections that are gone and could not be dealt with, and when that is tried again."""
         self.state.faults.end_connection = self._end_faulty
@@ -304,9 +290,7 @@ class Broker:
         if link not in state.links:
             return
         del state.links[link]
-        self._stuck.pop(link, None)
-        self._throttled.pop(link, None)
-        self._given_up.pop(link, None)
+        self._pressure.forget(link)
         link.closing = True
         self._leave(link)
 
@@ -361,7 +345,7 @@ class Broker:
         attempt("turn", self._publishing.route_answered)
         if self.coordinator is not None:
             attempt("turn of matchers", self._rearrange_on, self.coordinator)
-        self._tell_of_mended()
+        state.faults.tell_of_troubles()
         changes: Changes | None = None
         try:
             changes = state.gate.end_turn()
@@ -376,14 +360,6 @@ class Broker:
         return Output(
             state.gate.take_ready(), changes, state.gate.submitted, authentications, notes, routed
         )
-
-    def _tell_of_mended(self) -> None:
-        """Tell of faults inside the index, which cost nobody a connection."""
-        steps = self.state.steps
-        if steps.troubles:
-            for error in steps.troubles:
-                self.state.faults.tell(error, "change of the index", "", None)
-            steps.troubles.clear()
 
     def _rearrange_on(self, coordinator: Coordinator) -> None:
         state = self.state
@@ -418,11 +394,7 @@ class Broker:
         session = link.session
         assert session is not None
         if self.state.limits.publish_per_s_max:
-            self._refill(session)
-            session.publish_allowance -= 1
-            if session.publish_allowance < 0:
-                link.is_paused = True
-                self._throttled[link] = None
+            self._pressure.published(session, link)
         # Last: what was collected cannot be undone.
         self._publishing.publish(session, link, packet)
 
@@ -500,9 +472,9 @@ class Broker:
         attempt("tick", state.delivery.advance, state.now, passed_s, attempt)
         attempt("tick", self._connecting.advance)
         attempt("tick", self._look_at_deadlines)
-        attempt("tick", self._look_at_stuck)
-        attempt("tick", self._release_throttled)
-        self._tell_of_mended()
+        attempt("tick", self._pressure.look_at_stuck)
+        attempt("tick", self._pressure.release_throttled)
+        state.faults.tell_of_troubles()
         for link in [link for link, due in self._unfinished.items() if due <= state.now]:
             self._leave(link)
         return self.next_tick_at()
@@ -512,7 +484,7 @@ class Broker:
         state = self.state
         if self._subscribing.is_giving:
             return state.now
-        if state.delivery.is_replaying or self._stuck or self._throttled:
+        if state.delivery.is_replaying or self._pressure.wants_looking_at:
             return state.now + 0.02
         rearranging = state.interests.rearranging
         return min(
@@ -571,41 +543,37 @@ class Broker:
     # -- pressure ------------------------------------------------------------------------------
 
     @property
+    def is_paused(self) -> bool:
+        """Publishers are not read from until what is inside has gone down."""
+        return self._pressure.is_paused
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What the shell has been given to commit and has not; the shell keeps it true."""
+        return self._pressure.backlog_bytes
+
+    @backlog_bytes.setter
+    def backlog_bytes(self, size_bytes: int) -> None:
+        self._pressure.backlog_bytes = size_bytes
+
+    @property
     def stuck_links(self) -> Iterable[Link]:
         """Those whose `buffered_bytes` the shell is to look at before every tick."""
-        return self._stuck
+        return self._pressure.stuck_links
 
     def stuck(self, link: Link, now: float) -> None:
         """The connection does not take what it is sent for the moment (the shell says so)."""
         self._at(now)
-        link.stuck_at = link.moved_at = self.state.now
-        link.seen_bytes = link.buffered_bytes
-        self._stuck[link] = None
+        self._pressure.stuck(link)
 
     def unstuck(self, link: Link, now: float) -> None:
         """It takes again."""
         self._at(now)
-        self._stuck.pop(link, None)
+        self._pressure.unstuck(link)
 
     def is_given_up(self, link: Link) -> bool:
         """Whether it is to be closed without waiting for what it was sent."""
-        return link in self._given_up
-
-    def _look_at_stuck(self) -> None:
-        state = self.state
-        for link in list(self._stuck):
-            if link.buffered_bytes < link.seen_bytes:
-                link.moved_at = state.now
-            link.seen_bytes = link.buffered_bytes
-            if state.now - link.moved_at >= state.limits.unsent_disconnect_s:
-                del self._stuck[link]
-                state.counters.slow_disconnected += 1
-                # It would not take a goodbye either.
-                link.closing = True
-                self._given_up[link] = None
-                state.gate.ready.append(link)
-                state.note("warning", "slow consumer closed", link=link.name)
-                self._leave(link)
+        return self._pressure.is_given_up(link)
 
     def judge_pressure(self) -> None:
         """Pause publishers while too much waits inside, and let them go on when it has gone.
@@ -613,56 +581,12 @@ class Broker:
         Every turn ends with it; the shell asks again when sending has left somebody stuck, for
         what it reads before the next turn would be dropped.
         """
-        state = self.state
-        limits = state.limits
-        waiting = self.backlog_bytes + state.gate.held_bytes
-        congested = self._is_congested()
-        if self.is_paused:
-            calm = min(limits.commit_backlog_bytes_max, limits.memory_bytes_low) // 2
-            self.is_paused = waiting > calm or congested
-        elif waiting > min(limits.commit_backlog_bytes_max, limits.memory_bytes_high) or congested:
-            self.is_paused = True
-            state.counters.publishers_paused += 1
-
-    def _is_congested(self) -> bool:
-        """Whether receivers are behind because all is quick, and not because they are slow.
-
-        Either half of them are stuck and still take something, or several got stuck a moment ago,
-        as happens when publishers outrun everybody. Few that are slow for long slow nobody.
-        """
-        if not self._stuck:
-            return False
-        now = self.state.now
-        receivers = max(1, len(self.state.links) - 1)
-        moving = sum(now - link.moved_at < STUCK_S for link in self._stuck)
-        if moving >= receivers * CONGESTED_SHARE:
-            return True
-        fresh = sum(now - link.stuck_at < STUCK_LATELY_S for link in self._stuck)
-        return fresh >= max(2, receivers * STUCK_LATELY_SHARE)
-
-    def _refill(self, session: Session) -> None:
-        """Let a publisher have what it saved since the last time, a second's worth at most."""
-        rate = self.state.limits.publish_per_s_max
-        now = self.state.now
-        saved = rate * (now - session.publish_allowance_at)
-        session.publish_allowance = min(session.publish_allowance + saved, rate)
-        session.publish_allowance_at = now
+        self._pressure.judge()
 
     @property
     def is_throttling(self) -> bool:
         """Whether some publishers are too quick (their links say `is_paused`)."""
-        return bool(self._throttled)
-
-    def _release_throttled(self) -> None:
-        for link in list(self._throttled):
-            session = link.session
-            if session is None:
-                del self._throttled[link]
-                continue
-            self._refill(session)
-            if session.publish_allowance >= 0:
-                link.is_paused = False
-                del self._throttled[link]
+        return self._pressure.is_throttling
 
     # -- upkeep and changes of mind --------------------------------------------------------------
 

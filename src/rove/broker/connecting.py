@@ -264,6 +264,8 @@ class Connecting:
 
     def _try_again(self, session: Session) -> None:
         """Something failed that has to be done for a client that is away."""
+        # Also after a restart: it may have been meant to end with its connection.
+        self._state.faults.attempt("end of a connection", self._keep, session)
         due = session.watched_at = self._state.now + RETRY_S
         heapq.heappush(self._due, (due, session.number, session))
 

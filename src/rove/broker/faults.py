@@ -103,3 +103,11 @@ class Faults:
         if link is not None:
             facts["link"] = link.name
         state.notes.append(Note("error", "fault", facts, error))
+
+    def tell_of_troubles(self) -> None:
+        """Tell of faults inside the index that were mended and cost nobody a connection."""
+        troubles = self._state.steps.troubles
+        if troubles:
+            for error in troubles:
+                self.tell(error, "change of the index", "", None)
+            troubles.clear()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from typing import Final, Literal
 
@@ -62,6 +63,8 @@ class _Waiting(msgspec.Struct, gc=False):
     """What was there before it, where it is kept or has an id."""
     error: Exception | None = None
     """Why it could not be matched."""
+    is_again: bool = False
+    """It failed before, and nobody else would publish it again."""
 
 
 class Publishing:
@@ -125,18 +128,16 @@ class Publishing:
             return
         asked_for_id = id is None and valid_until is not None
         waiting = _Waiting(publication, link, packet.packet_id, asked_for_id, session)
-        if packet.retain or id is not None or valid_until is not None:
-            waiting.replaced = state.keeper.replaced_by(publication)
-        if not self._keep(session, link, packet, publication, named=id is not None):
+        if not self._keep(session, link, packet, waiting, named=id is not None):
             return
         if id is not None:
             state.steps.undoes(session.recent_ids.pop, id, None)
             _remember(session, id)
         self._batch.append(waiting)
 
-    def publish_own(self, publication: Publication) -> None:
+    def publish_own(self, publication: Publication, *, is_again: bool = False) -> None:
         """The broker itself publishes: a will."""
-        waiting = _Waiting(publication, None, 0, False)
+        waiting = _Waiting(publication, None, 0, False, is_again=is_again)
         if publication.retain:
             waiting.replaced = self._state.keeper.replaced_by(publication)
             self._state.keeper.retain(publication)
@@ -213,7 +214,7 @@ class Publishing:
         session: Session,
         link: Link,
         packet: Publish,
-        publication: Publication,
+        waiting: _Waiting,
         *,
         named: bool,
     ) -> bool:
@@ -223,7 +224,10 @@ class Publishing:
         """
         state = self._state
         full = ""
+        publication = waiting.publication
         is_valid = publication.valid_until is not None
+        if named or is_valid or publication.retain:
+            waiting.replaced = state.keeper.replaced_by(publication)
         if is_valid and not state.keeper.has_room(publication):
             full = "no room for another valid publication"
         elif publication.retain and not state.keeper.retain(publication):
@@ -318,6 +322,10 @@ class Publishing:
         assert not self._state.steps.undo, "what was collected is routed between two steps"
         self._match_collected()
         self.route_answered()
+        if self._batch:
+            # A will that failed is tried once more.
+            self._match_collected()
+            self.route_answered()
         if self._state.interests.has_ranked:
             self.slide()
 
@@ -433,6 +441,9 @@ class Publishing:
         client = publication.publisher
         state.faults.attempt("taking back a PUBLISH", self._take_back, waiting, client=client)
         state.faults.happened(error, "PUBLISH", waiting.link, client=client)
+        if waiting.link is None and not waiting.is_again:
+            again = partial(self.publish_own, publication, is_again=True)
+            state.faults.attempt("will", again, client=client)
 
     def _take_back(self, waiting: _Waiting) -> None:
         """Let it be as if a publication had never come."""

@@ -32,7 +32,6 @@ from rove.policy.jobs import Workers
 from rove.policy.limits import PolicyLimits
 
 
-
 class Channel(msgspec.Struct, frozen=True):
     """Topics whose stream goes to the lake, and what of it."""
 

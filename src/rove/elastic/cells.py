@@ -237,7 +237,7 @@ class Cell:
     def renew_ranked(
         self, filter: int, wanted: Sequence[Wanted], shown: Sequence[tuple[Shown, object]]
     ) -> None:
-        """Make the windows of one topic filter anew, and show them what they held, as it is called."""
+        """Make the windows of one topic filter anew; show them what they held, as it is called."""
         matcher = Matcher(compiled=self._compiled)
         for one in wanted:
             if one.text.rank is not None and one.filter == filter:
