@@ -51,7 +51,7 @@ BOUNDARY: Final = frozenset(
     }
 )
 BOUNDARY_FILES: Final = (str(SOURCE / "broker/faults.py"), str(SOURCE / "broker/steps.py"))
-SAMPLED_EVERY: Final = 13
+SAMPLED_EVERY: Final = 97
 """Of so many calls, one is made to fail in the quick test."""
 
 
@@ -472,11 +472,76 @@ def check_fault(scene: Scene) -> None:
     check_restart(world)
 
 
-@pytest.mark.parametrize("name", ACTS)
-def test_a_fault_anywhere_is_whole_or_nothing(name: str) -> None:
+def check_act(name: str, first: int, every: int) -> None:
     act = ACTS[name]
     expected, counted = run(act, 0)
-    first = sum(name.encode()) % SAMPLED_EVERY + 1
-    for nth in range(first, counted.calls + 1, SAMPLED_EVERY):
+    for nth in range(first, counted.calls + 1, every):
         outcome, injector = run(act, nth)
         assert outcome == expected, injector.where
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_fault_is_whole_or_nothing(name: str) -> None:
+    check_act(name, sum(name.encode()) % SAMPLED_EVERY + 1, SAMPLED_EVERY)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ACTS)
+def test_a_fault_anywhere_is_whole_or_nothing(name: str) -> None:
+    check_act(name, 1, 1)
+
+
+class TestTelling:
+    def test_a_client_of_version_5_is_told_and_may_come_back(self) -> None:
+        world = World()
+        other, client = world.connect("other"), world.connect("client", expiry_s=100)
+        fail_once(world.broker.state.keeper, "retain")
+        client.publish("a", b"x", 1, retain=True)
+        goodbye = client.only(Disconnect)
+        assert goodbye.reason == Reason.UNSPECIFIED_ERROR
+        assert "while it handled this PUBLISH" in (goodbye.properties.reason_string or "")
+        assert (client.is_closed(), other.is_closed()) == (True, False)
+        client.come_back()
+        client.publish("a", b"x", 1, retain=True)
+        assert client.only(Puback).reason < Reason.UNSPECIFIED_ERROR
+
+    def test_a_client_of_version_3_is_closed(self) -> None:
+        world = World()
+        client = world.connect("client", version=V311)
+        fail_once(world.broker.state.keeper, "retain")
+        client.publish("a", b"x", 1, retain=True)
+        assert (client.is_closed(), client.inbox) == (True, [])
+
+    def test_the_log_says_whom_it_hit_and_where_it_was_raised(self) -> None:
+        world = World(settings=Settings(version="1.2.3"))
+        client = world.connect("client")
+        fail_once(world.broker.state.keeper, "retain")
+        client.publish("a", b"x", 1, retain=True)
+        (note,) = [note for note in world.notes if note.event == "fault"]
+        facts = note.facts
+        assert (note.level, type(note.error)) == ("error", Injected)
+        assert (facts["what"], facts["client"]) == ("PUBLISH", "client")
+        assert facts["version"] == "1.2.3"
+        assert "report it" in str(facts["report"])
+        assert world.broker.counters.faults == 1
+
+    def test_a_connect_that_fails_is_refused(self) -> None:
+        world = World()
+        client = world.client("client")
+        fail_once(world.broker.state.delivery, "resume")
+        client.connect(expiry_s=100)
+        client.drop()
+        client.send_connect(clean_start=False, expiry_s=100)
+        assert client.only(Connack).reason == Reason.UNSPECIFIED_ERROR
+        assert client.is_closed()
+        assert client.come_back().session_present
+
+
+def fail_once(owner: object, name: str) -> None:
+    """Let a method fail the next time that it is called."""
+
+    def fail(*_: object, **__: object) -> None:
+        delattr(owner, name)
+        raise Injected(name)
+
+    setattr(owner, name, fail)
