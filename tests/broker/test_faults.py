@@ -23,6 +23,8 @@ from rove.mqtt.packets import (
     V5,
     V311,
     Auth,
+    Connack,
+    Disconnect,
     Properties,
     Puback,
     Pubcomp,

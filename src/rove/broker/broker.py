@@ -290,9 +290,9 @@ class Broker:
         if link not in state.links:
             return
         del state.links[link]
-        self._pressure.forget(link)
         link.closing = True
         self._leave(link)
+        state.faults.attempt("end of a connection", self._pressure.forget, link)
 
     def _leave(self, link: Link) -> None:
         """Its client has gone; if that cannot be dealt with, it is tried again."""
