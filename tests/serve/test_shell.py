@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rove.broker.access import Identity
-from rove.broker.broker import Broker, Output
+from rove.broker.broker import Broker
 from rove.broker.journal import Changes
 from rove.broker.limits import Limits
 from rove.broker.links import Link
+from rove.broker.state import Output
 from rove.mqtt.packets import (
     Connack,
     Connect,

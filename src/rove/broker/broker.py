@@ -17,20 +17,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from rove.broker.access import Identity, Rules
 from rove.broker.agents import Isolation
 from rove.broker.connecting import KEEP_ALIVE_GRACE, Connecting
 from rove.broker.counters import Counters
-from rove.broker.faults import RETRY_S, Note
+from rove.broker.faults import RETRY_S
 from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.pressure import Pressure
 from rove.broker.publishing import Publishing
 from rove.broker.restoring import restore
-from rove.broker.state import Settings, State
+from rove.broker.state import Output, Settings, State
 from rove.broker.subscribing import Subscribing
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import Elasticity
@@ -64,21 +62,6 @@ DEADLINES_SPARE = 1_000
 """Deadlines of connections that have gone that are left alone before they are cleared away."""
 PENDING_MAX = 1_000
 """Packets that a client may send before it is known who it is."""
-
-
-class Output(msgspec.Struct):
-    """What a turn wants to be done."""
-
-    ready: list[Link]
-    """Send what is in `out` of each, then close those that are `closing`."""
-    changes: Changes | None
-    """Commit this, then say `commit_done(commit)`."""
-    commit: int
-    authentications: list[tuple[Link, Connect]]
-    """Find out who these are, then say `identified`."""
-    notes: list[Note]
-    routed: list[tuple[float, int]]
-    """Batches whose notifications are among this: when the first came, and how many it had."""
 
 
 class Broker:
@@ -337,12 +320,19 @@ class Broker:
         state = self._at(now)
         attempt = state.faults.attempt
         # What was done from outside between two steps, such as closing a connection, has gone well.
-        state.steps.succeed()
-        attempt("turn", self._publishing.pass_on)
-        attempt("restart", state.variables.take_up)
-        attempt("turn of policies", state.agents.work)
-        # What policies have set may have had to wait for matchers, who have answered by it.
-        attempt("turn", self._publishing.route_answered)
+        if state.steps.undo:
+            state.steps.succeed()
+        try:
+            self._publishing.pass_on()
+            if state.variables.has_restored:
+                state.variables.take_up()
+            state.agents.work()
+            # What policies have set may have had to wait for matchers, who have answered by it.
+            self._publishing.route_answered()
+        except Exception as error:
+            state.faults.happened(error, "turn")
+            attempt("turn of policies", state.agents.work)
+            attempt("turn", self._publishing.route_answered)
         if self.coordinator is not None:
             attempt("turn of matchers", self._rearrange_on, self.coordinator)
         state.faults.tell_of_troubles()
@@ -353,7 +343,10 @@ class Broker:
             # Nothing is lost by it, and nothing else would have it tried again.
             state.faults.happened(error, "end of a turn")
             changes = state.gate.end_turn()
-        attempt("turn", self.judge_pressure)
+        try:
+            self._pressure.judge()
+        except Exception as error:
+            state.faults.happened(error, "turn")
         authentications, state.authentications = state.authentications, []
         notes, state.notes = state.notes, []
         routed, state.routed = state.routed, []
@@ -466,7 +459,7 @@ class Broker:
         self._ticked_at = state.now
         attempt = state.faults.attempt
         attempt("tick", self._publishing.flush)
-        self._subscribing.go_on()
+        attempt("tick", self._subscribing.go_on)
         attempt("tick", self._publishing.slide)
         attempt("tick", state.keeper.advance, state.now, attempt)
         attempt("tick", state.delivery.advance, state.now, passed_s, attempt)
@@ -481,6 +474,13 @@ class Broker:
 
     def next_tick_at(self) -> float:
         """When `tick` has something to do at the latest."""
+        try:
+            return self._next_tick_at()
+        except Exception as error:
+            self.state.faults.happened(error, "tick")
+            return self.state.now + RETRY_S
+
+    def _next_tick_at(self) -> float:
         state = self.state
         if self._subscribing.is_giving:
             return state.now

@@ -396,7 +396,7 @@ class Publishing:
 
     def _route(self, batch: list[_Waiting], met: Met) -> None:
         state = self._state
-        steps = state.steps
+        steps, undo = state.steps, state.steps.undo
         arrived: dict[Publication, list[Subscription]] = {}
         promoted: deque[Given] = deque()
         for one in met.given:
@@ -418,8 +418,10 @@ class Publishing:
                 notified = self._notify(publication, matched)
                 self._acknowledge(waiting, notified)
                 state.recent.add(publication, notified)
-                if steps.undo:
+                if steps.later:
                     steps.succeed()
+                else:
+                    undo.clear()
             except Exception as error:
                 self._failed(waiting, error)
                 continue

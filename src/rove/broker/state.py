@@ -18,6 +18,7 @@ from rove.broker.diary import Diary
 from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
 from rove.broker.interests import Interests
+from rove.broker.journal import Changes
 from rove.broker.keeping import Keeper
 from rove.broker.limits import Limits
 from rove.broker.links import Link
@@ -55,6 +56,21 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether `topic?text` of 3.1.1 clients is a topic and a text."""
     report_s: float = 30.0
     """How often devices are asked to report."""
+
+
+class Output(msgspec.Struct):
+    """What a turn wants to be done."""
+
+    ready: list[Link]
+    """Send what is in `out` of each, then close those that are `closing`."""
+    changes: Changes | None
+    """Commit this, then say `commit_done(commit)`."""
+    commit: int
+    authentications: list[tuple[Link, Connect]]
+    """Find out who these are, then say `identified`."""
+    notes: list[Note]
+    routed: list[tuple[float, int]]
+    """Batches whose notifications are among this: when the first came, and how many it had."""
 
 
 class State:

@@ -28,14 +28,15 @@ Action = tuple[Any, ...]
 class Steps:
     """What would undo the step under way."""
 
-    __slots__ = ("_afterwards", "troubles", "undo")
+    __slots__ = ("later", "troubles", "undo")
 
     def __init__(self) -> None:
         self.undo: list[Action] = []
         """The oldest first; empty between steps. Appended to directly where every bit counts."""
         self.troubles: list[Exception] = []
         """Faults that were dealt with and that somebody should tell of."""
-        self._afterwards: list[Action] = []
+        self.later: list[Action] = []
+        """What waits for the step to have gone well."""
 
     # -- while a step lasts --------------------------------------------------------------------
 
@@ -57,7 +58,7 @@ class Steps:
 
     def afterwards(self, function: Callable[..., object], *arguments: object) -> None:
         """Call this once the step has gone well; once more if it fails, for it has to be done."""
-        self._afterwards.append((function, *arguments))
+        self.later.append((function, *arguments))
 
     # -- its end -------------------------------------------------------------------------------
 
@@ -69,8 +70,8 @@ class Steps:
     def succeed(self) -> None:
         """The step has gone well: do what waited for that."""
         self.undo.clear()
-        if self._afterwards:
-            afterwards, self._afterwards = self._afterwards, []
+        if self.later:
+            afterwards, self.later = self.later, []
             for function, *arguments in afterwards:
                 try:
                     function(*arguments)
@@ -82,7 +83,7 @@ class Steps:
         """Undo the step, or what was done since a mark; gives what failed even in that."""
         failures: list[Exception] = []
         if not mark:
-            self._afterwards.clear()
+            self.later.clear()
         while len(self.undo) > mark:
             function, *arguments = self.undo.pop()
             try:

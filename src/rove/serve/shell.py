@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from rove.broker.access import Identity
-from rove.broker.broker import Broker, Output
+from rove.broker.broker import Broker
 from rove.broker.journal import Changes
 from rove.broker.links import Link
+from rove.broker.state import Output
 from rove.match.matcher import Work
 from rove.mqtt.packets import Connect
 from rove.serve.delays import Delays
