@@ -195,7 +195,7 @@ class Scene:
         self.world = World(limits=LIMITS, settings=settings)
         self.clients: list[SimulatedClient] = []
         self.heard: dict[str, list[tuple[str, bytes]]] = {}
-        self.batched = self.has_pubrec = False
+        self.has_pubrec = False
         topics = "a/#"
         self.near = self._durable("near")
         self.near.subscribe(topics, qos=1)
@@ -255,7 +255,7 @@ class Scene:
         self.listen()
         check_restart(world)
         # Whose turn it is in a group is nobody's promise.
-        heard = dict(self.heard)
+        heard: dict[str, list[Any]] = dict(self.heard)
         heard["group"] = sorted(heard.pop("one") + heard.pop("two"))
         # What was under way to the one who was thrown out comes again.
         heard["faulty"] = sorted(set(heard["faulty"]))
@@ -320,16 +320,6 @@ def _connect(**options: Any) -> Callable[[Scene], None]:
     return do
 
 
-def _in_one_turn(scene: Scene) -> None:
-    for number, client in enumerate((scene.near, scene.faulty, scene.other)):
-        if client is not scene.faulty and scene.batched:
-            continue
-        payload = b'{"x": %d}' % (4 + number)
-        client.say(Publish("a/b", payload, 1, packet_id=100 + number))
-    scene.batched = True
-    scene.world.turn()
-
-
 def decode(payload: bytes) -> str:
     return payload.decode().replace(" ", "") or "{}"
 
@@ -362,6 +352,11 @@ def _drop(scene: Scene) -> None:
     scene.faulty.drop()
 
 
+def _dropped_and_queued(scene: Scene) -> None:
+    _drop(scene)
+    _queued(scene)
+
+
 def _wait(seconds: float) -> Callable[[Scene], None]:
     return lambda scene: scene.world.advance(seconds)
 
@@ -380,7 +375,6 @@ ACTS: Final[dict[str, Act]] = {
     "unpublish": publish("$rove/unpublish", b"v", qos=1)._replace(
         before=_after(publish(qos=1, id="v", valid_for="forever", retain=True))
     ),
-    "publish batch": Act(_in_one_turn),
     "me": publish("$rove/me", b'{"y": 4, "least": 2}', qos=1)._replace(
         before=_after(subscribe("a/#", qos=1, filter="x > me.y"))
     ),
@@ -428,9 +422,7 @@ ACTS: Final[dict[str, Act]] = {
     "connect 3.1.1": Act(_connect(version=V311, expiry_s=None), before=_drop),
     "connect taking over": Act(_connect(), will=WILL),
     "connect clean": Act(_connect(clean_start=True), settings=LAKE),
-    "connect to a queue": Act(
-        _connect(), before=lambda scene: (_drop(scene), _queued(scene), None)[-1]
-    ),
+    "connect to a queue": Act(_connect(), before=_dropped_and_queued),
     "drop": Act(_drop, will=WILL, settings=LAKE, is_repeated=False),
     "ranked slides": Act(
         _wait(3700.0),
@@ -547,3 +539,36 @@ def fail_once(owner: object, name: str) -> None:
         raise Injected(name)
 
     setattr(owner, name, fail)
+
+
+@pytest.mark.parametrize("method", ["_matched", "route"])
+def test_a_batch_in_which_one_fails_is_matched_without_it(method: str) -> None:
+    world = World()
+    clients = [world.connect(name, expiry_s=100) for name in ("one", "bad", "two")]
+    near = world.connect("near")
+    near.subscribe("a/#", qos=1)
+    near.subscribe("a/#", qos=1, identifier=2, filter="x > 1")
+    interests = world.broker.state.interests
+    original = getattr(interests, method)
+
+    def fail(asked: Any) -> Any:
+        topics = [asked] if isinstance(asked, str) else [one.topic for one in asked]
+        if "a/bad" in topics:
+            raise Injected(method)
+        return original(asked)
+
+    setattr(interests, method, fail)
+    for client in clients:
+        client.say(Publish(f"a/{client.client_id}", b'{"x": 2}', 1, True, packet_id=9))
+    world.turn()
+    one, bad, two = clients
+    assert one.only(Puback).packet_id == two.only(Puback).packet_id == 9
+    assert (bad.only(Disconnect).reason, bad.take(Puback)) == (Reason.UNSPECIFIED_ERROR, [])
+    assert [packet.topic for packet in near.take_all()] == ["a/one", "a/two"]
+    kept = [each.topic for each in world.broker.state.keeper.retained("#", world.now)]
+    assert sorted(kept) == ["a/one", "a/two"]
+    check_restart(world)
+    setattr(interests, method, original)
+    bad.come_back()
+    bad.publish("a/bad", b'{"x": 2}', 1)
+    assert bad.only(Puback).reason == Reason.SUCCESS

@@ -267,7 +267,7 @@ class TestFaults:
             def send(_data: bytes) -> None:
                 raise Boom
 
-            bad.send = send  # type: ignore[method-assign]
+            bad.send = send  # type: ignore[method-assign,assignment]
             scene.shell.received(link, encode(Publish("a", b"x", 1, packet_id=7)))
             await settled()
             assert bad.ended == "aborted"
@@ -283,10 +283,10 @@ class TestFaults:
             submit = scene.disk.submit
 
             def fail(*_: object) -> None:
-                scene.disk.submit = submit  # type: ignore[method-assign]
+                scene.disk.submit = submit  # type: ignore[method-assign,assignment]
                 raise Boom
 
-            scene.disk.submit = fail  # type: ignore[method-assign]
+            scene.disk.submit = fail  # type: ignore[method-assign,assignment]
             scene.shell.received(link, encode(Subscribe(1, (Filter("a", 1),))))
             await settled()
             assert ear.packets() == []
@@ -332,11 +332,11 @@ class TestFaults:
                 def install(self) -> None:
                     raise AssertionError("it was not run")
 
-            def due() -> Work:
+            def due() -> Any:
                 works.append(Work())
                 return works[-1]
 
-            scene.shell.broker.merge_due = due  # type: ignore[method-assign]
+            scene.shell.broker.merge_due = due  # type: ignore[method-assign,assignment]
             for packet_id in range(1, 6):
                 scene.shell.received(link, encode(Subscribe(packet_id, (Filter("a"),))))
                 await merged(scene.shell)
@@ -356,10 +356,10 @@ class TestFaults:
             end_turn = scene.shell.broker.end_turn
 
             def fail(_now: float) -> Output:
-                scene.shell.broker.end_turn = end_turn  # type: ignore[method-assign]
+                scene.shell.broker.end_turn = end_turn  # type: ignore[method-assign,assignment]
                 raise Boom
 
-            scene.shell.broker.end_turn = fail  # type: ignore[method-assign]
+            scene.shell.broker.end_turn = fail  # type: ignore[method-assign,assignment]
             scene.shell.received(link, encode(Subscribe(1, (Filter("a"),))))
             await settled()
             scene.shell.wake()

@@ -24,12 +24,12 @@ from typing import Final, Literal
 import msgspec
 
 from rove.broker.control import DONE, PREFIX, Answer, Control
-from rove.broker.interests import Given, Met
 from rove.broker.keeping import Replaced
 from rove.broker.links import Link
 from rove.broker.logbook import forget_publication, log_notification, log_publication
 from rove.broker.publications import Publication, user_property
 from rove.broker.records import received_key
+from rove.broker.routes import Given, Met
 from rove.broker.seats import Notification, Seat
 from rove.broker.sessions import Select, Session
 from rove.broker.state import State
