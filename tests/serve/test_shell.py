@@ -283,7 +283,7 @@ class TestFaults:
             submit = scene.disk.submit
 
             def fail(*_: object) -> None:
-                scene.disk.submit = submit  # type: ignore[method-assign,assignment]
+                scene.disk.submit = submit  # type: ignore[method-assign]
                 raise Boom
 
             scene.disk.submit = fail  # type: ignore[method-assign,assignment]
@@ -336,7 +336,7 @@ class TestFaults:
                 works.append(Work())
                 return works[-1]
 
-            scene.shell.broker.merge_due = due  # type: ignore[method-assign,assignment]
+            scene.shell.broker.merge_due = due  # type: ignore[method-assign]
             for packet_id in range(1, 6):
                 scene.shell.received(link, encode(Subscribe(packet_id, (Filter("a"),))))
                 await merged(scene.shell)
@@ -356,7 +356,7 @@ class TestFaults:
             end_turn = scene.shell.broker.end_turn
 
             def fail(_now: float) -> Output:
-                scene.shell.broker.end_turn = end_turn  # type: ignore[method-assign,assignment]
+                scene.shell.broker.end_turn = end_turn  # type: ignore[method-assign]
                 raise Boom
 
             scene.shell.broker.end_turn = fail  # type: ignore[method-assign,assignment]
