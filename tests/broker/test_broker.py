@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rove.broker.access import Rules
-from rove.broker.broker import STUCK_LATELY_S, STUCK_S
 from rove.broker.limits import Limits
+from rove.broker.pressure import STUCK_LATELY_S, STUCK_S
 from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import (
     V5,

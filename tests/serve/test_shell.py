@@ -2,25 +2,29 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.journal import Changes
 from rove.broker.limits import Limits
 from rove.broker.links import Link
+from rove.broker.state import Output
 from rove.mqtt.packets import (
+    Connack,
     Connect,
     Filter,
     Packet,
     Properties,
     Puback,
     Publish,
+    Reason,
     Suback,
     Subscribe,
 )
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
-from rove.serve.shell import Shell
+from rove.serve.shell import MERGE_RETRY_S, Shell
 
 
 class SlowDisk:
@@ -243,3 +247,131 @@ def test_stopping_says_goodbye() -> None:
         assert ear.packets()
 
     asyncio.run(main())
+
+
+class Boom(Exception):
+    """A fault on purpose."""
+
+
+class TestFaults:
+    def test_a_connection_that_cannot_be_written_to_costs_nobody_else_anything(self) -> None:
+        async def main() -> None:
+            scene = Scene()
+            links = [await scene.connect(name) for name in ("bad", "good")]
+            for link, _ in links:
+                scene.shell.received(link, encode(Subscribe(1, (Filter("a", 1),))))
+            await settled()
+            (_, bad), (link, good) = links
+            good.packets()
+
+            def send(_data: bytes) -> None:
+                raise Boom
+
+            bad.send = send  # type: ignore[method-assign,assignment]
+            scene.shell.received(link, encode(Publish("a", b"x", 1, packet_id=7)))
+            await settled()
+            assert bad.ended == "aborted"
+            assert {type(packet) for packet in good.packets()} == {Publish, Puback}
+            assert scene.shell.broker.counters.faults == 1
+
+        asyncio.run(main())
+
+    def test_what_the_disk_does_not_take_is_given_to_it_again(self) -> None:
+        async def main() -> None:
+            scene = Scene()
+            link, ear = await scene.connect("one")
+            submit = scene.disk.submit
+
+            def fail(*_: object) -> None:
+                scene.disk.submit = submit  # type: ignore[method-assign]
+                raise Boom
+
+            scene.disk.submit = fail  # type: ignore[method-assign,assignment]
+            scene.shell.received(link, encode(Subscribe(1, (Filter("a", 1),))))
+            await settled()
+            assert ear.packets() == []
+            scene.shell.wake()
+            await settled()
+            assert [type(packet) for packet in ear.packets()] == [Suback]
+
+        asyncio.run(main())
+
+    def test_whoever_cannot_be_identified_is_told(self) -> None:
+        async def main() -> None:
+            scene = Scene()
+
+            async def fail(_link: Link, _packet: Connect) -> Identity | None:
+                raise Boom
+
+            scene.shell._authenticate = fail
+            ear = Ear()
+            link = scene.shell.opened("x", ear)
+            scene.shell.received(link, encode(Connect("x")))
+            await settled()
+            (answer,) = ear.packets()
+            assert isinstance(answer, Connack)
+            assert (answer.reason, ear.ended) == (Reason.UNSPECIFIED_ERROR, "closed")
+
+        asyncio.run(main())
+
+    def test_a_merge_that_fails_is_told_of_and_not_tried_at_once(self) -> None:
+        async def main() -> None:
+            scene = Scene()
+            link, _ = await scene.connect("one")
+            works: list[Any] = []
+
+            class Work:
+                abandoned = False
+
+                def run(self) -> None:
+                    raise Boom
+
+                def abandon(self) -> None:
+                    self.abandoned = True
+
+                def install(self) -> None:
+                    raise AssertionError("it was not run")
+
+            def due() -> Any:
+                works.append(Work())
+                return works[-1]
+
+            scene.shell.broker.merge_due = due  # type: ignore[method-assign]
+            for packet_id in range(1, 6):
+                scene.shell.received(link, encode(Subscribe(packet_id, (Filter("a"),))))
+                await merged(scene.shell)
+            assert [one.abandoned for one in works] == [True]
+            assert scene.shell.broker.counters.faults == 1
+            scene.now += MERGE_RETRY_S + 1
+            scene.shell.wake()
+            await merged(scene.shell)
+            assert len(works) == 2
+
+        asyncio.run(main())
+
+    def test_a_turn_that_fails_is_not_the_last(self) -> None:
+        async def main() -> None:
+            scene = Scene()
+            link, ear = await scene.connect("one")
+            end_turn = scene.shell.broker.end_turn
+
+            def fail(_now: float) -> Output:
+                scene.shell.broker.end_turn = end_turn  # type: ignore[method-assign]
+                raise Boom
+
+            scene.shell.broker.end_turn = fail  # type: ignore[method-assign,assignment]
+            scene.shell.received(link, encode(Subscribe(1, (Filter("a"),))))
+            await settled()
+            scene.shell.wake()
+            await settled()
+            assert [type(packet) for packet in ear.packets()] == [Suback]
+
+        asyncio.run(main())
+
+
+async def merged(shell: Shell) -> None:
+    """Let what runs beside end, and its turn."""
+    await settled()
+    while shell._tasks:
+        await asyncio.wait(shell._tasks)
+    await settled()

@@ -43,6 +43,7 @@ from rove.policy.jobs import (
     Outcome,
     Ran,
     Run,
+    Sent,
     Stopped,
     Wanted,
     Workers,
@@ -78,6 +79,11 @@ _LIMITED: Final = ("steps", "time")
 
 Asker = tuple[Seat, Case, Compression | None] | Link
 """A case that waits, or a client that sets a policy."""
+
+
+def _passing(arrived: Arrived) -> Outcome:
+    """A message goes on as it came."""
+    return Outcome((Sent(arrived.payload, arrived.user),), {}, None, 0, passes=True)
 
 
 class Agents:
@@ -166,6 +172,7 @@ class Agents:
     def _replace(self, seat: Seat, policy: Policy) -> bool:
         """Another policy takes a seat; whether it begins with offences of others."""
         self.seating.gone.add(seat.agent.tally)
+        self._state.steps.saves(seat, "agent")
         seat.agent = Agent(policy, self._state.now)
         return self._begin(seat)
 
@@ -203,6 +210,9 @@ class Agents:
                 self._go_on_without(case)
             return
         self.seating.drop_row(seat)
+        self._state.steps.saves(seat, "agent", "subscription")
+        self._state.steps.saves(old, "seat")
+        self._state.steps.saves(new, "seat")
         is_same = seat.agent.policy.text == policy.text
         inherits = not is_same and self._replace(seat, policy)
         old.seat, new.seat, seat.subscription = None, seat, new
@@ -224,6 +234,7 @@ class Agents:
     def session_ended(self, session: Session) -> None:
         """A session is no more."""
         self.seating.drop_unrun(session, None)
+        self._state.steps.saves(session, "desk")
         desk, session.desk = session.desk, None
         if desk is not None and desk.seat is not None:
             for case in desk.seat.waiting:
@@ -277,6 +288,7 @@ class Agents:
         self._wait(seat, case)
 
     def _wait(self, seat: Seat, case: Case) -> None:
+        self._state.steps.undoes(seat.retract, case)
         seat.enter(case)
         self._cases.put(case, seat)
 
@@ -382,17 +394,23 @@ class Agents:
             results = self.pool.compressed
         begun_s = 0.0 if clock is None else clock()
         steps_max = self._inline_steps_max
-        result = seat.agent.call(
-            arrived,
-            session.me,
-            self._state.now,
-            self.limits,
-            automatic=session.automatic,
-            results=results,
-            steps_max=steps_max,
-            time_ms=None if steps_max is None else min(INLINE_MS, self.limits.time_ms),
-            clock=clock,
-        )
+        result: Outcome | Stopped | Wanted
+        try:
+            result = seat.agent.call(
+                arrived,
+                session.me,
+                self._state.now,
+                self.limits,
+                automatic=session.automatic,
+                results=results,
+                steps_max=steps_max,
+                time_ms=None if steps_max is None else min(INLINE_MS, self.limits.time_ms),
+                clock=clock,
+            )
+        except Exception as error:
+            # It is neither the publisher's fault nor the policy's: the message goes on as it came.
+            self._state.faults.tell(error, "call of a policy", session.client_id, session.link)
+            result = _passing(arrived)
         if clock is None:
             return result, 0.0
         took_s = clock() - begun_s
@@ -435,8 +453,10 @@ class Agents:
         desk = session.desk
         assert desk is not None
         if desk.is_asking:
+            self._state.steps.undoes(desk.turns.remove, (seat, case))
             desk.turns.append((seat, case))
             return
+        self._state.steps.saves(desk, "is_asking")
         desk.is_asking = True
         case.me, case.agent, case.asked_at = session.me, seat.agent, self._state.now
         case.limits = limits
@@ -484,7 +504,7 @@ class Agents:
         while self.pool is not None and self.pool.has_ready:
             if self._spent_s > TURN_S and not is_first:
                 break
-            self._answered(self.pool.take())
+            self._take(self.pool.take())
             is_first = False
         is_first = True
         while self._later and (is_first or self._spent_s <= TURN_S):
@@ -492,11 +512,44 @@ class Agents:
             seat = max(self._later, key=lambda seat: seat.account.allowance.left_s)
             del self._later[seat]
             if seat in self.seating.seats:
-                self._go_on(seat)
+                client = seat.session.client_id
+                self._state.faults.attempt("turn of a policy", self._go_on, seat, client=client)
             is_first = False
         self._spent_s = 0.0
         # What waits holds its own; the others were told within this turn.
         self._shown.clear()
+
+    def _take(self, ready: Ready[Asker]) -> None:
+        """Go on with what a worker has done, as a step."""
+        assert not isinstance(ready.asker, Link)
+        seat, case, _ = ready.asker
+        attempt, client = self._state.faults.attempt, seat.session.client_id
+        if attempt("answer of a worker", self._answered, ready, client=client):
+            return
+        # Nobody else would go on with it, and much may wait behind it.
+        if not attempt("answer of a worker", self._let_pass, seat, case, client=client):
+            attempt("answer of a worker", self._drop, seat, case, client=client)
+
+    def _let_pass(self, seat: Seat, case: Case) -> None:
+        if seat.waiting and seat.waiting[0] is case:
+            result = _passing(self._shown_in(case).arrived)
+            self._settle(seat, case, result, self._state.now, is_lost=True)
+            self._had_first(seat)
+            self._go_on(seat)
+        if seat.session.desk is not None:
+            self._next_turn(seat.session.desk)
+
+    def _drop(self, seat: Seat, case: Case) -> None:
+        if seat.waiting and seat.waiting[0] is case:
+            self._cases.give_up(case)
+            self._had_first(seat)
+        if seat.session.desk is not None:
+            self._next_turn(seat.session.desk)
+
+    def _had_first(self, seat: Seat) -> None:
+        """The first that waited is decided."""
+        self._state.steps.undoes(seat.enter_first, seat.waiting[0])
+        seat.leave()
 
     def _answered(self, ready: Ready[Asker]) -> None:
         assert not isinstance(ready.asker, Link)
@@ -506,16 +559,19 @@ class Agents:
             seat.account.allowance.use(ready.answer.took_s)
         # If not, the subscription, the policy or the session have gone meanwhile.
         if seat.waiting and seat.waiting[0] is case and self._is_decided(seat, case, ready):
-            seat.leave()
+            self._had_first(seat)
             self._go_on(seat)
         if isinstance(ready.answer, Ran) and seat.session.desk is not None:
             self._next_turn(seat.session.desk)
 
     def _next_turn(self, desk: Desk) -> None:
         """A worker has done what a session asked for: the next of its policies may ask."""
+        self._state.steps.saves(desk, "is_asking")
         desk.is_asking = False
         while desk.turns and not desk.is_asking:
-            seat, case = desk.turns.popleft()
+            seat, case = desk.turns[0]
+            self._state.steps.undoes(desk.turns.appendleft, (seat, case))
+            desk.turns.popleft()
             if seat.waiting and seat.waiting[0] is case:
                 self._go_on(seat)
 
@@ -572,7 +628,7 @@ class Agents:
             elif not self._try(seat, case):
                 return
             if seat.waiting and seat.waiting[0] is case:
-                seat.leave()
+                self._had_first(seat)
 
     def _go_on_without(self, case: Case) -> None:
         """Notify of what waits for a policy that is no more."""
@@ -598,6 +654,8 @@ class Agents:
         begun_s = 0.0 if self._clock is None else self._clock()
         shown = self._shown_in(case)
         size_bytes = len(shown.arrived.payload)
+        self._state.steps.undo.append(seat.agent.before())
+        self._state.steps.undo.append(seat.account.before())
         decision = seat.agent.settle(
             result, now, self.limits, size_bytes=size_bytes, cpu_s=case.cpu_s
         )
@@ -648,15 +706,14 @@ class Agents:
     def _take_up(self) -> None:
         orphans, self._orphans = self._orphans, []
         restored, self._restored = self._restored, {}
+        attempt = self._state.faults.attempt
         for case in orphans:
             # The session may have ended since, before there was a turn.
-            if case.notification.session.desk is not None:
-                self._go_on_without(case)
-            else:
-                self._cases.end(case)
+            has_desk = case.notification.session.desk is not None
+            attempt("restart", self._go_on_without if has_desk else self._cases.end, case)
         for seat in restored:
             if seat in self.seating.seats:
-                self._go_on(seat)
+                attempt("restart", self._go_on, seat, client=seat.session.client_id)
 
     # -- for whoever wants to see --------------------------------------------------------------
 

@@ -13,7 +13,7 @@ Costs two dictionary lookups per notification, for those clients that asked.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Written(NamedTuple):
@@ -51,3 +51,13 @@ class Aliases:
         self._numbers[topic] = written.alias
         if not waits:
             self._sent.add(topic)
+
+    def before(self, topic: str) -> tuple[Any, ...]:
+        """What would make it untold again: a function and its arguments."""
+        return self._restore, topic, topic in self._numbers, topic in self._sent
+
+    def _restore(self, topic: str, was_numbered: bool, was_sent: bool) -> None:
+        if not was_numbered:
+            self._numbers.pop(topic, None)
+        if not was_sent:
+            self._sent.discard(topic)

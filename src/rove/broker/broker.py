@@ -17,20 +17,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from rove.broker.access import Identity, Rules
 from rove.broker.agents import Isolation
 from rove.broker.connecting import KEEP_ALIVE_GRACE, Connecting
 from rove.broker.counters import Counters
+from rove.broker.faults import RETRY_S
 from rove.broker.holding import POLICY
 from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
+from rove.broker.pressure import Pressure
 from rove.broker.publishing import Publishing
 from rove.broker.restoring import restore
-from rove.broker.sessions import Session
-from rove.broker.state import Note, Settings, State
+from rove.broker.state import Output, Settings, State
 from rove.broker.subscribing import Subscribing
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import Elasticity
@@ -57,36 +56,14 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.writing import PINGRESP
-from rove.policy.jobs import Listener, Workers
+from rove.policy.jobs import Compiled, Listener, Workers
 from rove.policy.limits import PolicyLimits
 from rove.policy.view import PoliciesView
 
 DEADLINES_SPARE = 1_000
 """Deadlines of connections that have gone that are left alone before they are cleared away."""
-CONGESTED_SHARE = 0.5
-"""Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""
 PENDING_MAX = 1_000
 """Packets that a client may send before it is known who it is."""
-STUCK_LATELY_SHARE = 0.05
-STUCK_LATELY_S = 0.2
-"""The same for those that got stuck within this time."""
-STUCK_S = 1.0
-"""A receiver that took nothing for so long pauses nobody any more."""
-
-
-class Output(msgspec.Struct):
-    """What a turn wants to be done."""
-
-    ready: list[Link]
-    """Send what is in `out` of each, then close those that are `closing`."""
-    changes: Changes | None
-    """Commit this, then say `commit_done(commit)`."""
-    commit: int
-    authentications: list[tuple[Link, Connect]]
-    """Find out who these are, then say `identified`."""
-    notes: list[Note]
-    routed: list[tuple[float, int]]
-    """Batches whose notifications are among this: when the first came, and how many it had."""
 
 
 class Broker:
@@ -135,13 +112,10 @@ class Broker:
         """A heap of the moments at which a silent connection is looked at."""
         self._looks = 0
         self._ticked_at = now
-        self.is_paused = False
-        """Publishers are not read from until what is inside has gone down."""
-        self.backlog_bytes = 0
-        """What the shell has been given to commit and has not; the shell keeps it true."""
-        self._stuck: dict[Link, None] = {}
-        self._given_up: dict[Link, None] = {}
-        self._throttled: dict[Link, None] = {}
+        self._pressure = Pressure(self.state, self._leave)
+        self._unfinished: dict[Link, float] = {}
+        """Connections that are gone and could not be dealt with, and when that is tried again."""
+        self.state.faults.end_connection = self._end_faulty
         self._handlers = self._all_handlers()
 
     def _all_handlers(self) -> Mapping[type, Callable[[Link, Any], None]]:
@@ -175,6 +149,7 @@ class Broker:
                 self.state.note("warning", "index built anew", reason=str(error))
         for session in restore(self.state, tables):
             self._connecting.restored(session)
+        self.state.steps.succeed()
 
     def begin_log(self, position: int, *, is_new: bool, now: float) -> None:
         """Log from above this position on; a new log is told of all subscriptions there are.
@@ -189,6 +164,7 @@ class Broker:
         untold = [one for session in sessions for one in session.subscriptions.values()]
         seats = state.agents.seats if is_new else ()
         state.diary.started(state.now, untold, seats, state.agents.limits)
+        state.steps.succeed()
 
     # -- what happens --------------------------------------------------------------------------
 
@@ -198,13 +174,14 @@ class Broker:
         link = Link(name, state.now, state.limits.packet_bytes_max)
         state.counters.connections += 1
         link.deadline = state.now + state.limits.connect_timeout_s
-        self._look_at(link)
+        state.faults.attempt("connection", self._look_at, link, link=link)
         if len(state.links) >= state.limits.connections_max:
             state.counters.quota_hits += 1
             state.counters.connections_refused += 1
             state.note("warning", "connection refused", link=name, reason="connections_max")
             state.hang_up(link)
         state.links[link] = None
+        state.steps.succeed()
         return link
 
     def received(self, link: Link, data: bytes, now: float) -> None:
@@ -212,16 +189,22 @@ class Broker:
         state = self._at(now)
         state.counters.bytes_received += len(data)
         link.heard_at = state.now
-        packets = link.reader.feed(data)
+        try:
+            packets = link.reader.feed(data)
+        except Exception as error:
+            state.faults.happened(error, "input", link)
+            return
         if link.authenticating is not None or link.held is not None:
             link.pending += packets
             if link.held is None and len(link.pending) > PENDING_MAX:
-                state.hang_up(link)
+                state.faults.attempt("input", state.hang_up, link, link=link)
             return
         self._handle(link, packets)
 
     def _handle(self, link: Link, packets: list[Packet | Malformed]) -> None:
+        """Handle what came, each packet as a step."""
         handlers = self._handlers
+        steps = self.state.steps
         for position, packet in enumerate(packets):
             if link.closing:
                 break
@@ -229,17 +212,40 @@ class Broker:
                 link.pending += packets[position:]
                 return
             handler = handlers.get(type(packet))
-            if link.session is not None and handler is not None:
-                handler(link, packet)
-            elif isinstance(packet, Connect):
-                self._publishing.flush()
-                self._connecting.connect(link, packet)
-                self._look_at(link)
-            elif isinstance(packet, Malformed):
-                self._malformed(link, packet)
+            try:
+                if link.session is not None and handler is not None:
+                    handler(link, packet)
+                elif isinstance(packet, Connect):
+                    self._let_in(link, self._connecting.connect, packet)
+                elif isinstance(packet, Malformed):
+                    self._malformed(link, packet)
+                if steps.undo:
+                    steps.succeed()
+            except Exception as error:
+                self.state.faults.happened(error, type(packet).__name__.upper(), link)
         if link.closing and link.session is not None:
             # Closed for what it sent: nothing must follow the goodbye.
-            self._publishing.flush()
+            self.state.faults.attempt("end of a connection", self._left, link, link=link)
+
+    def _let_in(self, link: Link, connect: Callable[..., None], *known: object) -> None:
+        """Go on with a client that introduces itself."""
+        self._publishing.flush()
+        # A session that is over must not be found, even if no tick came since.
+        self._connecting.advance()
+        connect(link, *known)
+        self._look_at(link)
+
+    def _left(self, link: Link) -> None:
+        self._publishing.flush()
+        self._connecting.left(link, says_will=True)
+
+    def _end_faulty(self, link: Link, text: str) -> None:
+        """End a connection over a fault of ours."""
+        if link.session is None and link.reader.version is not None:
+            link.version = link.reader.version
+            self._connecting.refuse(link, Reason.UNSPECIFIED_ERROR, text)
+        else:
+            self.state.close(link, Reason.UNSPECIFIED_ERROR, text)
             self._connecting.left(link, says_will=True)
 
     def identified(self, link: Link, identity: Identity | None, now: float) -> None:
@@ -248,16 +254,20 @@ class Broker:
         packet = link.authenticating
         if packet is None or link.closing or link not in self.state.links:
             return
-        self._publishing.flush()
         if identity is None:
             link.authenticating = None
             what = "the user name or the password is wrong"
-            self._connecting.refuse(link, Reason.BAD_USER_NAME_OR_PASSWORD, what)
+            reason = Reason.BAD_USER_NAME_OR_PASSWORD
+            self.state.faults.attempt(
+                "CONNECT", self._connecting.refuse, link, reason, what, link=link
+            )
             return
-        self._connecting.admit(link, packet, identity)
-        self._look_at(link)
-        pending, link.pending = link.pending, []
-        self._handle(link, pending)
+        admit = self._connecting.admit
+        if self.state.faults.attempt(
+            "CONNECT", self._let_in, link, admit, packet, identity, link=link
+        ):
+            pending, link.pending = link.pending, []
+            self._handle(link, pending)
 
     def closed(self, link: Link, now: float) -> None:
         """The connection is gone, whoever ended it."""
@@ -265,18 +275,31 @@ class Broker:
         if link not in state.links:
             return
         del state.links[link]
-        self._stuck.pop(link, None)
-        self._throttled.pop(link, None)
-        self._given_up.pop(link, None)
-        state.agents.holding.left(link)
         link.closing = True
-        self._publishing.flush()
-        self._connecting.left(link, says_will=True)
+        self._leave(link)
+        state.faults.attempt("end of a connection", self._pressure.forget, link)
+        state.faults.attempt("end of a connection", state.agents.holding.left, link)
+
+    def _leave(self, link: Link) -> None:
+        """Its client has gone; if that cannot be dealt with, it is tried again."""
+        client = "" if link.session is None else link.session.client_id
+        state = self.state
+        if state.faults.attempt("end of a connection", self._left, link, client=client):
+            self._unfinished.pop(link, None)
+        else:
+            self._unfinished[link] = state.now + RETRY_S
+
+    def failed(self, error: Exception, what: str, link: Link | None, now: float) -> None:
+        """Something failed outside that this connection was the cause of, or nobody."""
+        self._at(now).faults.happened(error, what, link)
 
     def commit_done(self, number: int, now: float) -> None:
         """The changes of that turn are on disk."""
         self._at(now)
-        self.state.gate.commit_done(number)
+        gate = self.state.gate
+        if not self.state.faults.attempt("commit", gate.commit_done, number):
+            # Nothing is lost by it, and nobody else would say so again.
+            gate.commit_done(number)
 
     @property
     def has_work(self) -> bool:
@@ -299,25 +322,37 @@ class Broker:
     def end_turn(self, now: float) -> Output:
         """Everything was handed over: decide, and say what is to be done."""
         state = self._at(now)
+        attempt = state.faults.attempt
+        # What was done from outside between two steps, such as closing a connection, has gone well.
+        if state.steps.undo:
+            state.steps.succeed()
         if state.agents.holding.has_answers:
-            self._go_on_with_held()
-        self._publishing.pass_on()
-        if state.variables.has_restored:
-            state.variables.take_up()
-        state.agents.work()
-        # What policies have set may have had to wait for matchers, who have answered by it.
-        self._publishing.route_answered()
-        rearranging = state.interests.rearranging
-        if rearranging is not None and rearranging.wants_step(state.now):
-            self._publishing.flush()
-            rearranging.step(state.now)
-            self._tell_of_rearranging(rearranging)
-        if self.coordinator is not None and self.coordinator.troubles:
-            for trouble in self.coordinator.troubles:
-                state.note("warning", "trouble with a matcher", what=trouble)
-            self.coordinator.troubles.clear()
-        changes = state.gate.end_turn()
-        self.judge_pressure()
+            attempt("turn of policies", self._go_on_with_held)
+        try:
+            self._publishing.pass_on()
+            if state.variables.has_restored:
+                state.variables.take_up()
+            state.agents.work()
+            # What policies have set may have had to wait for matchers, who have answered by it.
+            self._publishing.route_answered()
+        except Exception as error:
+            state.faults.happened(error, "turn")
+            attempt("turn of policies", state.agents.work)
+            attempt("turn", self._publishing.route_answered)
+        if self.coordinator is not None:
+            attempt("turn of matchers", self._rearrange_on, self.coordinator)
+        state.faults.tell_of_troubles()
+        changes: Changes | None = None
+        try:
+            changes = state.gate.end_turn()
+        except Exception as error:
+            # Nothing is lost by it, and nothing else would have it tried again.
+            state.faults.happened(error, "end of a turn")
+            changes = state.gate.end_turn()
+        try:
+            self._pressure.judge()
+        except Exception as error:
+            state.faults.happened(error, "turn")
         authentications, state.authentications = state.authentications, []
         notes, state.notes = state.notes, []
         routed, state.routed = state.routed, []
@@ -325,17 +360,32 @@ class Broker:
             state.gate.take_ready(), changes, state.gate.submitted, authentications, notes, routed
         )
 
+    def _rearrange_on(self, coordinator: Coordinator) -> None:
+        state = self.state
+        rearranging = state.interests.rearranging
+        if rearranging is not None and rearranging.wants_step(state.now):
+            self._publishing.flush()
+            rearranging.step(state.now)
+            self._tell_of_rearranging(rearranging)
+        for trouble in coordinator.troubles:
+            state.note("warning", "trouble with a matcher", what=trouble)
+        coordinator.troubles.clear()
+
     def shut_down(self, now: float) -> None:
         """Tell everybody that the broker stops; wills stay unsaid, as sessions go on."""
         state = self._at(now)
         self._publishing.flush()
         for link in list(state.links):
-            if link.session is not None:
-                link.session.will_at = math.inf
-                state.close(link, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
-                self._connecting.left(link, says_will=False)
-            else:
-                state.hang_up(link)
+            state.faults.attempt("end of the broker", self._say_goodbye, link, link=link)
+
+    def _say_goodbye(self, link: Link) -> None:
+        if link.session is not None:
+            link.session.will_at = math.inf
+            reason = Reason.SERVER_SHUTTING_DOWN
+            self.state.close(link, reason, "the broker is shutting down")
+            self._connecting.left(link, says_will=False)
+        else:
+            self.state.hang_up(link)
 
     # -- packets -------------------------------------------------------------------------------
 
@@ -347,24 +397,31 @@ class Broker:
         return True
 
     def _go_on_with_held(self) -> None:
-        for link in self.state.agents.holding.take():
+        holding = self.state.agents.holding
+        while holding.has_answers:
+            link, answer = holding.take()
+            attempt = self.state.faults.attempt
+            attempt("policy", self._go_on_with, link, answer, link=link)
+
+    def _go_on_with(self, link: Link, answer: Compiled) -> None:
+        """Handle what a client sent with a policy, which is compiled now."""
+        with self.state.agents.holding.made(link, answer):
             if link.held is not None and not link.closing and link in self.state.links:
                 pending = [link.held, *link.pending]
-                link.held, link.pending, link.is_paused = None, [], link in self._throttled
+                link.held, link.pending = None, []
+                link.is_paused = self._pressure.is_throttled(link)
                 self._handle(link, pending)
 
     def _publish(self, link: Link, packet: Publish) -> None:
-        assert link.session is not None
+        session = link.session
+        assert session is not None
         topic = packet.topic or link.aliases.get(packet.properties.topic_alias or 0, "")
         if topic == POLICY and self._hold(link, packet):
             return
-        self._publishing.publish(link.session, link, packet)
         if self.state.limits.publish_per_s_max:
-            self._refill(link.session)
-            link.session.publish_allowance -= 1
-            if link.session.publish_allowance < 0:
-                link.is_paused = True
-                self._throttled[link] = None
+            self._pressure.published(session, link)
+        # Last: what was collected cannot be undone.
+        self._publishing.publish(session, link, packet)
 
     def _puback(self, link: Link, packet: Puback) -> None:
         assert link.session is not None
@@ -435,23 +492,34 @@ class Broker:
         state = self._at(now)
         passed_s = state.now - self._ticked_at
         self._ticked_at = state.now
-        self._publishing.flush()
-        self._subscribing.go_on()
-        self._publishing.promote(state.interests.advance(state.now))
-        state.keeper.advance(state.now)
-        state.delivery.advance(state.now, passed_s)
-        self._connecting.advance()
-        self._look_at_deadlines()
-        self._look_at_stuck()
-        self._release_throttled()
+        attempt = state.faults.attempt
+        attempt("tick", self._publishing.flush)
+        attempt("tick", self._subscribing.go_on)
+        attempt("tick", self._publishing.slide)
+        attempt("tick", state.keeper.advance, state.now, attempt)
+        attempt("tick", state.delivery.advance, state.now, passed_s, attempt)
+        attempt("tick", self._connecting.advance)
+        attempt("tick", self._look_at_deadlines)
+        attempt("tick", self._pressure.look_at_stuck)
+        attempt("tick", self._pressure.release_throttled)
+        state.faults.tell_of_troubles()
+        for link in [link for link, due in self._unfinished.items() if due <= state.now]:
+            self._leave(link)
         return self.next_tick_at()
 
     def next_tick_at(self) -> float:
         """When `tick` has something to do at the latest."""
+        try:
+            return self._next_tick_at()
+        except Exception as error:
+            self.state.faults.happened(error, "tick")
+            return self.state.now + RETRY_S
+
+    def _next_tick_at(self) -> float:
         state = self.state
         if self._subscribing.is_giving or state.agents.has_later:
             return state.now
-        if state.delivery.is_replaying or self._stuck or self._throttled:
+        if state.delivery.is_replaying or self._pressure.wants_looking_at:
             return state.now + 0.02
         rearranging = state.interests.rearranging
         return min(
@@ -460,6 +528,7 @@ class Broker:
             state.keeper.next_change_at(),
             self._connecting.next_change_at(),
             self._deadlines[0][0] if self._deadlines else math.inf,
+            min(self._unfinished.values(), default=math.inf),
         )
 
     def _at(self, now: float) -> State:
@@ -489,56 +558,57 @@ class Broker:
             due_at, look, link = heapq.heappop(self._deadlines)
             if not self._is_looked_at(due_at, look, link):
                 continue
-            if link.session is None:
-                state.note("info", "no CONNECT in time", link=link.name)
-                state.hang_up(link)
-                continue
-            link.deadline = link.heard_at + link.keep_alive_s * KEEP_ALIVE_GRACE
-            if link.deadline <= state.now:
-                state.counters.keep_alive_timeouts += 1
-                state.close(link, Reason.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
-                self._connecting.left(link, says_will=True)
-            else:
-                self._look_at(link)
+            state.faults.attempt("deadline", self._look_at_silent, link, link=link)
+
+    def _look_at_silent(self, link: Link) -> None:
+        """A connection was silent for as long as it may be, or spoke and may be so for longer."""
+        state = self.state
+        if link.session is None:
+            state.note("info", "no CONNECT in time", link=link.name)
+            state.hang_up(link)
+            return
+        link.deadline = link.heard_at + link.keep_alive_s * KEEP_ALIVE_GRACE
+        if link.deadline <= state.now:
+            state.close(link, Reason.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
+            self._connecting.left(link, says_will=True)
+            state.counters.keep_alive_timeouts += 1
+        else:
+            self._look_at(link)
 
     # -- pressure ------------------------------------------------------------------------------
 
     @property
+    def is_paused(self) -> bool:
+        """Publishers are not read from until what is inside has gone down."""
+        return self._pressure.is_paused
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What the shell has been given to commit and has not; the shell keeps it true."""
+        return self._pressure.backlog_bytes
+
+    @backlog_bytes.setter
+    def backlog_bytes(self, size_bytes: int) -> None:
+        self._pressure.backlog_bytes = size_bytes
+
+    @property
     def stuck_links(self) -> Iterable[Link]:
         """Those whose `buffered_bytes` the shell is to look at before every tick."""
-        return self._stuck
+        return self._pressure.stuck_links
 
     def stuck(self, link: Link, now: float) -> None:
         """The connection does not take what it is sent for the moment (the shell says so)."""
         self._at(now)
-        link.stuck_at = link.moved_at = self.state.now
-        link.seen_bytes = link.buffered_bytes
-        self._stuck[link] = None
+        self._pressure.stuck(link)
 
     def unstuck(self, link: Link, now: float) -> None:
         """It takes again."""
         self._at(now)
-        self._stuck.pop(link, None)
+        self._pressure.unstuck(link)
 
     def is_given_up(self, link: Link) -> bool:
         """Whether it is to be closed without waiting for what it was sent."""
-        return link in self._given_up
-
-    def _look_at_stuck(self) -> None:
-        state = self.state
-        for link in list(self._stuck):
-            if link.buffered_bytes < link.seen_bytes:
-                link.moved_at = state.now
-            link.seen_bytes = link.buffered_bytes
-            if state.now - link.moved_at >= state.limits.unsent_disconnect_s:
-                del self._stuck[link]
-                state.counters.slow_disconnected += 1
-                # It would not take a goodbye either.
-                link.closing = True
-                self._given_up[link] = None
-                state.note("warning", "slow consumer closed", link=link.name)
-                self._connecting.left(link, says_will=True)
-                state.gate.ready.append(link)
+        return self._pressure.is_given_up(link)
 
     def judge_pressure(self) -> None:
         """Pause publishers while too much waits inside, and let them go on when it has gone.
@@ -546,56 +616,12 @@ class Broker:
         Every turn ends with it; the shell asks again when sending has left somebody stuck, for
         what it reads before the next turn would be dropped.
         """
-        state = self.state
-        limits = state.limits
-        waiting = self.backlog_bytes + state.gate.held_bytes
-        congested = self._is_congested()
-        if self.is_paused:
-            calm = min(limits.commit_backlog_bytes_max, limits.memory_bytes_low) // 2
-            self.is_paused = waiting > calm or congested
-        elif waiting > min(limits.commit_backlog_bytes_max, limits.memory_bytes_high) or congested:
-            self.is_paused = True
-            state.counters.publishers_paused += 1
-
-    def _is_congested(self) -> bool:
-        """Whether receivers are behind because all is quick, and not because they are slow.
-
-        Either half of them are stuck and still take something, or several got stuck a moment ago,
-        as happens when publishers outrun everybody. Few that are slow for long slow nobody.
-        """
-        if not self._stuck:
-            return False
-        now = self.state.now
-        receivers = max(1, len(self.state.links) - 1)
-        moving = sum(now - link.moved_at < STUCK_S for link in self._stuck)
-        if moving >= receivers * CONGESTED_SHARE:
-            return True
-        fresh = sum(now - link.stuck_at < STUCK_LATELY_S for link in self._stuck)
-        return fresh >= max(2, receivers * STUCK_LATELY_SHARE)
-
-    def _refill(self, session: Session) -> None:
-        """Let a publisher have what it saved since the last time, a second's worth at most."""
-        rate = self.state.limits.publish_per_s_max
-        now = self.state.now
-        saved = rate * (now - session.publish_allowance_at)
-        session.publish_allowance = min(session.publish_allowance + saved, rate)
-        session.publish_allowance_at = now
+        self._pressure.judge()
 
     @property
     def is_throttling(self) -> bool:
         """Whether some publishers are too quick (their links say `is_paused`)."""
-        return bool(self._throttled or self.state.agents.holding.is_waiting)
-
-    def _release_throttled(self) -> None:
-        for link in list(self._throttled):
-            session = link.session
-            if session is None:
-                del self._throttled[link]
-                continue
-            self._refill(session)
-            if session.publish_allowance >= 0:
-                link.is_paused = False
-                del self._throttled[link]
+        return self._pressure.is_throttling or self.state.agents.holding.is_waiting
 
     # -- upkeep and changes of mind --------------------------------------------------------------
 
@@ -619,6 +645,7 @@ class Broker:
             assert policies is not None
             state.agents.limits = policies
             state.diary.limits_changed(policies, state.now)
+            state.steps.succeed()
         state.limits = state.delivery.limits = state.keeper.limits = limits
         state.rules, state.is_guarded = rules, is_guarded
 
@@ -626,8 +653,11 @@ class Broker:
         """Work on the index to be run beside, then given to `install`."""
         return self.state.interests.merge_due()
 
-    def install(self, work: Work) -> None:
-        """Take over finished work."""
+    def install(self, work: Work) -> bool:
+        """Take over finished work; False if that failed, and everything is as it was."""
+        return self.state.faults.attempt("merge of the index", self._install, work)
+
+    def _install(self, work: Work) -> None:
         self._publishing.flush()
         work.install()
 

@@ -30,6 +30,7 @@ class Cases:
             return
         state = self._state
         if not case.key:
+            state.steps.saves(case, "key")
             case.key = queue_key(session.number, session.next_entry)
             session.next_entry += 1
             state.delivery.keep(one.publication)
@@ -40,6 +41,7 @@ class Cases:
         if case.key:
             self._state.gate.changes.delete("cases", case.key)
             self._state.delivery.release(case.notification.publication)
+            self._state.steps.saves(case, "key")
             case.key = 0
 
     def give_up(self, case: Case) -> None:

@@ -12,6 +12,7 @@ import math
 
 from rove.broker.access import Identity
 from rove.broker.aliases import Aliases
+from rove.broker.faults import RETRY_S
 from rove.broker.links import Link
 from rove.broker.publications import Publication
 from rove.broker.publishing import Publishing
@@ -93,11 +94,9 @@ class Connecting:
     def admit(self, link: Link, packet: Connect, identity: Identity) -> None:
         """It is known who it is: find or make the session, and answer."""
         state = self._state
-        link.authenticating = None
-        # A session that is over must not be found, even if no tick came since.
-        self.advance()
         fault = self._fault(link, packet, identity)
         if fault is not None:
+            link.authenticating = None
             self.refuse(link, *fault)
             return
         client_id = packet.client_id or f"rove-{state.new_name()}"
@@ -107,8 +106,10 @@ class Connecting:
         if old is not None:
             if old.link is not None:
                 self._take_over(old, old.link)
-            if packet.clean_start and client_id in state.sessions:
-                self.end(old)
+            is_over = packet.clean_start or _ends_at(old) <= state.now
+            if is_over and client_id in state.sessions:
+                self._say_last_will(old)
+                self._discard(old)
         expiry_s = self._expiry(packet)
         session = state.sessions.get(client_id)
         present = session is not None
@@ -116,6 +117,7 @@ class Connecting:
             session = Session(client_id, state.next_session, link.version, expiry_s)
             session.began_at = state.now
             state.next_session += 1
+            state.steps.saves_item(state.sessions, client_id)
             state.sessions[client_id] = session
         self._settle(session, link, packet, expiry_s, identity)
         data = link.encoded(self._welcome(packet, client_id, expiry_s, present))
@@ -129,6 +131,7 @@ class Connecting:
             state.delivery.resume(session, link, state.now)
         # Behind what waits: whatever this sends must not begin the queue before it is resumed.
         state.variables.connection_changed(session)
+        link.authenticating = None
 
     def _fault(self, link: Link, packet: Connect, identity: Identity) -> tuple[int, str] | None:
         state = self._state
@@ -166,6 +169,10 @@ class Connecting:
         """Tie session and connection together."""
         state = self._state
         limits = state.limits
+        state.steps.saves(link, "session")
+        state.steps.saves(
+            session, "link", "version", "expiry_s", "identity", "will", "will_at", "away_since"
+        )
         session.link, link.session = link, session
         session.version, session.expiry_s = link.version, expiry_s
         session.identity = identity
@@ -208,6 +215,8 @@ class Connecting:
         state.counters.sessions_taken_over += 1
         state.close(old, Reason.SESSION_TAKEN_OVER, "the client has connected again")
         self.left(old, says_will=True)
+        # The older connection is over, whatever becomes of the new one.
+        state.steps.succeed()
 
     # -- out -----------------------------------------------------------------------------------
 
@@ -222,43 +231,73 @@ class Connecting:
                 self._state.close(link, Reason.PROTOCOL_ERROR, what)
                 self.left(link, says_will=True)
                 return
+            self._state.steps.saves(session, "expiry_s")
             session.expiry_s = min(expiry_s, self._state.limits.session_expiry_s_max)
         self._state.hang_up(link)
         self.left(link, says_will=packet.reason != Reason.SUCCESS)
 
     def left(self, link: Link, *, says_will: bool) -> None:
         """The connection is no more."""
-        session, link.session = link.session, None
+        session = link.session
         if session is None:
             return
         state = self._state
-        session.link = None
+        state.steps.saves(link, "session")
+        state.steps.saves(session, "link", "away_since", "will", "will_at")
+        link.session = session.link = None
         session.away_since = state.now
         state.delivery.left(session)
-        state.note("info", "disconnected", client=session.client_id, link=link.name)
         if session.will is not None:
             if says_will:
                 session.will_at = state.now + state.will_delay_s(session.will)
             else:
                 session.will = None
-        if session.expiry_s == 0:
-            self.end(session)
-        else:
+        if session.expiry_s:
             self._keep(session)
             state.variables.connection_changed(session)
+        state.note("info", "disconnected", client=session.client_id, link=link.name)
+        state.steps.succeed()
+        # It has left, whatever becomes of the rest: that is tried again.
+        if not state.faults.attempt(
+            "end of a connection", self._go_on, session, client=session.client_id
+        ):
+            self._try_again(session)
+
+    def _go_on(self, session: Session) -> None:
+        """A client is away: say its will or end its session, if that is due."""
+        if _ends_at(session) <= self._state.now:
+            self.end(session)
+        else:
             self._say_will_if_due(session)
             self._watch(session)
 
+    def _try_again(self, session: Session) -> None:
+        """Something failed that has to be done for a client that is away."""
+        # Also after a restart: it may have been meant to end with its connection.
+        self._state.faults.attempt("end of a connection", self._keep, session)
+        due = session.watched_at = self._state.now + RETRY_S
+        heapq.heappush(self._due, (due, session.number, session))
+
     def end(self, session: Session) -> None:
         """The session is over: nothing of it stays."""
-        state = self._state
+        self._say_last_will(session)
+        self._discard(session)
+        self._state.steps.succeed()
+
+    def _say_last_will(self, session: Session) -> None:
+        """What waits to be said is said now; this is a step of its own."""
         if session.will is not None and session.will_at < math.inf:
-            session.will_at = state.now
+            self._state.steps.saves(session, "will_at")
+            session.will_at = self._state.now
             self._say_will_if_due(session)
         self._publishing.flush()
+
+    def _discard(self, session: Session) -> None:
+        state = self._state
         self._subscribing.end_all(session)
         state.agents.session_ended(session)
         state.delivery.discard(session)
+        state.steps.saves_item(state.sessions, session.client_id)
         del state.sessions[session.client_id]
         if session.is_durable:
             changes = state.gate.changes
@@ -270,14 +309,16 @@ class Connecting:
         will = session.will
         if will is None or session.will_at > self._state.now:
             return
+        self._state.steps.saves(session, "will", "will_at")
         session.will = None
         session.will_at = math.inf
-        self._state.counters.wills_published += 1
         self._state.next_publication += 1
         self._publishing.publish_own(
             will_publication(will, session, self._state.next_publication, self._state.now)
         )
         self._keep(session)
+        self._state.counters.wills_published += 1
+        self._state.steps.succeed()
 
     def _keep(self, session: Session) -> None:
         if session.is_durable and session.client_id in self._state.sessions:
@@ -316,23 +357,30 @@ class Connecting:
             session.watched_at = math.inf
             if session.link is not None:
                 continue
-            if _ends_at(session) <= state.now:
-                self._expire(session)
-            else:
-                self._say_will_if_due(session)
-                self._watch(session)
+            client = session.client_id
+            if not state.faults.attempt("timer of a session", self._timed, session, client=client):
+                self._try_again(session)
 
-    def _expire(self, session: Session) -> None:
-        """Nobody came back: what waited is lost, and that is told to whoever looks for it."""
-        state = self._state
-        user, expiry_s = session.identity.user, session.expiry_s
-        dropped = len(session.queue) + len(session.inflight)
+    def _timed(self, session: Session) -> None:
+        expired = self._expired(session) if _ends_at(session) <= self._state.now else None
+        self._go_on(session)
+        if expired is not None:
+            self._tell_of(expired)
+
+    def _expired(self, session: Session) -> ExpiredSession:
+        """Nobody came back: what waits is about to be lost."""
+        user, dropped = session.identity.user, len(session.queue) + len(session.inflight)
+        now = self._state.now
+        return ExpiredSession(session.client_id, user, now, session.expiry_s, dropped)
+
+    def _tell_of(self, expired: ExpiredSession) -> None:
+        """Tell whoever looks for it."""
+        state, dropped = self._state, expired.dropped
         state.counters.sessions_expired += 1
         state.counters.notifications_dropped_session += dropped
-        state.expired.append(ExpiredSession(session.client_id, user, state.now, expiry_s, dropped))
-        facts = {"client": session.client_id, "after_s": expiry_s, "dropped": dropped}
+        state.expired.append(expired)
+        facts = {"client": expired.client, "after_s": expired.expiry_s, "dropped": dropped}
         state.note("warning" if dropped else "info", "session expired", **facts)
-        self.end(session)
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""

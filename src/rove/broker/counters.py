@@ -42,6 +42,7 @@ class Counters:
         "publishers_paused": "times that publishers were paused to let the rest catch up",
         "slow_disconnected": "connections closed because they took nothing for too long",
         "keep_alive_timeouts": "connections closed because nothing was heard",
+        "faults": "defects of the broker met: each cost one connection or one step, see the log",
         "quota_hits": "times that another limit was hit",
         "groups_lost": "committed groups that starts found to be lost, of all starts",
     }
@@ -77,6 +78,7 @@ class Counters:
     publishers_paused: int
     slow_disconnected: int
     keep_alive_timeouts: int
+    faults: int
     quota_hits: int
     groups_lost: int
 

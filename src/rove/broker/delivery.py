@@ -13,9 +13,11 @@ A delivery of QoS 0 costs about half a microsecond, of QoS 1 about three.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from rove.broker.counters import Counters
+from rove.broker.faults import Attempt
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
 from rove.broker.links import Link
@@ -36,6 +38,8 @@ class Delivery:
     def __init__(self, gate: Gate, limits: Limits, counters: Counters) -> None:
         self.limits = limits
         self._gate = gate
+        self._steps = gate.steps
+        self._undo = gate.steps.undo
         self._counters = counters
         self._replaying: dict[Session, None] = {}
 
@@ -45,6 +49,7 @@ class Delivery:
         """One more row of the journal speaks of it."""
         if publication.kept == 0:
             self._gate.changes.put("publications", publication.number, encoded(publication.row()))
+        self._undo.append((setattr, publication, "kept", publication.kept))
         publication.kept += 1
 
     def keep_again(self, publication: Publication) -> None:
@@ -53,6 +58,7 @@ class Delivery:
 
     def release(self, publication: Publication) -> None:
         """One row fewer."""
+        self._undo.append((setattr, publication, "kept", publication.kept))
         publication.kept -= 1
         if publication.kept == 0:
             changes = self._gate.changes
@@ -102,8 +108,10 @@ class Delivery:
         if waits:
             entry.queued_at = now
         session.next_entry += 1
+        size_bytes = publication.size_bytes
+        self._undo.append((_unqueue, session, size_bytes))
         session.queue.append(entry)
-        session.queue_bytes += publication.size_bytes
+        session.queue_bytes += size_bytes
         if session.is_durable:
             self.keep(publication)
         self.pump(session, now)
@@ -135,7 +143,9 @@ class Delivery:
         ready, committed = self._gate.ready, self._gate.committed
         made_for: tuple[int, tuple[int, ...]] | None = None
         data = b""
-        sent = 0
+        sent: list[Link] = []
+        others: list[Target] = []
+        self._undo.append((_unsend, sent, ready, len(ready)))
         for target in targets:
             link = target.session.link
             if (
@@ -144,9 +154,7 @@ class Delivery:
                 or link.needs_care
                 or link.waits_for > committed
             ):
-                self._send_unassured(
-                    target.session, publication, False, target.ids, now, None, False
-                )
+                others.append(target)
                 continue
             if made_for != (link.version, target.ids):
                 made_for = (link.version, target.ids)
@@ -155,8 +163,10 @@ class Delivery:
             if not link.out:
                 ready.append(link)
             link.out.append(data)
-            sent += 1
-        self._counters.notifications_sent += sent
+            sent.append(link)
+        self._counters.notifications_sent += len(sent)
+        for target in others:
+            self._send_unassured(target.session, publication, False, target.ids, now, None, False)
 
     def _broadcast_assured(
         self, publication: Publication, targets: Sequence[Target], now: float
@@ -166,7 +176,9 @@ class Delivery:
         made_for: tuple[int, tuple[int, ...]] | None = None
         head = tail = b""
         entry: Entry | None = None
-        sent = 0
+        sent: list[Session] = []
+        others: list[Target] = []
+        self._undo.append((_unsend_assured, sent, waiting))
         for target in targets:
             session = target.session
             link = session.link
@@ -179,7 +191,7 @@ class Delivery:
                 or len(inflight) >= link.inflight_max
                 or link.needs_care
             ):
-                self.deliver(session, publication, target.qos, False, target.ids, now)
+                others.append(target)
                 continue
             if made_for != (link.version, target.ids):
                 made_for = (link.version, target.ids)
@@ -194,8 +206,10 @@ class Delivery:
                 session.next_packet_id = packet_id % PACKET_ID_MAX + 1
             inflight[packet_id] = entry
             waiting.append((link, head + packet_id.to_bytes(2, "big") + tail))
-            sent += 1
-        self._counters.notifications_sent += sent
+            sent.append(session)
+        self._counters.notifications_sent += len(sent)
+        for target in others:
+            self.deliver(target.session, publication, target.qos, False, target.ids, now)
 
     def _send_unassured(
         self,
@@ -224,6 +238,7 @@ class Delivery:
             self._counters.notifications_dropped_size += 1
             return
         if aliases is not None and written is not None:
+            self._undo.append(aliases.before(publication.topic))
             aliases.told(publication.topic, written, waits=is_held)
         if waits:
             self._gate.send_in_order(link, data)
@@ -244,14 +259,28 @@ class Delivery:
                 if session.allowance < 1:
                     return
                 session.allowance -= 1
-            entry = queue.popleft()
-            session.queue_bytes -= entry.publication.size_bytes
+            entry = self._popped(session)
             if self._is_stale(entry, now):
                 self._counters.notifications_dropped_expired += 1
                 self._forget(session, entry)
             else:
                 self._send_entry(session, link, entry, now)
         if session.replaying and not queue:
+            self._end_replaying(session)
+
+    def _popped(self, session: Session) -> Entry:
+        """The first of the queue, which leaves it."""
+        entry = session.queue[0]
+        size_bytes = entry.publication.size_bytes
+        self._undo.append((_queue_again, session, entry, size_bytes))
+        session.queue.popleft()
+        session.queue_bytes -= size_bytes
+        return entry
+
+    def _end_replaying(self, session: Session) -> None:
+        if session.replaying:
+            self._steps.saves(session, "replaying")
+            self._steps.saves_item(self._replaying, session)
             session.replaying = False
             self._replaying.pop(session, None)
 
@@ -268,8 +297,11 @@ class Delivery:
             self._forget(session, entry)
             return
         if aliases is not None and written is not None:
+            self._undo.append(aliases.before(entry.publication.topic))
             aliases.told(entry.publication.topic, written, waits=True)
-        packet_id = entry.packet_id = session.take_packet_id()
+        packet_id = session.take_packet_id()
+        self._undo.append((_unsend_entry, session, entry))
+        entry.packet_id = packet_id
         session.inflight[packet_id] = entry
         self._keep_entry(session, entry)
         self._gate.send_after_commit(link, head + packet_id.to_bytes(2, "big") + tail)
@@ -278,15 +310,19 @@ class Delivery:
     # -- what clients answer -------------------------------------------------------------------
 
     def acknowledged(self, session: Session, packet_id: int, qos: int, now: float) -> bool:
-        """PUBACK or PUBCOMP has come, or a PUBREC that refuses; False if nothing waited for it."""
+        """PUBACK or PUBCOMP has come, or a PUBREC that refuses; False if nothing waited for it.
+
+        What may be sent now is another step: what was acknowledged stays so if that fails.
+        """
         entry = session.inflight.get(packet_id)
         if entry is None or entry.qos != qos:
             return False
-        del session.inflight[packet_id]
         self._forget(session, entry)
+        del session.inflight[packet_id]
         if session.resends and entry in session.resends:
             # Acknowledged before it was sent again: there is nothing to send.
             session.resends.remove(entry)
+        self._steps.succeed()
         if session.queue or session.resends:
             self.pump(session, now)
         return True
@@ -298,6 +334,7 @@ class Delivery:
             answer = link.encoded(Pubrel(packet_id, Reason.PACKET_ID_NOT_FOUND))
         else:
             if not entry.released:
+                self._steps.saves(entry, "released")
                 entry.released = True
                 self._keep_entry(session, entry)
             answer = link.encoded(Pubrel(packet_id))
@@ -306,6 +343,7 @@ class Delivery:
 
     def _keep_entry(self, session: Session, entry: Entry) -> None:
         if session.is_durable:
+            self._undo.append((setattr, entry, "times_kept", entry.times_kept))
             entry.times_kept += 1
             self._gate.changes.put("queue", session.key_of(entry), encoded(entry.row()))
 
@@ -321,12 +359,14 @@ class Delivery:
 
     def resume(self, session: Session, link: Link, now: float) -> None:
         """The client is back: what was in flight goes again, then the queue at its pace."""
+        self._undo.append((session.resends.clear,))
         for packet_id, entry in session.inflight.items():
             if not entry.released:
                 session.resends.append(entry)
             elif (data := link.encoded(Pubrel(packet_id))) is not None:
                 self._gate.send_after_commit(link, data)
         if session.queue and self.limits.replay_messages_per_s:
+            self._undo.append((self._end_replaying, session))
             session.replaying = True
             session.allowance = self.limits.replay_messages_per_s * REPLAY_BURST_S
             self._replaying[session] = None
@@ -336,7 +376,7 @@ class Delivery:
         """Send again what was in flight, as far as the window of the new connection allows."""
         resends, inflight = session.resends, session.inflight
         while resends and len(inflight) - len(resends) < link.inflight_max:
-            entry = resends.popleft()
+            entry = resends[0]
             head, tail = entry.publication.parts(
                 link.version, entry.qos, entry.retain, entry.ids, now, entry.select
             )
@@ -344,33 +384,35 @@ class Delivery:
             data = again + entry.packet_id.to_bytes(2, "big") + tail
             if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
                 self._counters.notifications_dropped_size += 1
-                del inflight[entry.packet_id]
                 self._forget(session, entry)
+                self._undo.append((_inflight_again, session, dict(inflight)))
+                del inflight[entry.packet_id]
             else:
                 self._gate.send_after_commit(link, data)
+            self._undo.append((resends.appendleft, entry))
+            resends.popleft()
 
     def left(self, session: Session) -> None:
         """The client has gone: what is in flight stays so until it comes back."""
-        session.resends.clear()
-        session.replaying = False
-        self._replaying.pop(session, None)
+        self._steps.saves(session, "resends")
+        session.resends = deque()
+        self._end_replaying(session)
 
     def discard(self, session: Session) -> None:
         """The session ends: nothing waits any more."""
         self.left(session)
         for entry in (*session.inflight.values(), *session.queue):
             self._forget(session, entry)
-        session.inflight.clear()
-        session.queue.clear()
-        session.queue_bytes = 0
+        self._steps.saves(session, "inflight", "queue", "queue_bytes")
+        session.inflight, session.queue, session.queue_bytes = {}, deque(), 0
 
-    def advance(self, now: float, passed_s: float) -> None:
+    def advance(self, now: float, passed_s: float, attempt: Attempt) -> None:
         """Let returning clients have the next part of their queues."""
         pace = self.limits.replay_messages_per_s
         for session in list(self._replaying):
             burst = max(1.0, pace * REPLAY_BURST_S)
             session.allowance = min(session.allowance + pace * passed_s, burst)
-            self.pump(session, now)
+            attempt("replay", self.pump, session, now, link=session.link)
 
     @property
     def is_replaying(self) -> bool:
@@ -396,9 +438,7 @@ class Delivery:
 
     def drop_oldest(self, session: Session) -> None:
         """Give up the notification that has waited longest."""
-        oldest = session.queue.popleft()
-        session.queue_bytes -= oldest.publication.size_bytes
-        self._forget(session, oldest)
+        self._forget(session, self._popped(session))
 
     def drop_over(self, session: Session, now: float) -> None:
         """Give up what is too old, has expired or was withdrawn, as far as the front of the queue.
@@ -414,3 +454,37 @@ class Delivery:
         publication = entry.publication
         since = publication.at if entry.queued_at is None else entry.queued_at
         return publication.is_over(now) or now - since >= self.limits.queue_age_s_max
+
+
+# -- how it is undone -----------------------------------------------------------------------------
+
+
+def _unqueue(session: Session, size_bytes: int) -> None:
+    session.queue.pop()
+    session.queue_bytes -= size_bytes
+
+
+def _queue_again(session: Session, entry: Entry, size_bytes: int) -> None:
+    session.queue.appendleft(entry)
+    session.queue_bytes += size_bytes
+
+
+def _unsend_entry(session: Session, entry: Entry) -> None:
+    session.inflight.pop(entry.packet_id, None)
+    entry.packet_id = 0
+
+
+def _inflight_again(session: Session, inflight: dict[int, Entry]) -> None:
+    session.inflight = inflight
+
+
+def _unsend(sent: Sequence[Link], ready: list[Link], ready_before: int) -> None:
+    for link in sent:
+        link.out.pop()
+    del ready[ready_before:]
+
+
+def _unsend_assured(sent: Sequence[Session], waiting: list[tuple[Link, bytes]]) -> None:
+    for session in sent:
+        session.inflight.popitem()
+        waiting.pop()

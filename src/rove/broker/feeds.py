@@ -107,6 +107,7 @@ class Feeds:
                 self._deliver(found)
                 new = found.sequence
         if new > last:
+            self._state.steps.saves_item(feeds, delivery.feed)
             feeds[delivery.feed] = new
             self._state.gate.changes.put("feeds", delivery.feed, encoded(new))
         return new

@@ -11,6 +11,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from rove.broker.links import Link
@@ -68,21 +69,28 @@ class Holding:
         """A connection has gone; nobody waits any more."""
         self._texts.pop(link, None)
 
-    def take(self) -> Iterator[Link]:
-        """Each client whose text is compiled, while what came of it is at hand."""
+    def take(self) -> tuple[Link, Compiled]:
+        """The next client whose text is compiled, and what came of it."""
         pool = self._agents.pool
-        while pool is not None and pool.texts:
-            link, answer = pool.texts.popleft()
-            assert isinstance(link, Link)
-            found, limits = self._texts.pop(link, None), self._agents.limits
-            if found is None or limits is None:
-                continue
-            text, account = found
-            account.allowance.use(answer.took_s)
-            self._agents.seating.remember(account, limits)
-            self._agents.made[text] = _made(text, answer, limits)
-            yield link
-            self._agents.made.clear()
+        assert pool is not None, "only workers answer"
+        link, answer = pool.texts.popleft()
+        assert isinstance(link, Link)
+        return link, answer
+
+    @contextmanager
+    def made(self, link: Link, answer: Compiled) -> Iterator[None]:
+        """As long as this lasts, what came of a client's text is at hand."""
+        agents = self._agents
+        found, limits = self._texts.pop(link, None), agents.limits
+        try:
+            if found is not None and limits is not None:
+                text, account = found
+                account.allowance.use(answer.took_s)
+                agents.seating.remember(account, limits)
+                agents.made[text] = _made(text, answer, limits)
+            yield
+        finally:
+            agents.made.clear()
 
 
 def _text_in(packet: Publish | Subscribe) -> str:

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rove.broker.publications import Publication
+from rove.broker.routes import Given, Group, Met, Route
 from rove.broker.sessions import Session
+from rove.broker.steps import Steps
 from rove.broker.subscriptions import Interest, Subscription
 from rove.broker.targets import Target
 from rove.elastic.arrangements import Source
@@ -32,6 +34,8 @@ from rove.elastic.coordinator import Coordinator, Result
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.ports import Matchers
 from rove.elastic.rearranging import Rearranging
+from rove.lang.costs import Cost
+from rove.lang.errors import LanguageError
 from rove.match.designs import Counters
 from rove.match.matcher import Work
 from rove.match.ranks import RankedDelivery
@@ -47,56 +51,6 @@ ROUTES_MAX = 50_000
 """Topics whose subscribers are remembered, at about 300 bytes and 8 per subscriber each."""
 SEEN_EVERY_S = 0.02
 """How often it is told how busy the broker is with matching."""
-
-
-class Group:
-    """Those who share a subscription: each publication is for one of them."""
-
-    __slots__ = ("_turn", "members", "name")
-
-    def __init__(self, name: tuple[str, str]) -> None:
-        self.name = name
-        """What its members call it, and the topic filter that they share."""
-        self.members: dict[Subscription, None] = {}
-        self._turn = 0
-
-    def pick(self, candidates: Sequence[Subscription]) -> Subscription:
-        """The next in turn of some members, one that is connected if any is."""
-        self._turn += 1
-        connected = [one for one in candidates if one.session.link is not None]
-        chosen = connected or candidates
-        return chosen[self._turn % len(chosen)]
-
-
-class Route(msgspec.Struct):
-    """What is known of a topic."""
-
-    targets: list[Target]
-    """Those who are notified by nothing but delivering."""
-    with_desks: list[Target]
-    """Those for whom more is done, such as asking a policy."""
-    groups: list[Group]
-    filters: list[int]
-    """Numbers of the topic filters with texts that fit it."""
-
-
-class Given(NamedTuple):
-    """A publication that a ranked subscription is given."""
-
-    subscription: Subscription
-    publication: Publication
-    at: float
-    promoted: bool
-
-
-class Met(NamedTuple):
-    """Whom the publications of a batch meet."""
-
-    found: dict[int, list[Subscription]]
-    """Subscriptions with a text, by the number of the publication."""
-    given: list[Given]
-    undecided: Sequence[Subscription] = ()
-    """Those that were passed over: trying their patterns took too many steps."""
 
 
 class _Shown:
@@ -123,7 +77,10 @@ class _Filter(msgspec.Struct):
 class Interests:
     """All subscriptions of a broker."""
 
-    def __init__(self, *, compiled: bool = True) -> None:
+    def __init__(self, steps: Steps | None = None, *, compiled: bool = True) -> None:
+        self._steps = steps or Steps()
+        self._is_alone = steps is None
+        """Nobody ends steps: each change is one."""
         self._tree: FilterTree[Subscription | Group] = FilterTree()
         self._groups: dict[tuple[str, str], Group] = {}
         self._filter_tree: FilterTree[int] = FilterTree()
@@ -157,29 +114,74 @@ class Interests:
     def add(self, new: Subscription) -> None:
         """Let a subscription take part from now on; LanguageError if the matcher refuses it."""
         if not _is_live(new):
+            self._steps.saves_item(self._served, new.number)
             self._served[new.number] = new
             return
+        self._steps.saves(self, "_size")
         if new.interest is not None:
-            new.session.spent.add(new.interest.cost)
+            self._spend(new.session, new.interest.cost)
             self._number_filter(new)
             try:
                 self._add_text(new, new.interest)
-            except Exception:
+            except LanguageError:
+                self._with_text.pop(new.number, None)
                 self._drop_filter(new)
-                new.session.spent.add(new.interest.cost, -1)
+                self._spend(new.session, new.interest.cost, -1)
+                raise
+            except Exception:
+                self._with_text.pop(new.number, None)
+                self._mend(new)
+                self._drop_filter(new)
                 raise
             self._with_text[new.number] = new
-        if new.group is not None:
-            name = (new.group, new.topic_filter)
-            group = self._groups.setdefault(name, Group(name))
-            group.members[new] = None
-            if new.interest is None:
-                self._tree.put(new.topic_filter, ("$share", new.group), group)
-        elif new.interest is None:
-            self._tree.put(new.topic_filter, new.number, new)
+            self._steps.undoes(self._unadd, new)
+        else:
+            self._steps.undoes(self._leave_tree, new)
+            self._enter_tree(new)
+        if new.interest is not None and new.group is not None:
+            self._enter_group(new)
         self._size += 1
-        if new.interest is None:
-            self._forget_routes(new.topic_filter)
+
+    def _spend(self, session: Session, cost: Cost, sign: int = 1) -> None:
+        """A session has one text more, or with a sign of -1, one less."""
+        spent = session.spent
+        self._steps.saves(spent, *spent.__struct_fields__)
+        spent.add(cost, sign)
+
+    def _unadd(self, new: Subscription) -> None:
+        """Take out one with a text that was added in this step."""
+        assert new.interest is not None
+        del self._with_text[new.number]
+        if new.group is not None:
+            self._leave_group(new)
+        self._count_ranked(new, new.interest, -1)
+        self._take_out(new)
+        self._drop_filter(new)
+
+    def _enter_tree(self, new: Subscription) -> None:
+        """Let one without a text be found by its topic filter."""
+        if new.group is not None:
+            group = self._enter_group(new)
+            self._tree.put(new.topic_filter, ("$share", new.group), group)
+        else:
+            self._tree.put(new.topic_filter, new.number, new)
+        self._forget_routes(new.topic_filter)
+
+    def _leave_tree(self, old: Subscription) -> None:
+        if old.group is not None:
+            self._leave_group(old)
+        else:
+            self._tree.remove(old.topic_filter, old.number)
+        self._forget_routes(old.topic_filter)
+
+    def _enter_group(self, new: Subscription) -> Group:
+        assert new.group is not None
+        name = (new.group, new.topic_filter)
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group(name)
+        group.members[new] = None
+        return group
 
     def _add_text(self, new: Subscription, interest: Interest) -> None:
         wanted = _wanted(new, interest)
@@ -188,7 +190,7 @@ class Interests:
             check(wanted)
             self._with_text[new.number] = new
             outside.add(new.number)
-            self._count_ranked(new, interest)
+            self._count_ranked(new, interest, 1)
             return
         cell = self._cells[0]
         if new.number in self._saved:
@@ -200,47 +202,70 @@ class Interests:
             # Beside the others of its kind, which the last cell has: they move together.
             cell = self._cells[-1]
         cell.add(wanted)
-        self._count_ranked(new, interest)
+        self._count_ranked(new, interest, 1)
         if outside is not None and outside.coming is not None and not wanted.is_kept:
             self._with_text[new.number] = new
             outside.place_coming(new.number)
 
-    def _count_ranked(self, new: Subscription, interest: Interest) -> None:
+    def _count_ranked(self, one: Subscription, interest: Interest, change: int) -> None:
         if interest.is_ranked:
-            self._ranked[new.filter_number] += 1
+            self._ranked[one.filter_number] += change
+            if not self._ranked[one.filter_number]:
+                del self._ranked[one.filter_number]
 
     def remove(self, old: Subscription) -> None:
         """Let it take part no longer."""
+        steps = self._steps
         if not _is_live(old):
+            steps.saves_item(self._served, old.number)
             del self._served[old.number]
             return
-        if old.interest is not None:
-            old.session.spent.add(old.interest.cost, -1)
-            self._remove_text(old, old.interest)
-            del self._with_text[old.number]
-            self._drop_filter(old)
-        if old.group is not None:
-            self._leave_group(old)
-        elif old.interest is None:
-            self._tree.remove(old.topic_filter, old.number)
+        steps.saves(self, "_size")
         self._size -= 1
         if old.interest is None:
-            self._forget_routes(old.topic_filter)
+            steps.undoes(self._enter_tree, old)
+            self._leave_tree(old)
+            return
+        if old.group is not None:
+            steps.undoes(self._enter_group, old)
+            self._leave_group(old)
+        self._spend(old.session, old.interest.cost, -1)
+        # The index gives nothing back: what it forgets, it forgets when the step has gone well.
+        steps.afterwards(self._forget_text, old, old.interest, [])
+        if self._is_alone:
+            steps.succeed()
+
+    def _forget_text(self, old: Subscription, interest: Interest, done: list[str]) -> None:
+        """Let one with a text be known no more; can be called again if it fails."""
+        self._with_text.pop(old.number, None)
+        if "rank" not in done:
+            self._count_ranked(old, interest, -1)
+            done.append("rank")
+        if "index" not in done:
+            self._take_out(old)
+            done.append("index")
+        self._drop_filter(old)
 
     def _leave_group(self, old: Subscription) -> None:
         assert old.group is not None
-        group = self._groups[old.group, old.topic_filter]
+        group = self._groups.get((old.group, old.topic_filter))
+        if group is None or old not in group.members:
+            return
         del group.members[old]
         if all(member.interest is not None for member in group.members):
             self._tree.remove(old.topic_filter, ("$share", old.group))
         if not group.members:
             del self._groups[old.group, old.topic_filter]
 
-    def _remove_text(self, old: Subscription, interest: Interest) -> None:
-        if interest.is_ranked:
-            self._ranked[old.filter_number] -= 1
-            if not self._ranked[old.filter_number]:
-                del self._ranked[old.filter_number]
+    def _take_out(self, old: Subscription) -> None:
+        """Take it out of the index; if that fails, the index is made anew."""
+        try:
+            self._remove_text(old)
+        except Exception as error:
+            self._steps.troubles.append(error)
+            self._mend(old)
+
+    def _remove_text(self, old: Subscription) -> None:
         if self._outside is not None and self._outside.is_out:
             self._outside.remove(old.number, old.filter_number)
         else:
@@ -257,20 +282,21 @@ class Interests:
         found = self._filters.get(new.topic_filter)
         if found is None:
             number = new.filter_number or self._next_filter
+            self._filter_tree.put(new.topic_filter, None, number)
             found = self._filters[new.topic_filter] = _Filter(number)
             self._next_filter = max(self._next_filter, number + 1)
-            self._filter_tree.put(new.topic_filter, None, found.number)
             self._forget_routes(new.topic_filter)
         found.uses += 1
         new.filter_number = found.number
 
     def _drop_filter(self, old: Subscription) -> None:
         found = self._filters[old.topic_filter]
-        found.uses -= 1
-        if not found.uses:
-            del self._filters[old.topic_filter]
-            self._filter_tree.remove(old.topic_filter, None)
-            self._forget_routes(old.topic_filter)
+        if found.uses > 1:
+            found.uses -= 1
+            return
+        self._forget_routes(old.topic_filter)
+        self._filter_tree.remove(old.topic_filter, None)
+        del self._filters[old.topic_filter]
 
     def _forget_routes(self, topic_filter: str) -> None:
         """Something about a filter has changed, and so have the routes of topics that fit it.
@@ -310,12 +336,78 @@ class Interests:
             interest = subscription.interest
             if interest is None or not (interest.uses_me and interest.is_live):
                 continue
-            if self._outside is not None and self._outside.is_out:
-                self._outside.change(subscription.number, dict(changes))
-            else:
-                self._cell_of(subscription.number).set_state(subscription.number, changes)
-                if self._outside is not None:
-                    self._outside.change_coming(subscription.number, dict(changes))
+            self._move(subscription, changes)
+
+    def about_to_move(self, session: Session, changes: Mapping[str, object]) -> None:
+        """The subscriber's variables are about to change; if that fails, all move back."""
+        back = {name: session.me.get(name) for name in changes}
+        for subscription in session.subscriptions.values():
+            interest = subscription.interest
+            if interest is not None and interest.uses_me and interest.is_live:
+                self._steps.undoes(self._move_back, subscription, back)
+
+    def _move(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
+        number = subscription.number
+        if self._outside is not None and self._outside.is_out:
+            self._outside.change(number, dict(changes))
+        else:
+            self._cell_of(number).set_state(number, changes)
+            if self._outside is not None:
+                self._outside.change_coming(number, dict(changes))
+
+    def _move_back(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
+        """Undo a change of variables, which may have been made by halves."""
+        try:
+            self._move(subscription, changes)
+        except Exception as error:
+            self._steps.troubles.append(error)
+            self._mend(subscription)
+
+    # -- mending -------------------------------------------------------------------------------
+
+    def _mend(self, suspect: Subscription) -> None:
+        """Something failed inside an index, which may be spoilt: make that one anew."""
+        outside = self._outside
+        if outside is not None and self.rearranging is not None and outside.is_out:
+            self.rearranging.take_back()
+        interest = suspect.interest
+        assert interest is not None
+        cell = next((one for one in self._cells if suspect.number in one), self._cells[-1])
+        if interest.is_ranked:
+            self._renew_ranked(cell, [suspect.filter_number], ())
+        else:
+            cell.renew_unranked(self._wanted_in(cell))
+
+    def _renew_ranked(
+        self, cell: Cell, filters: Iterable[int], without: Iterable[Publication]
+    ) -> None:
+        """Make windows anew; these publications are not to be in them.
+
+        What they hold is shown to them again. Where a window counts publications, those that it
+        could not have delivered any more are missing then.
+        """
+        left_out = set(without)
+        wanted = self._wanted_in(cell)
+        for filter in filters:
+            held = {self._publication(key): key for key in cell.held_by(filter)}
+            again = [
+                (_Shown(one, (filter,)), held[one])
+                for one in sorted(held, key=lambda one: one.number)
+                if one not in left_out
+            ]
+            cell.renew_ranked(filter, wanted, again)
+
+    def _wanted_in(self, cell: Cell) -> list[Wanted]:
+        """What is to be in a cell."""
+        elsewhere: set[int] = set()
+        for other in self._cells:
+            if other is not cell:
+                elsewhere |= other.ids()
+        return [
+            _wanted(one, one.interest)
+            for one in self._with_text.values()
+            if one.interest is not None and one.number not in elsewhere
+        ]
 
     # -- finding -------------------------------------------------------------------------------
 
@@ -435,7 +527,11 @@ class Interests:
             return Met(found, [])
         began = 0.0 if self._outside is None else self._outside.matchers.clock()
         for cell in self._cells:
-            matched = cell.match(shown)
+            try:
+                matched = cell.match(shown)
+            except Exception:
+                self._renew_ranked(cell, cell.touched, publications)
+                raise
             ranked += matched.ranked
             undecided += self._those(matched.undecided)
             for row, ids in matched.by_row():
@@ -463,10 +559,14 @@ class Interests:
         given = []
         for one in sorted(ranked, key=lambda one: (one.at, one.subscription)):
             key = one.key
-            publication = key if isinstance(key, Publication) else self._shown[key]  # type: ignore[index]
+            publication = self._publication(key)
             subscription = self._with_text[one.subscription]
             given.append(Given(subscription, publication, one.at, one.promoted))
         return given
+
+    def _publication(self, key: object) -> Publication:
+        """What a window calls so."""
+        return key if isinstance(key, Publication) else self._shown[key]  # type: ignore[index]
 
     def subscription(self, number: int) -> Subscription:
         """One with a text, by its number."""
@@ -495,7 +595,15 @@ class Interests:
         return [given for met in self.results() for given in met.given]
 
     def _advanced(self, now: float) -> list[Given]:
-        return self._given(one for cell in self._cells for one in cell.advance(now))
+        given: list[RankedDelivery] = []
+        for cell in self._cells:
+            for filter in cell.slides:
+                try:
+                    given += cell.advance_some(filter, now)
+                except Exception as error:
+                    self._steps.troubles.append(error)
+                    self._renew_ranked(cell, [filter], ())
+        return self._given(given)
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""

@@ -7,12 +7,14 @@ acknowledged in time costs no I/O.
 
 A row is bytes (msgpack of a struct, see `rove.broker.records`), a key is an integer or a text,
 the same kind for a whole table. Putting a row costs a dictionary entry.
+
+Given a list, each change leaves there what would undo it (see `rove.broker.steps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 Key = int | str
 
@@ -37,9 +39,10 @@ class Table:
 class Changes:
     """Changes since the last commit; `tables` holds only those that were touched."""
 
-    __slots__ = ("tables",)
+    __slots__ = ("_undo", "tables")
 
-    def __init__(self) -> None:
+    def __init__(self, undo: list[tuple[Any, ...]] | None = None) -> None:
+        self._undo = undo
         self.tables: dict[str, Table] = {}
 
     def __bool__(self) -> bool:
@@ -48,17 +51,17 @@ class Changes:
     def put(self, table: str, key: Key, row: bytes) -> None:
         """Let the row of that key be this one."""
         # A deletion that waits stays: it is done first, and `drop_new` may take the row back.
-        self._table(table).puts[key] = row
+        self._before(table, key).puts[key] = row
 
     def delete(self, table: str, key: Key) -> None:
         """Let there be no row of that key."""
-        found = self._table(table)
+        found = self._before(table, key)
         found.puts.pop(key, None)
         found.deletes.add(key)
 
     def drop_new(self, table: str, key: Key) -> None:
         """The same for a row that was put once only: if that still waits, both are forgotten."""
-        found = self._table(table)
+        found = self._before(table, key)
         if found.puts.pop(key, None) is None:
             found.deletes.add(key)
 
@@ -85,6 +88,13 @@ class Changes:
             for table in self.tables.values()
         )
 
+    def _before(self, name: str, key: Key) -> Table:
+        """The table, before what it says of a key is changed."""
+        table = self._table(name)
+        if self._undo is not None:
+            self._undo.append((_put_back, table, key, table.puts.get(key), key in table.deletes))
+        return table
+
     def _table(self, name: str) -> Table:
         table = self.tables.get(name)
         if table is None:
@@ -98,3 +108,15 @@ class Changes:
                 yield name, key, None
             for key, row in table.puts.items():
                 yield name, key, row
+
+
+def _put_back(table: Table, key: Key, row: bytes | None, is_deleted: bool) -> None:
+    """Let a table say of a key again what it said before."""
+    if row is None:
+        table.puts.pop(key, None)
+    else:
+        table.puts[key] = row
+    if is_deleted:
+        table.deletes.add(key)
+    else:
+        table.deletes.discard(key)

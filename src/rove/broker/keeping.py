@@ -14,10 +14,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
+from typing import Any
 from weakref import WeakSet, WeakValueDictionary
+
+import msgspec
 
 from rove.broker.counters import Counters
 from rove.broker.delivery import Delivery
+from rove.broker.faults import RETRY_S, Attempt
 from rove.broker.gate import Gate
 from rove.broker.journal import Key
 from rove.broker.limits import Limits
@@ -27,8 +31,28 @@ from rove.mqtt.trees import NameTree
 
 ENDS_SPARE = 100
 """Moments of what has gone that are left alone before they are cleared away."""
+Names = WeakValueDictionary[Any, Publication]
 DERIVED_SPARE = 1_000
 """The same for what policies made."""
+
+
+class Replaced(msgspec.Struct):
+    """What a publication takes the place of."""
+
+    retained: Publication | None
+    valid: Publication | None
+    named: list[Publication | None]
+    """By each of the names that it has."""
+
+    def forget(self, failed: Publication, earlier: Replaced | None) -> None:
+        """One of these was taken back; what it had replaced is what was there."""
+        if self.retained is failed:
+            self.retained = None if earlier is None else earlier.retained
+        if self.valid is failed:
+            self.valid = None if earlier is None else earlier.valid
+        for i, one in enumerate(self.named):
+            if one is failed:
+                self.named[i] = None if earlier is None else earlier.named[i]
 
 
 class Keeper:
@@ -37,6 +61,7 @@ class Keeper:
     def __init__(self, gate: Gate, delivery: Delivery, limits: Limits, counters: Counters) -> None:
         self.limits = limits
         self._gate = gate
+        self._steps = gate.steps
         self._delivery = delivery
         self._counters = counters
         self._retained: dict[str, Publication] = {}
@@ -91,16 +116,24 @@ class Keeper:
         return True
 
     def _put_retained(self, publication: Publication) -> None:
-        self._retained[publication.topic] = publication
-        self._retained_tree.put(publication.topic, None, publication)
+        topic = publication.topic
+        self._steps.saves(self, "retained_bytes")
+        self._steps.saves_item(self._retained, topic)
+        self._steps.undoes(self._retained_tree.remove, topic, None)
+        self._retained_tree.put(topic, None, publication)
+        self._retained[topic] = publication
         self.retained_bytes += publication.size_bytes
         self._watch(publication.expires_at, publication)
 
     def _end_retained(self, topic: str) -> None:
-        old = self._retained.pop(topic, None)
+        old = self._retained.get(topic)
         if old is None:
             return
+        self._steps.saves(self, "retained_bytes")
+        self._steps.saves_item(self._retained, topic)
+        self._steps.undoes(self._retained_tree.put, topic, None, old)
         self._retained_tree.remove(topic, None)
+        del self._retained[topic]
         self.retained_bytes -= old.size_bytes
         self._gate.changes.delete("retained", topic)
         self._delivery.release(old)
@@ -140,16 +173,23 @@ class Keeper:
 
     def _put_valid(self, publication: Publication) -> None:
         name = publication.name
-        self._valid[name] = publication
+        self._steps.saves(self, "valid_bytes")
+        self._steps.saves_item(self._valid, name)
+        self._steps.undoes(self._valid_tree.remove, publication.topic, name)
         self._valid_tree.put(publication.topic, name, publication)
+        self._valid[name] = publication
         self.valid_bytes += publication.size_bytes
         self._watch(min(publication.valid_until or 0.0, publication.expires_at), publication)
 
     def _end_valid(self, name: Name) -> None:
-        old = self._valid.pop(name, None)
+        old = self._valid.get(name)
         if old is None:
             return
+        self._steps.saves(self, "valid_bytes")
+        self._steps.saves_item(self._valid, name)
+        self._steps.undoes(self._valid_tree.put, old.topic, name, old)
         self._valid_tree.remove(old.topic, name)
+        del self._valid[name]
         self.valid_bytes -= old.size_bytes
         self._gate.changes.delete("valid", valid_key(name))
         self._delivery.release(old)
@@ -164,10 +204,16 @@ class Keeper:
 
     def name(self, publication: Publication) -> None:
         """Remember what has an id for as long as anybody holds it."""
-        self._named[publication.name] = publication
+        for names, key in self._names_of(publication):
+            self._steps.saves_item(names, key)
+            names[key] = publication
+
+    def _names_of(self, publication: Publication) -> Iterator[tuple[Names, tuple[Any, ...]]]:
+        """Where it is found by its id, and as what."""
+        yield self._named, publication.name
         if publication.user:
-            self._last_of_client[publication.publisher, publication.id] = publication
-            self._last_of_user[publication.user, publication.id] = publication
+            yield self._last_of_client, (publication.publisher, publication.id)
+            yield self._last_of_user, (publication.user, publication.id)
 
     def name_derived(self, publication: Publication) -> None:
         """Remember what a policy made, to be taken back together with what it was made of."""
@@ -207,34 +253,72 @@ class Keeper:
 
     def withdraw(self, name: Name) -> None:
         """Take a publication back: no copy of it that still waits is delivered."""
+        derived = list(self._derived.get(name, ()))
+        self._steps.saves_item(self._derived, name)
+        self._derived.pop(name, None)
         publication = self._named.get(name)
         if publication is not None and not publication.withdrawn:
             self._take_back(publication)
             self._end_valid(name)
             if self._retained.get(publication.topic) is publication:
                 self._end_retained(publication.topic)
-        for one in list(self._derived.pop(name, ())):
+        for one in derived:
             self._take_back(one)
         self._counters.publications_withdrawn += 1
 
     def _take_back(self, publication: Publication) -> None:
+        self._steps.saves(publication, "withdrawn", "expires_at")
         publication.withdrawn = True
         # What is in flight has to be sent again after a crash, so the row stays as long as that.
         publication.expires_at = publication.at
         if publication.kept:
             self._delivery.keep_again(publication)
 
+    # -- publications that fail ----------------------------------------------------------------
+
+    def found_before(self, publication: Publication) -> Replaced:
+        """What is there before a publication is kept."""
+        retained = self._retained.get(publication.topic) if publication.retain else None
+        named = [names.get(key) for names, key in self._names_of(publication)]
+        return Replaced(retained, self.replaced_by(publication), named)
+
+    def put_back(self, publication: Publication, replaced: Replaced) -> None:
+        """Let everything be as before a publication that could not be routed."""
+        name, topic = publication.name, publication.topic
+        is_last = self._retained.get(topic, publication) is publication
+        if publication.retain and is_last:
+            self._end_retained(topic)
+            if (old := replaced.retained) is not None:
+                self._put_retained(old)
+                self._delivery.keep(old)
+                self._gate.changes.put("retained", topic, encoded(old.number))
+        if self._valid.get(name) is publication:
+            self._end_valid(name)
+            if (old := replaced.valid) is not None:
+                self._put_valid(old)
+                self._delivery.keep(old)
+                self._gate.changes.put("valid", valid_key(old.name), encoded(old.number))
+        for (names, key), earlier in zip(self._names_of(publication), replaced.named, strict=True):
+            if names.get(key) is publication:
+                del names[key]
+                if earlier is not None:
+                    names[key] = earlier
+
     # -- time and restarts ---------------------------------------------------------------------
 
-    def advance(self, now: float) -> None:
-        """End what is over."""
+    def advance(self, now: float, attempt: Attempt) -> None:
+        """End what is over, each as a step."""
         while self._ends and self._ends[0][0] <= now:
             _, _, publication = heapq.heappop(self._ends)
-            name = publication.name
-            if self._valid.get(name) is publication:
-                self._end_valid(name)
-            if publication.is_over(now) and self._retained.get(publication.topic) is publication:
-                self._end_retained(publication.topic)
+            if not attempt("end of a publication", self._end_over, publication, now):
+                heapq.heappush(self._ends, (now + RETRY_S, publication.number, publication))
+
+    def _end_over(self, publication: Publication, now: float) -> None:
+        name = publication.name
+        if self._valid.get(name) is publication:
+            self._end_valid(name)
+        if publication.is_over(now) and self._retained.get(publication.topic) is publication:
+            self._end_retained(publication.topic)
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""

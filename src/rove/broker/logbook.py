@@ -29,6 +29,14 @@ def log_publication(state: State, publication: Publication) -> None:
                 state.delivery.keep_again(publication)
 
 
+def forget_publication(state: State, publication: Publication) -> None:
+    """It was not taken after all."""
+    if publication.position:
+        channels = state.channels_of(publication.topic, "publications")
+        for position in range(publication.position, publication.position + len(channels)):
+            state.gate.changes.drop_new("log", position)
+
+
 def log_notification(state: State, one: Notification, why: bytes, at: float) -> None:
     """Somebody was notified; `why` is what there is to say about it."""
     channels = state.channels_of(one.publication.topic, "notifications")

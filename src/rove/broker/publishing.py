@@ -6,6 +6,10 @@ one breath meets its own subscription.
 
 What a client published with QoS 1 or 2 is acknowledged with what became of it: refused with its
 reason, taken, or taken though nobody wanted it.
+
+To take a publication is a step, and to route it is another (`rove.broker.steps`). If a batch cannot
+be matched, its publications are matched one by one. One that fails is taken back: it is not
+retained, not logged, not acknowledged, nobody is notified of it, and its publisher is told.
 """
 
 from __future__ import annotations
@@ -13,17 +17,19 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final, Literal
 
 import msgspec
 
 from rove.broker.control import DONE, PREFIX, Answer, Control
-from rove.broker.interests import Given, Met
+from rove.broker.keeping import Replaced
 from rove.broker.links import Link
-from rove.broker.logbook import log_notification, log_publication
+from rove.broker.logbook import forget_publication, log_notification, log_publication
 from rove.broker.publications import Publication, user_property
 from rove.broker.records import received_key
+from rove.broker.routes import Given, Met
 from rove.broker.seats import Notification, Seat
 from rove.broker.sessions import Select, Session
 from rove.broker.spelling import CONTROL_NAMES, PUBLISH_NAMES, misspelt
@@ -55,6 +61,13 @@ class _Waiting(msgspec.Struct, gc=False):
     link: Link | None
     packet_id: int
     asked_for_id: bool
+    session: Session | None = None
+    replaced: Replaced | None = None
+    """What was there before it, where it is kept or has an id."""
+    error: Exception | None = None
+    """Why it could not be matched."""
+    is_again: bool = False
+    """It failed before, and nobody else would publish it again."""
 
 
 class Publishing:
@@ -82,6 +95,10 @@ class Publishing:
         link.is_publisher = True
         if packet.properties.topic_alias is not None and not self._resolve(link, packet):
             return
+        is_command = packet.topic.startswith(PREFIX)
+        if is_command:
+            # What came before it comes first, and is no part of this step.
+            self.flush()
         if packet.qos and not self._may_open(session, link, packet):
             return
         refusal = self._refusal(session, packet)
@@ -111,26 +128,31 @@ class Publishing:
             valid_until,
             user=session.identity.user,
         )
-        if packet.topic.startswith(PREFIX):
+        if is_command:
             self._command(session, link, packet, publication)
             return
         if packet.dup and id is not None and id in session.recent_ids:
             state.counters.publications_repeated += 1
             self._answer(session, link, packet.packet_id, packet.qos, DONE)
             return
-        if not self._keep(session, link, packet, publication, named=id is not None):
+        asked_for_id = id is None and valid_until is not None
+        waiting = _Waiting(publication, link, packet.packet_id, asked_for_id, session)
+        if not self._keep(session, link, packet, waiting, named=id is not None):
             return
         if id is not None:
+            state.steps.undoes(session.recent_ids.pop, id, None)
             _remember(session, id)
-        asked_for_id = id is None and valid_until is not None
-        self._batch.append(_Waiting(publication, link, packet.packet_id, asked_for_id))
+        self._batch.append(waiting)
 
-    def publish_own(self, publication: Publication) -> None:
+    def publish_own(self, publication: Publication, *, is_again: bool = False) -> None:
         """The broker itself publishes: a will."""
+        waiting = _Waiting(publication, None, 0, False, is_again=is_again)
         if publication.retain:
+            waiting.replaced = self._state.keeper.found_before(publication)
             self._state.keeper.retain(publication)
         log_publication(self._state, publication)
-        self._batch.append(_Waiting(publication, None, 0, False))
+        self._state.steps.undoes(self._batch.remove, waiting)
+        self._batch.append(waiting)
 
     def _resolve(self, link: Link, packet: Publish) -> bool:
         """Put the topic in the place of its alias; False if the connection had to be closed."""
@@ -165,6 +187,7 @@ class Publishing:
             return False
         link.open_publishes += 1
         if packet.qos == 2:
+            self._state.steps.undoes(session.received.discard, packet.packet_id)
             session.received.add(packet.packet_id)
             if session.is_durable:
                 key = received_key(session.number, packet.packet_id)
@@ -205,7 +228,7 @@ class Publishing:
         session: Session,
         link: Link,
         packet: Publish,
-        publication: Publication,
+        waiting: _Waiting,
         *,
         named: bool,
     ) -> bool:
@@ -215,7 +238,10 @@ class Publishing:
         """
         state = self._state
         refusal = None
+        publication = waiting.publication
         is_valid = publication.valid_until is not None
+        if named or is_valid or publication.retain:
+            waiting.replaced = state.keeper.found_before(publication)
         old = state.keeper.replaced_by(publication) if is_valid else None
         if old is not None and not state.rules.allowed(session.identity, "publish", old.topic):
             what = f"{old.id!r} is valid on {old.topic}, and withdrawing from there is not allowed"
@@ -237,7 +263,6 @@ class Publishing:
     def _command(
         self, session: Session, link: Link, packet: Publish, publication: Publication
     ) -> None:
-        self.flush()
         answer = self._control.handle(session, publication)
         if answer.reason >= Reason.UNSPECIFIED_ERROR:
             self._refuse(session, link, packet, answer)
@@ -255,6 +280,8 @@ class Publishing:
         self._send_answer(link, Pubcomp(packet_id, reason))
 
     def _close_received(self, session: Session, link: Link, packet_id: int) -> None:
+        if packet_id in session.received:
+            self._state.steps.undoes(session.received.add, packet_id)
         session.received.discard(packet_id)
         # One that was opened before a reconnection was never counted here.
         link.open_publishes = max(0, link.open_publishes - 1)
@@ -310,14 +337,25 @@ class Publishing:
         Both come before whatever is about to change, so that it never changes the past. Where
         matchers are beside the broker, this waits for them.
         """
-        interests = self._state.interests
-        if self._batch:
-            self._submit(None)
-        while interests.waiting:
-            interests.wait()
+        assert not self._state.steps.undo, "what was collected is routed between two steps"
+        self._match_collected()
         self.route_answered()
-        if interests.has_ranked:
-            self.promote(interests.advance(self._state.now))
+        if self._batch:
+            # A will that failed is tried once more.
+            self._match_collected()
+            self.route_answered()
+        if self._state.interests.has_ranked:
+            self.slide()
+
+    def slide(self) -> None:
+        """Let windows slide up to now, and notify of what moves up."""
+        state = self._state
+        try:
+            given = state.interests.advance(state.now)
+        except Exception as error:
+            state.faults.happened(error, "slide of windows")
+            return
+        self.promote(given)
 
     def pass_on(self) -> None:
         """Nothing is about to change: have what was collected matched, route what is."""
@@ -336,9 +374,29 @@ class Publishing:
     def _submit(self, advance_to: float | None, count: int | None = None) -> None:
         """Hand in what was collected, or the first so many."""
         batch = self._batch[:count]
-        del self._batch[:count]
-        self._submitted.append(batch)
-        self._state.interests.submit([waiting.publication for waiting in batch], advance_to)
+        interests = self._state.interests
+        try:
+            interests.submit([waiting.publication for waiting in batch], advance_to)
+        except Exception as error:
+            self._state.faults.tell(error, "match of a batch", "", None)
+            self._submit_each(batch, advance_to)
+        else:
+            self._submitted.append(batch)
+        del self._batch[: len(batch)]
+
+    def _submit_each(self, batch: list[_Waiting], advance_to: float | None) -> None:
+        """Have the publications of a batch that failed matched one by one."""
+        interests = self._state.interests
+        for waiting in batch:
+            try:
+                interests.submit([waiting.publication], None)
+            except Exception as error:
+                # It keeps its place among the others until it is told of.
+                waiting.error = error
+                interests.submit([], None)
+            self._submitted.append([waiting])
+        interests.submit([], advance_to)
+        self._submitted.append([])
 
     def _match_collected(self) -> None:
         """Have everything matched that was collected; it is routed when its turn comes."""
@@ -356,25 +414,42 @@ class Publishing:
 
     def _route(self, batch: list[_Waiting], met: Met) -> None:
         state = self._state
-        arrived = _arrivals(met.given)
-        promoted = deque(one for one in met.given if one.promoted)
+        steps, undo = state.steps, state.steps.undo
+        arrived: dict[Publication, list[Subscription]] = {}
+        promoted: deque[Given] = deque()
+        for one in met.given:
+            if one.promoted:
+                promoted.append(one)
+            else:
+                arrived.setdefault(one.publication, []).append(one.subscription)
         for waiting in batch:
             publication = waiting.publication
             # What moved up before this came goes out before it, however large the batch is.
             while promoted and promoted[0].at < publication.at:
-                self._promote(promoted.popleft())
-            matched = met.found.get(publication.number, [])
-            if publication in arrived:
-                matched = matched + arrived[publication]
-            notified = self._notify(publication, matched)
+                self.promote((promoted.popleft(),))
+            try:
+                if waiting.error is not None:
+                    raise waiting.error
+                matched = met.found.get(publication.number, [])
+                if publication in arrived:
+                    matched = matched + arrived[publication]
+                notified = self._notify(publication, matched)
+                self._acknowledge(waiting, notified)
+                state.recent.add(publication, notified)
+                if steps.later:
+                    steps.succeed()
+                else:
+                    undo.clear()
+            except Exception as error:
+                self._failed(waiting, error)
+                continue
             if not notified:
                 state.counters.publications_unmatched += 1
-            state.recent.add(publication, notified)
-            self._acknowledge(waiting, notified)
-        state.routed.append((batch[0].publication.at, len(batch)))
+        if batch:
+            state.routed.append((batch[0].publication.at, len(batch)))
         self.promote(promoted)
         if met.undecided:
-            self._tell_undecided(met.undecided)
+            state.faults.attempt("undecided", self._tell_undecided, met.undecided)
 
     def _tell_undecided(self, passed_over: Sequence[Subscription]) -> None:
         """Tell subscribers that nobody knows whether they wanted what was just published."""
@@ -396,10 +471,42 @@ class Publishing:
             }
             state.variables.tell(one.session, UNDECIDED, msgspec.json.encode(facts))
 
+    def _failed(self, waiting: _Waiting, error: Exception) -> None:
+        """A publication could not be routed: take it back and tell its publisher."""
+        state = self._state
+        publication = waiting.publication
+        state.steps.roll_back()
+        for other in chain(self._batch, *self._submitted):
+            if other.replaced is not None:
+                other.replaced.forget(publication, waiting.replaced)
+        client = publication.publisher
+        state.faults.attempt("taking back a PUBLISH", self._take_back, waiting, client=client)
+        state.faults.happened(error, "PUBLISH", waiting.link, client=client)
+        if waiting.link is None and not waiting.is_again:
+            again = partial(self.publish_own, publication, is_again=True)
+            state.faults.attempt("will", again, client=client)
+
+    def _take_back(self, waiting: _Waiting) -> None:
+        """Let it be as if a publication had never come."""
+        state, publication, session = self._state, waiting.publication, waiting.session
+        if waiting.replaced is not None:
+            state.keeper.put_back(publication, waiting.replaced)
+        forget_publication(state, publication)
+        if session is not None:
+            session.recent_ids.pop(publication.id, None)
+            if waiting.packet_id in session.received:
+                session.received.discard(waiting.packet_id)
+                key = received_key(session.number, waiting.packet_id)
+                if session.is_durable:
+                    state.gate.changes.delete("received", key)
+
     def promote(self, given: Iterable[Given]) -> None:
-        """Notify of publications that moved up in a window."""
+        """Notify of publications that moved up in a window, each as a step."""
         for one in given:
-            self._promote(one)
+            owner = one.subscription.session
+            self._state.faults.attempt(
+                "promotion", self._promote, one, link=owner.link, client=owner.client_id
+            )
 
     def _promote(self, given: Given) -> None:
         one, publication = given.subscription, given.publication
@@ -566,15 +673,6 @@ class Publishing:
             one = Notification(session, publication, qos, retain, ids, select, numbers)
             log_notification(state, one, b"", state.now)
         return True
-
-
-def _arrivals(given: list[Given]) -> dict[Publication, list[Subscription]]:
-    """Ranked subscriptions that want what has just arrived."""
-    arrived: dict[Publication, list[Subscription]] = {}
-    for one in given:
-        if not one.promoted:
-            arrived.setdefault(one.publication, []).append(one.subscription)
-    return arrived
 
 
 def _selection(subscriptions: list[Subscription]) -> Select:

@@ -7,6 +7,7 @@ allows less, keeps its row: with the old configuration it is back.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ class Seating:
 
     def take(self, seat: Seat) -> None:
         """A policy takes its place."""
+        self._save(seat)
         self.seats[seat] = None
         if seat.subscription is not None:
             seat.subscription.seat = seat
@@ -59,10 +61,22 @@ class Seating:
             seat.session.desk.seat = seat
         self._forget_routes(seat)
 
+    def _save(self, seat: Seat) -> None:
+        """A policy is about to take its place, or to leave it."""
+        steps = self._state.steps
+        steps.undoes(self._forget_routes, seat)
+        steps.saves_item(self.seats, seat)
+        if seat.subscription is not None:
+            steps.saves(seat.subscription, "seat")
+        elif seat.session.desk is not None:
+            steps.saves(seat.session.desk, "seat")
+
     def leave(self, seat: Seat) -> None:
         """It leaves it; what waited for it is for others to see to."""
+        self._save(seat)
+        self._state.steps.undoes(seat.swap, seat.waiting)
         del self.seats[seat]
-        seat.clear()
+        seat.swap(deque())
         self.gone.add(seat.agent.tally)
         if seat.subscription is not None:
             seat.subscription.seat = None
@@ -88,6 +102,7 @@ class Seating:
         key = seat_key(session, subscription)
         if key not in self.unrun:
             return False
+        self._state.steps.undoes(self.unrun.add, key)
         self.unrun.remove(key)
         self._state.gate.changes.delete("agents", key)
         self._state.diary.unrun_dropped(session, subscription, self._state.now)

@@ -124,16 +124,28 @@ class Seat:
         self.waiting.append(case)
         self.account.wait(case.size_bytes)
 
+    def enter_first(self, case: Case) -> None:
+        """Let a case wait, before the others."""
+        self.waiting.appendleft(case)
+        self.account.wait(case.size_bytes)
+
     def leave(self) -> Case:
         """The first case waits no more."""
         case = self.waiting.popleft()
         self.account.wait(-case.size_bytes)
         return case
 
-    def clear(self) -> None:
-        """Nothing waits here any more."""
-        while self.waiting:
-            self.leave()
+    def retract(self, case: Case) -> None:
+        """A case waits no more, wherever it stands."""
+        if case in self.waiting:
+            self.waiting.remove(case)
+            self.account.wait(-case.size_bytes)
+
+    def swap(self, waiting: deque[Case]) -> None:
+        """Let these wait here instead of those that do."""
+        size_bytes = sum(case.size_bytes for case in waiting)
+        self.account.wait(size_bytes - sum(case.size_bytes for case in self.waiting))
+        self.waiting = waiting
 
     @property
     def number(self) -> int:

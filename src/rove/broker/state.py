@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -17,14 +16,17 @@ from rove.broker.agents import Agents, Isolation
 from rove.broker.counters import Counters
 from rove.broker.delivery import Delivery
 from rove.broker.diary import Diary
+from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
 from rove.broker.interests import Interests
+from rove.broker.journal import Changes
 from rove.broker.keeping import Keeper
 from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.recent import Recent
 from rove.broker.records import LogRow, encoded
 from rove.broker.sessions import Session
+from rove.broker.steps import Steps
 from rove.broker.variables import Variables
 from rove.mqtt.packets import Connect, Disconnect, Will
 from rove.mqtt.trees import FilterTree
@@ -33,7 +35,6 @@ from rove.policy.limits import PolicyLimits
 
 EXPIRED_MAX = 100
 """Expired sessions that are remembered for whoever looks for them."""
-Level = Literal["debug", "info", "warning"]
 
 
 class Channel(msgspec.Struct, frozen=True):
@@ -61,12 +62,19 @@ class Settings(msgspec.Struct, frozen=True):
     """How often devices are asked to report."""
 
 
-class Note(msgspec.Struct):
-    """Something for the log."""
+class Output(msgspec.Struct):
+    """What a turn wants to be done."""
 
-    level: Level
-    event: str
-    facts: dict[str, object]
+    ready: list[Link]
+    """Send what is in `out` of each, then close those that are `closing`."""
+    changes: Changes | None
+    """Commit this, then say `commit_done(commit)`."""
+    commit: int
+    authentications: list[tuple[Link, Connect]]
+    """Find out who these are, then say `identified`."""
+    notes: list[Note]
+    routed: list[tuple[float, int]]
+    """Batches whose notifications are among this: when the first came, and how many it had."""
 
 
 class ExpiredSession(msgspec.Struct, frozen=True):
@@ -104,10 +112,12 @@ class State:
         self.is_guarded = settings.is_guarded
         self.settings = settings
         self.counters = Counters()
-        self.gate = Gate()
+        self.steps = Steps()
+        self.faults = Faults(self)
+        self.gate = Gate(self.steps)
         self.delivery = Delivery(self.gate, limits, self.counters)
         self.keeper = Keeper(self.gate, self.delivery, limits, self.counters)
-        self.interests = Interests(compiled=compiled)
+        self.interests = Interests(self.steps, compiled=compiled)
         self.variables = Variables(self)
         self.agents = Agents(self, self.variables, policies, workers, isolation)
         self.sessions: dict[str, Session] = {}
@@ -141,6 +151,7 @@ class State:
 
     def log(self, row: LogRow) -> None:
         """Put a line on its way to the lake."""
+        self.steps.saves(self, "position")
         self.position += 1
         self.gate.changes.put("log", self.position, encoded(row))
 
@@ -173,6 +184,8 @@ class State:
 
     def hang_up(self, link: Link) -> None:
         """Close when everything is sent, without another word."""
+        self.steps.saves(link, "closing")
         link.closing = True
         if not link.out:
+            self.steps.undoes(self.gate.ready.pop)
             self.gate.ready.append(link)

@@ -121,6 +121,7 @@ class Subscribing:
         data = link.encoded(Suback(packet.packet_id, tuple(reasons), properties))
         kept = _Kept(link, data or b"", self._first_matches(made_here, state.next_publication))
         if not self._give(kept, is_first=True):
+            state.steps.undoes(self._giving.remove, kept)
             self._giving.append(kept)
         for made, _, _ in made_here:
             self._greet(made)
@@ -152,8 +153,12 @@ class Subscribing:
         """Give the next who waits a part; one at a time, so that many take no longer than one."""
         if self._giving:
             kept = self._giving.popleft()
-            if not self._give(kept):
-                self._giving.append(kept)
+            attempt = self._state.faults.attempt
+            attempt("kept publications", self._give_next, kept, link=kept.link)
+
+    def _give_next(self, kept: _Kept) -> None:
+        if not self._give(kept):
+            self._giving.append(kept)
 
     def _granted(
         self, session: Session, link: Link, asked: Filter, properties: Properties
@@ -185,6 +190,7 @@ class Subscribing:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
         state.next_subscription += 1
         state.diary.made(made, state.now)
+        state.steps.saves_item(session.subscriptions, made.key)
         if old is not None:
             state.agents.take_over(old, made, policy)
             self._end(old)
@@ -336,6 +342,7 @@ class Subscribing:
                 if key[0] == topic_filter and (only is None or str(one.identifier) == only)
             ]
             for one in ending:
+                self._state.steps.saves_item(session.subscriptions, one.key)
                 del session.subscriptions[one.key]
                 self._end(one)
             reasons.append(Reason.SUCCESS if ending else Reason.NO_SUBSCRIPTION_EXISTED)
@@ -345,7 +352,8 @@ class Subscribing:
         """The session ends, and all its subscriptions with it."""
         for one in session.subscriptions.values():
             self._end(one)
-        session.subscriptions.clear()
+        self._state.steps.saves(session, "subscriptions")
+        session.subscriptions = {}
 
     def _end(self, old: Subscription) -> None:
         self._state.agents.ended(old)

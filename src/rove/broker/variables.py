@@ -49,11 +49,16 @@ class Variables:
     def desk(self, session: Session) -> Desk:
         """The desk of a session; from now on the broker keeps its own variables for it."""
         if session.desk is None:
+            self._state.steps.undoes(self._forget_routes, session)
+            self._state.steps.saves(session, "desk", "automatic")
             session.desk = Desk()
             session.automatic |= OWN
             self._state.interests.forget_routes(session.subscriptions.values())
             self.change(session, self._facts(session))
         return session.desk
+
+    def _forget_routes(self, session: Session) -> None:
+        self._state.interests.forget_routes(session.subscriptions.values())
 
     def _facts(self, session: Session) -> dict[str, Any]:
         if session.link is None:
@@ -79,7 +84,9 @@ class Variables:
     ) -> None:
         """Take a report, with what it changes."""
         traffic = self.desk(session).traffic
+        self._state.steps.saves(traffic, "_accounted")
         traffic.account(report.get(RECEIVED, traffic.sent), self._state.now)
+        self._state.steps.saves(session, "automatic")
         told = {name for name, value in changes.items() if value is not None}
         session.automatic = (session.automatic - changes.keys()) | told | OWN
         self.change(session, changes, by="report")
@@ -94,6 +101,8 @@ class Variables:
             self.match_first()
         me = dict(session.me)
         change_state(me, changes)
+        state.interests.about_to_move(session, changes)
+        state.steps.saves(session, "me")
         session.me = me
         state.interests.set_state(session, changes)
         state.diary.state_changed(session, changes, state.now, by)
@@ -146,10 +155,12 @@ class Variables:
     def take_up(self) -> None:
         """After a restart, when the log is there: nobody is connected any more."""
         restored, self._restored = self._restored, []
+        attempt = self._state.faults.attempt
         for session in restored:
             # A session may have ended since, before there was a turn.
             if session.link is not None or session.desk is None:
                 continue
             # Whoever was away already still is: thousands may be.
             if session.me.get(CONNECTED) is not False:
-                self.change(session, self._facts(session))
+                client = session.client_id
+                attempt("restart", self.change, session, self._facts(session), client=client)

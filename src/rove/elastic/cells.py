@@ -114,6 +114,8 @@ class Cell:
         """By the number of the topic filter."""
         self._rank_filter: dict[int, int] = {}
         """The filters of ranked subscriptions."""
+        self.touched: list[int] = []
+        """Topic filters whose windows the last batch was shown to, or begun to be."""
 
     def __len__(self) -> int:
         return len(self._plain) + len(self._designs) + len(self._rank_filter)
@@ -171,11 +173,13 @@ class Cell:
 
     def match(self, shown: Sequence[Shown]) -> Matched:
         """Whom publications meet; times must not decrease."""
+        self.touched = []
         counts, ids = self._unranked(shown)
         ranked: list[RankedDelivery] = []
         for filter, matcher in self._ranked.items():
             here = [one for one in shown if filter in one.filters]
             if here:
+                self.touched.append(filter)
                 rows = [one.attributes() for one in here]
                 keys = [one.key for one in here]
                 ranked += matcher.match(rows, [one.at for one in here], keys).ranked
@@ -208,8 +212,50 @@ class Cell:
 
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let windows slide and designs evolve."""
-        self._designs.advance(now)
-        return [one for matcher in self._ranked.values() for one in matcher.advance(now)]
+        return [one for part in self.slides for one in self.advance_some(part, now)]
+
+    @property
+    def slides(self) -> list[int]:
+        """The parts that `advance_some` knows."""
+        return [_DESIGNS, *self._ranked]
+
+    def advance_some(self, part: int, now: float) -> list[RankedDelivery]:
+        """Let the windows of one topic filter slide, or designs evolve."""
+        matcher = self._designs if part == _DESIGNS else self._ranked[part]
+        return matcher.advance(now)
+
+    # -- making anew ---------------------------------------------------------------------------
+
+    def held_by(self, filter: int) -> list[object]:
+        """The publications that windows of one topic filter may still deliver."""
+        matcher = self._ranked.get(filter)
+        return [] if matcher is None else matcher.live_keys()
+
+    def renew_unranked(self, wanted: Sequence[Wanted]) -> None:
+        """Make the indexes of all that are not ranked anew, with these in them."""
+        plain, designs = Matcher(compiled=self._compiled), Matcher(compiled=self._compiled)
+        for one in wanted:
+            if one.text.rank is None:
+                matcher = plain if one.evolve.design == "exact" else designs
+                matcher.add(one.id, _with_filter(one), one.accepted_at, one.me, one.evolve)
+        self._plain, self._designs = plain, designs
+
+    def renew_ranked(
+        self, filter: int, wanted: Sequence[Wanted], shown: Sequence[tuple[Shown, object]]
+    ) -> None:
+        """Make the windows of one topic filter anew; show them what they held, as it is called."""
+        matcher = Matcher(compiled=self._compiled)
+        for one in wanted:
+            if one.text.rank is not None and one.filter == filter:
+                matcher.add(one.id, one.text, one.accepted_at, one.me, one.evolve)
+        for held, key in shown:
+            matcher.match([held.attributes()], [held.at], [key])
+        others = {id: other for id, other in self._rank_filter.items() if other != filter}
+        ids = matcher.ids()
+        self._ranked.pop(filter, None)
+        if ids:
+            self._ranked[filter] = matcher
+        self._rank_filter = others | dict.fromkeys(ids, filter)
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest; infinity if never."""

@@ -96,6 +96,10 @@ class Merge:
         self.is_done = True
         return self
 
+    def abandon(self) -> None:
+        """It failed: its segments stay as they are, and may be merged again."""
+        self.has_failed = True
+
     def install(self) -> None:
         """Search the new segment instead of the old ones from now on."""
         self.index.install(self)
@@ -253,11 +257,13 @@ class Index:
     def settle_fresh(self) -> None:
         """Make a segment of the rows that wait, and merge small ones."""
         rows = [row for rows in self._fresh.values() for row in rows]
+        # Built first: whatever fails in that, the rows that wait still do.
+        segment = self._segment(from_rows(rows)) if rows else None
         self._fresh, self._fresh_kept = {}, {}
         self._fresh_rows = self._fresh_work = 0
-        if not rows:
+        if segment is None:
             return
-        self._segments.append(self._segment(from_rows(rows)))
+        self._segments.append(segment)
         while (due := self._due(MERGED_AT_ONCE_MAX)) is not None:
             self._replace(due.run())
 
@@ -273,8 +279,11 @@ class Index:
         """Take over a finished merge; what was removed while it ran stays removed."""
         if not merge.is_done:
             raise ValueError("the merge was not run; call run() first")
-        self._merge = None
-        self._replace(merge)
+        try:
+            self._replace(merge)
+        finally:
+            # If that failed, the segments are still there, and are due again.
+            self._merge = None
 
     def merge_all(self) -> None:
         """Run every merge that is due, here and now."""
@@ -302,11 +311,12 @@ class Index:
 
     def _replace(self, merge: Merge) -> None:
         gone = set(map(id, merge.segments))
-        self._segments = [segment for segment in self._segments if id(segment) not in gone]
+        segments = [segment for segment in self._segments if id(segment) not in gone]
         if merge.result is not None:
             for subscription in merge.removed:
                 merge.result.remove(subscription)  # its subjects were released back then
-            self._segments.append(merge.result)
+            segments.append(merge.result)
+        self._segments = segments
 
     def _due(self, size_max: float = math.inf) -> Merge | None:
         """What should be merged, of the segments that no merge is running for."""

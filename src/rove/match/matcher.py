@@ -406,6 +406,9 @@ class Work(Protocol):
     def run(self) -> Work:
         """Do it; touches nothing that matching uses."""
 
+    def abandon(self) -> None:
+        """It could not be run or installed: what it was to merge may be merged again."""
+
     def install(self) -> None:
         """Use the result from now on."""
 

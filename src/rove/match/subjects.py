@@ -66,6 +66,10 @@ class PatternMerge:
         self._merge.run()
         return self
 
+    def abandon(self) -> None:
+        """It failed: its patterns stay where they are, and may be merged again."""
+        self._patterns.abandon(self._merge)
+
     def install(self) -> None:
         """Search with the new automaton from now on."""
         self._patterns.install(self._merge)

@@ -214,6 +214,11 @@ class PatternSet:
             return isinstance(one, Waiting) or 2 * one.alive < one.total
         return len(chosen) > 1
 
+    def abandon(self, merge: Merge) -> None:
+        """A merge failed: what it was to merge may be merged again."""
+        self._busy.difference_update(merge.parts)
+        self._nothing_due = False
+
     def install(self, merge: Merge) -> None:
         """Take over a finished merge; patterns removed while it ran stay removed."""
         automaton = merge.automaton

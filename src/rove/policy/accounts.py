@@ -15,7 +15,7 @@ first suspension is over.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from rove.policy.agents import Agent, Allowance
@@ -87,6 +87,13 @@ class Account:
         if until is not None and until > now:
             self._suspended[agent.policy.text] = until
             self._offences.clear()
+
+    def before(self) -> tuple[Any, ...]:
+        """What would undo an offence that is about to be noted: a function and its arguments."""
+        return self._restore, tuple(self._offences), dict(self._suspended)
+
+    def _restore(self, offences: tuple[float, ...], suspended: dict[str, float]) -> None:
+        self._offences, self._suspended = deque(offences), suspended
 
     def _forget(self, now: float, limits: PolicyLimits) -> None:
         while self._offences and self._offences[0] <= now - limits.offences_s:

@@ -315,6 +315,15 @@ class Agent:
         missed, self._missed, self._told_at = self._missed, 0, now
         return (Notice("stopped", now, stop.kind, stop.text, stop.line, missed=missed),)
 
+    def before(self) -> tuple[Any, ...]:
+        """What would undo a decision that is about to be taken: a function and its arguments."""
+        kept = (self.memory, self.suspended_until, self.last_trouble, self._told_at, self._missed)
+        return self._restore, kept, tuple(self._offences)
+
+    def _restore(self, kept: tuple[Any, ...], offences: tuple[float, ...]) -> None:
+        self.memory, self.suspended_until, self.last_trouble, self._told_at, self._missed = kept
+        self._offences = deque(offences)
+
     # -- on disk -------------------------------------------------------------------------------
 
     def kept(self) -> Kept:

@@ -26,7 +26,7 @@ class MqttConnection(asyncio.Protocol):
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._transport: asyncio.Transport
-        self._link: Link
+        self._link: Link | None = None
         # The transport's own, for a delivery is little more than these two calls.
         self.send: Callable[[bytes], None]
         self.buffered_bytes: Callable[[], int]
@@ -38,21 +38,29 @@ class MqttConnection(asyncio.Protocol):
         self.send = self._transport.write
         self.buffered_bytes = self._transport.get_write_buffer_size
         self._transport.set_write_buffer_limits(high=unsent_high(self._shell))
-        self._link = self._shell.opened(peer_name(self._transport), self)
+        try:
+            self._link = self._shell.opened(peer_name(self._transport), self)
+        except Exception as error:
+            self._shell.failed(error, "connection")
+            self._transport.abort()
         if self._shell.is_stopping:  # accepted just before the end, and told of just after it
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._shell.received(self._link, data)
+        if self._link is not None:
+            self._shell.received(self._link, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._shell.closed(self._link)
+        if self._link is not None:
+            self._shell.closed(self._link)
 
     def pause_writing(self) -> None:
-        self._shell.stuck(self._link)
+        if self._link is not None:
+            self._shell.stuck(self._link)
 
     def resume_writing(self) -> None:
-        self._shell.unstuck(self._link)
+        if self._link is not None:
+            self._shell.unstuck(self._link)
 
     # -- the shell's side ----------------------------------------------------------------------
 

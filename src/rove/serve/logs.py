@@ -74,6 +74,10 @@ class Events:
     def error(self, event: str, /, **fields: object) -> None:
         self._write(logging.ERROR, event, fields)
 
+    def fault(self, event: str, error: BaseException, /, **fields: object) -> None:
+        """An error with the traceback of an exception that was handled."""
+        self._logger.error(event, exc_info=error, extra={"fields": fields})
+
     def exception(self, event: str, /, **fields: object) -> None:
         """An error with the traceback of the exception that is being handled."""
         self._logger.error(event, exc_info=True, extra={"fields": fields})

@@ -11,15 +11,17 @@ interface inside this process.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from rove.broker.access import Identity
-from rove.broker.broker import Broker, Output
+from rove.broker.broker import Broker
 from rove.broker.journal import Changes
 from rove.broker.links import Link
+from rove.broker.state import Output
 from rove.match.matcher import Work
 from rove.mqtt.packets import Connect
 from rove.serve.delays import Delays
@@ -27,6 +29,10 @@ from rove.serve.logs import events
 
 log = events("broker")
 
+TURN_RETRY_S = 1.0
+"""When there is another turn after one that failed, or whose changes the disk did not take."""
+MERGE_RETRY_S = 60.0
+"""When a merge of the index is tried again that failed; until then, matching is slower."""
 TICK_S_MIN = 0.005
 TICK_S_MAX = 60.0
 
@@ -103,6 +109,9 @@ class Shell:
         self._was_paused = False
         self._merging = False
         self._changed_at_merge = -1
+        self._merge_not_before = -math.inf
+        self._to_commit: deque[tuple[Changes, int]] = deque()
+        """What the disk was not given yet; nearly always nothing."""
         self.is_stopping = False
 
     # -- what happens --------------------------------------------------------------------------
@@ -156,6 +165,19 @@ class Shell:
 
     def _turn(self) -> None:
         self._turn_is_due = False
+        try:
+            self._do_turn()
+        except Exception as error:
+            self.broker.failed(error, "turn", None, self.now())
+            # Not at once: what fails again and again must leave room for everything else.
+            self._loop.call_later(TURN_RETRY_S, self.wake)
+
+    def failed(self, error: Exception, what: str, link: Link | None = None) -> None:
+        """Something failed that was no decision of the broker; it costs one connection at most."""
+        self.broker.failed(error, what, link, self.now())
+        self.wake()
+
+    def _do_turn(self) -> None:
         broker = self.broker
         broker.backlog_bytes = self._disk.backlog_bytes
         output = broker.end_turn(self.now())
@@ -179,25 +201,33 @@ class Shell:
 
     def _carry_out(self, output: Output) -> None:
         if output.changes is not None:
-            self._commit(output.changes, output.commit)
+            self._to_commit.append((output.changes, output.commit))
+        if self._to_commit:
+            self._commit_all()
         sent_bytes = 0
         for link in output.ready:
             peer, out = link.peer, link.out
-            if len(out) == 1 and peer is not None and not link.closing:
-                # One packet for a connection that stays: nearly all are, where turns are short.
-                data = out.pop()
-                sent_bytes += len(data)
-                peer.send(data)
-                # Unless it got stuck (`stuck` has said so), next to nothing is buffered.
-                if link.buffered_bytes:
-                    link.buffered_bytes = peer.buffered_bytes()
-            else:
-                self._send(link)
+            try:
+                if len(out) == 1 and peer is not None and not link.closing:
+                    # One packet for a connection that stays: nearly all, where turns are short.
+                    data = out.pop()
+                    sent_bytes += len(data)
+                    peer.send(data)
+                    # Unless it got stuck (`stuck` has said so), next to nothing is buffered.
+                    if link.buffered_bytes:
+                        link.buffered_bytes = peer.buffered_bytes()
+                else:
+                    self._send(link)
+            except Exception as error:
+                self._cut_off(link, error)
         self.broker.counters.bytes_sent += sent_bytes
         for link, packet in output.authentications:
             self._start(self._identify(link, packet))
         for note in output.notes:
-            getattr(log, note.level)(note.event, **note.facts)
+            if note.error is not None:
+                log.fault(note.event, note.error, **note.facts)
+            else:
+                getattr(log, note.level)(note.event, **note.facts)
         broker = self.broker
         if broker.stuck_links:
             broker.judge_pressure()
@@ -223,6 +253,27 @@ class Shell:
             else:
                 peer.close()
 
+    def _cut_off(self, link: Link, error: Exception) -> None:
+        """A connection could not be sent to: it is over, and nobody else's affair."""
+        link.out.clear()
+        link.closing = True
+        self.failed(error, "connection", link)
+        try:
+            link.peer.abort()
+        except Exception as second:
+            self.failed(second, "connection", link)
+            self._loop.call_soon(self.closed, link)
+
+    def _commit_all(self) -> None:
+        try:
+            while self._to_commit:
+                self._commit(*self._to_commit[0])
+                self._to_commit.popleft()
+        except Exception as error:
+            # What is promised waits for it: later turns must not overtake it.
+            self.broker.failed(error, "commit", None, self.now())
+            self._loop.call_later(TURN_RETRY_S, self.wake)
+
     def _commit(self, changes: Changes, number: int) -> None:
         def done(error: BaseException | None) -> None:
             # From the disk's thread. An error means that it gave up, as it does when it closes.
@@ -240,7 +291,11 @@ class Shell:
         self.wake()
 
     async def _identify(self, link: Link, packet: Connect) -> None:
-        identity = await self._authenticate(link, packet)
+        try:
+            identity = await self._authenticate(link, packet)
+        except Exception as error:
+            self.failed(error, "CONNECT", link)
+            return
         self.broker.identified(link, identity, self.now())
         self.wake()
 
@@ -279,10 +334,11 @@ class Shell:
 
     def _tick(self) -> None:
         self._timer = None
+        # Whatever happens now, there is a turn, and a timer at its end.
+        self.wake()
         for link in self.broker.stuck_links:
             link.buffered_bytes = link.peer.buffered_bytes()
         self.broker.tick(self.now())
-        self.wake()
 
     # -- the index -----------------------------------------------------------------------------
 
@@ -290,6 +346,8 @@ class Shell:
         """Let a merge of the index run beside, one at a time, if subscriptions have changed."""
         changed = self.broker.counters.subscriptions_made
         if self._merging or changed == self._changed_at_merge or self.is_stopping:
+            return
+        if self.now() < self._merge_not_before:
             return
         work = self.broker.merge_due()
         if work is None:
@@ -304,11 +362,18 @@ class Shell:
         self.wake()
 
     async def _merge(self, work: Work) -> None:
+        is_done = False
         try:
             finished = await asyncio.to_thread(work.run)
-            self.broker.install(finished)
+            is_done = self.broker.install(finished)
+        except Exception as error:
+            self.failed(error, "merge of the index", None)
         finally:
             self._merging = False
+        if not is_done:
+            # What failed once fails again at once; every subscription is found without it.
+            work.abandon()
+            self._merge_not_before = self.now() + MERGE_RETRY_S
         self.wake()
 
     # -- the end -------------------------------------------------------------------------------

@@ -70,8 +70,12 @@ class MqttWebSocket(asyncio.Protocol):
         self._web.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        self._frames.receive_data(data)
-        self._take_events()
+        try:
+            self._frames.receive_data(data)
+            self._take_events()
+        except Exception as error:
+            self._shell.failed(error, "WebSocket", self._link)
+            self._transport.abort()
 
     def eof_received(self) -> None:
         self._frames.receive_eof()

@@ -26,11 +26,12 @@ from typing import TypeVar
 from rove.broker.access import Identity, Rules
 from rove.broker.agents import Isolation
 from rove.broker.broker import Broker
+from rove.broker.faults import Note
 from rove.broker.journal import TABLES, Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.records import Row, decoded
-from rove.broker.state import Note, Settings
+from rove.broker.state import Settings
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -123,7 +124,7 @@ class World:
         self.notes: list[Note] = []
         self.clients: dict[Link, SimulatedClient] = {}
         """Those whose connection is open."""
-        self._limits, self._rules, self._settings = limits, rules, settings
+        self._limits, self._rules, self.settings = limits, rules, settings
         self._names = 0
         self.broker = self._new_broker()
 
@@ -133,7 +134,7 @@ class World:
             new_name=self._new_name,
             limits=self._limits,
             rules=self._rules,
-            settings=self._settings,
+            settings=self.settings,
             matchers=self._matchers,
             elasticity=self._elasticity,
             policies=self._policies,

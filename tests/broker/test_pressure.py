@@ -1,0 +1,33 @@
+"""Pressure: who is slow is closed, who is quick waits."""
+
+from __future__ import annotations
+
+from rove.broker.limits import Limits
+from rove.testing.mqtt import World
+
+
+def test_a_connection_that_takes_nothing_for_long_is_closed() -> None:
+    world = World(limits=Limits(unsent_disconnect_s=5))
+    slow = world.connect("slow")
+    assert slow.link is not None
+    slow.link.buffered_bytes = 1000
+    world.broker.stuck(slow.link, world.now)
+    world.advance(4.0)
+    assert not slow.is_closed()
+    world.advance(2.0)
+    assert slow.is_closed()
+    assert world.broker.counters.slow_disconnected == 1
+
+
+def test_a_publisher_that_is_too_quick_waits_by_itself() -> None:
+    world = World(limits=Limits(publish_per_s_max=2))
+    quick, calm = world.connect("quick"), world.connect("calm")
+    assert quick.link is not None
+    assert calm.link is not None
+    for _ in range(4):
+        quick.publish("a")
+    calm.publish("a")
+    assert (quick.link.is_paused, calm.link.is_paused) == (True, False)
+    assert world.broker.is_throttling
+    world.advance(3.0)
+    assert not quick.link.is_paused
