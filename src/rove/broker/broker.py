@@ -468,8 +468,9 @@ class Broker:
         attempt("tick", self._pressure.look_at_stuck)
         attempt("tick", self._pressure.release_throttled)
         state.faults.tell_of_troubles()
-        for link in [link for link, due in self._unfinished.items() if due <= state.now]:
-            self._leave(link)
+        for link in list(self._unfinished):
+            if self._unfinished[link] <= state.now:
+                self._leave(link)
         return self.next_tick_at()
 
     def next_tick_at(self) -> float:
