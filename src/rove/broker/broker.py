@@ -335,7 +335,8 @@ class Broker:
             attempt("turn", self._publishing.route_answered)
         if self.coordinator is not None:
             attempt("turn of matchers", self._rearrange_on, self.coordinator)
-        state.faults.tell_of_troubles()
+        if state.steps.troubles:
+            state.faults.tell_of_troubles()
         changes: Changes | None = None
         try:
             changes = state.gate.end_turn()
