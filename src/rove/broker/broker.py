@@ -341,7 +341,8 @@ class Broker:
             attempt("turn", self._publishing.route_answered)
         if self.coordinator is not None:
             attempt("turn of matchers", self._rearrange_on, self.coordinator)
-        state.faults.tell_of_troubles()
+        if state.steps.troubles:
+            state.faults.tell_of_troubles()
         changes: Changes | None = None
         try:
             changes = state.gate.end_turn()
@@ -503,8 +504,9 @@ class Broker:
         attempt("tick", self._pressure.look_at_stuck)
         attempt("tick", self._pressure.release_throttled)
         state.faults.tell_of_troubles()
-        for link in [link for link, due in self._unfinished.items() if due <= state.now]:
-            self._leave(link)
+        for link in list(self._unfinished):
+            if self._unfinished[link] <= state.now:
+                self._leave(link)
         return self.next_tick_at()
 
     def next_tick_at(self) -> float:

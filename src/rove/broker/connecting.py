@@ -110,6 +110,9 @@ class Connecting:
             if is_over and client_id in state.sessions:
                 self._say_last_will(old)
                 self._discard(old)
+            else:
+                # It is due if saying it failed when the older connection ended.
+                self._say_will_if_due(old)
         expiry_s = self._expiry(packet)
         session = state.sessions.get(client_id)
         present = session is not None

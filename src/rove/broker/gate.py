@@ -123,7 +123,8 @@ class Gate:
             self.held_bytes += size_bytes
             self._held.append(_Held(number, self.waiting, size_bytes))
             self.waiting = []
-        self._release()
+        if self._held:
+            self._release()
         if fresh is None:
             return None
         changes, self.changes, self.submitted = self.changes, fresh, number
