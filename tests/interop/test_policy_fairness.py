@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rove.broker.access import Identity
-from rove.broker.broker import Output
+from rove.broker.state import Output
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers

@@ -163,14 +163,14 @@ class LoggedWorld(World):
     begun: Broker | None = None
 
     def turn(self) -> None:
-        if self._settings is not None and self.begun is not self.broker:
+        if self.settings is not None and self.begun is not self.broker:
             is_new, self.begun = self.begun is None, self.broker
             self.broker.begin_log(0, is_new=is_new, now=self.now)
             self.broker.tick(self.now)
         super().turn()
 
     def crash(self, index: bytes | None = None, *, down_s: float = 0.0) -> None:
-        if self._settings is None:
+        if self.settings is None:
             super().crash(index, down_s=down_s)
         else:
             # The first turn ticks, after the log has begun.

@@ -262,6 +262,9 @@ class Broken:
     def install(self) -> None:
         raise AssertionError("it was not done")
 
+    def abandon(self) -> None:
+        raise AssertionError("only a broker's own merges are tried again")
+
 
 def test_a_merge_that_fails_is_told_and_tried_after_the_next_change(
     capfd: pytest.CaptureFixture[str],

@@ -34,8 +34,7 @@ from rove.broker.subscriptions import Subscription
 from rove.broker.variables import Variables
 from rove.policy.accounts import Account
 from rove.policy.agents import Agent, Kept
-from rove.policy.compiling import Policy, compiled
-from rove.policy.errors import PolicyError
+from rove.policy.compiling import Policy
 from rove.policy.jobs import (
     Compiled,
     Compressed,
@@ -109,9 +108,7 @@ class Agents:
         self._decisions = Decisions(state, variables, self.seating, self._cases)
         self._spent_s = 0.0
         """By calls that were not brief, in this turn."""
-        self.made: dict[str, Policy | PolicyError] = {}
-        """What workers have made of the text that is being set."""
-        self.holding = Holding(self)
+        self.holding = Holding(state, self, self._clock)
         self._later: dict[Seat, None] = {}
         """Policies whose first message waits for a later turn, and for nothing else."""
         self._shown: OrderedDict[tuple[int, object], Shown] = OrderedDict()
@@ -126,29 +123,6 @@ class Agents:
         return self.seating.seats
 
     # -- setting policies ----------------------------------------------------------------------
-
-    def compiled(self, text: str, session: Session | None = None) -> Policy:
-        """A text as a policy; PolicyError if not. What compiling takes counts towards the share.
-
-        Where there are workers, they have compiled it already (`rove.broker.holding`).
-        """
-        if self.limits is None:
-            raise PolicyError("this broker runs no policies", "see [policies] in its configuration")
-        made = self.made.get(text)
-        if isinstance(made, PolicyError):
-            raise made
-        if made is not None:
-            return made
-        account = None if session is None else self.seating.account(session)
-        if account is not None and self.is_over_share(account):
-            raise PolicyError("the share of a processor is used up", "try again in some seconds")
-        begun_s = 0.0 if self._clock is None else self._clock()
-        try:
-            return compiled(text, bytes_max=self.limits.text_bytes_max)
-        finally:
-            if account is not None and self._clock is not None:
-                account.allowance.use(self._clock() - begun_s)
-                self.seating.remember(account, self.limits)
 
     def set_policy(
         self, session: Session, policy: Policy, subscription: Subscription | None = None
@@ -669,7 +643,7 @@ class Agents:
 
     def restore_agent(self, key: str, kept: Kept) -> None:
         """A policy was there before a restart."""
-        self.seating.restore(key, kept, self.compiled)
+        self.seating.restore(key, kept, self.holding.compiled)
 
     def restore_case(
         self, key: int, row: CaseRow, session: Session, publication: Publication
@@ -677,17 +651,7 @@ class Agents:
         """Something waited for a policy's decision before a restart."""
         self._variables.restore_desk(session)
         assert session.desk is not None
-        one = Notification(
-            session,
-            publication,
-            row.qos,
-            row.retain,
-            row.ids,
-            row.select,
-            row.numbers,
-            row.why,
-            row.waits,
-        )
+        one = Notification.restored(row, session, publication)
         seat = session.desk.seat
         if row.subscription:
             numbered = (

@@ -31,6 +31,7 @@ from rove.broker.publishing import Publishing
 from rove.broker.restoring import restore
 from rove.broker.state import Output, Settings, State
 from rove.broker.subscribing import Subscribing
+from rove.broker.variables import view_of
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.ports import Matchers
@@ -56,7 +57,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.writing import PINGRESP
-from rove.policy.jobs import Compiled, Listener, Workers
+from rove.policy.jobs import Listener, Workers
 from rove.policy.limits import PolicyLimits
 from rove.policy.view import PoliciesView
 
@@ -327,7 +328,7 @@ class Broker:
         if state.steps.undo:
             state.steps.succeed()
         if state.agents.holding.has_answers:
-            attempt("turn of policies", self._go_on_with_held)
+            state.agents.holding.go_on(self._handle, self._pressure.is_throttled)
         try:
             self._publishing.pass_on()
             if state.variables.has_restored:
@@ -390,34 +391,11 @@ class Broker:
 
     # -- packets -------------------------------------------------------------------------------
 
-    def _hold(self, link: Link, packet: Publish | Subscribe) -> bool:
-        """Whether a packet has to wait until the policy in it is compiled."""
-        if not self.state.agents.holding.holds(link, packet):
-            return False
-        link.held, link.is_paused = packet, True
-        return True
-
-    def _go_on_with_held(self) -> None:
-        holding = self.state.agents.holding
-        while holding.has_answers:
-            link, answer = holding.take()
-            attempt = self.state.faults.attempt
-            attempt("policy", self._go_on_with, link, answer, link=link)
-
-    def _go_on_with(self, link: Link, answer: Compiled) -> None:
-        """Handle what a client sent with a policy, which is compiled now."""
-        with self.state.agents.holding.made(link, answer):
-            if link.held is not None and not link.closing and link in self.state.links:
-                pending = [link.held, *link.pending]
-                link.held, link.pending = None, []
-                link.is_paused = self._pressure.is_throttled(link)
-                self._handle(link, pending)
-
     def _publish(self, link: Link, packet: Publish) -> None:
         session = link.session
         assert session is not None
         topic = packet.topic or link.aliases.get(packet.properties.topic_alias or 0, "")
-        if topic == POLICY and self._hold(link, packet):
+        if topic == POLICY and self.state.agents.holding.hold(link, packet):
             return
         if self.state.limits.publish_per_s_max:
             self._pressure.published(session, link)
@@ -448,7 +426,7 @@ class Broker:
 
     def _subscribe(self, link: Link, packet: Subscribe) -> None:
         assert link.session is not None
-        if packet.properties.user and self._hold(link, packet):
+        if packet.properties.user and self.state.agents.holding.hold(link, packet):
             return
         self._publishing.flush()
         self._subscribing.subscribe(link.session, link, packet)
@@ -677,13 +655,7 @@ class Broker:
     def variables_view(self, client_id: str) -> dict[str, dict[str, object]] | None:
         """A subscriber's variables: what it set, and what the system keeps; None if unknown."""
         session = self.state.sessions.get(client_id)
-        if session is None:
-            return None
-        manual: dict[str, object] = {}
-        automatic: dict[str, object] = {}
-        for name, value in session.me.items():
-            (automatic if name in session.automatic else manual)[name] = value
-        return {"manual": manual, "automatic": automatic}
+        return None if session is None else view_of(session)
 
     # -- matchers ------------------------------------------------------------------------------
 
@@ -720,14 +692,8 @@ class Broker:
     def _tell_of_rearranging(self, rearranging: Rearranging) -> None:
         untold, rearranging.untold = rearranging.untold, []
         for one in untold:
-            facts: dict[str, object] = {
-                "kind": one.kind,
-                "reason": one.reason,
-                "matchers": one.matchers,
-                "moved": one.moved,
-                "took_ms": round(one.duration_s * 1000),
-            }
             if one.failure:
-                self.state.note("warning", "matchers left as they were", **facts, why=one.failure)
+                event = "matchers left as they were"
+                self.state.note("warning", event, **one.facts(), why=one.failure)
             else:
-                self.state.note("info", "matchers rearranged", **facts)
+                self.state.note("info", "matchers rearranged", **one.facts())

@@ -130,7 +130,7 @@ class Control:
                 agents.remove_policy(session, place)
             return DONE
         try:
-            policy = agents.compiled(publication.payload.decode(), session)
+            policy = agents.holding.compiled(publication.payload.decode(), session)
         except (PolicyError, UnicodeDecodeError) as error:
             return Answer(Reason.PAYLOAD_FORMAT_INVALID, str(error))
         for place in places:

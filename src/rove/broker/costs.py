@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from rove.broker.limits import DAY_S, Limits
+from rove.broker.steps import Steps
 from rove.lang.costs import Cost
 
 
@@ -21,8 +22,9 @@ class Spent(msgspec.Struct):
     moving_steps: int = 0
     windows: int = 0
 
-    def add(self, cost: Cost, sign: int = 1) -> None:
+    def add(self, cost: Cost, steps: Steps, sign: int = 1) -> None:
         """There is one more text; with a sign of -1, one less."""
+        steps.saves(self, *self.__struct_fields__)
         self.matching_steps += sign * cost.matching_steps
         self.moving_steps += sign * cost.moving_steps
         self.windows += sign * cost.has_window

@@ -34,7 +34,6 @@ from rove.elastic.coordinator import Coordinator, Result
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.ports import Matchers
 from rove.elastic.rearranging import Rearranging
-from rove.lang.costs import Cost
 from rove.lang.errors import LanguageError
 from rove.match.designs import Counters
 from rove.match.matcher import Work
@@ -119,14 +118,14 @@ class Interests:
             return
         self._steps.saves(self, "_size")
         if new.interest is not None:
-            self._spend(new.session, new.interest.cost)
+            new.session.spent.add(new.interest.cost, self._steps)
             self._number_filter(new)
             try:
                 self._add_text(new, new.interest)
             except LanguageError:
                 self._with_text.pop(new.number, None)
                 self._drop_filter(new)
-                self._spend(new.session, new.interest.cost, -1)
+                new.session.spent.add(new.interest.cost, self._steps, -1)
                 raise
             except Exception:
                 self._with_text.pop(new.number, None)
@@ -141,12 +140,6 @@ class Interests:
         if new.interest is not None and new.group is not None:
             self._enter_group(new)
         self._size += 1
-
-    def _spend(self, session: Session, cost: Cost, sign: int = 1) -> None:
-        """A session has one text more, or with a sign of -1, one less."""
-        spent = session.spent
-        self._steps.saves(spent, *spent.__struct_fields__)
-        spent.add(cost, sign)
 
     def _unadd(self, new: Subscription) -> None:
         """Take out one with a text that was added in this step."""
@@ -229,7 +222,7 @@ class Interests:
         if old.group is not None:
             steps.undoes(self._enter_group, old)
             self._leave_group(old)
-        self._spend(old.session, old.interest.cost, -1)
+        old.session.spent.add(old.interest.cost, self._steps, -1)
         # The index gives nothing back: what it forgets, it forgets when the step has gone well.
         steps.afterwards(self._forget_text, old, old.interest, [])
         if self._is_alone:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from typing import Final, Literal
@@ -36,6 +36,7 @@ from rove.broker.spelling import CONTROL_NAMES, PUBLISH_NAMES, misspelt
 from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
 from rove.broker.targets import Target
+from rove.broker.undecided import tell_undecided
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Properties,
@@ -48,7 +49,6 @@ from rove.mqtt.packets import (
 
 _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
 """What the log says of notifications that come later than their publication."""
-UNDECIDED: Final = "$rove/undecided"
 """Where a session is told that its patterns took too many steps, if it has subscribed to that."""
 RECENT_MAX = 1_000
 """Ids of a client's last publications that are recognised when they come again."""
@@ -449,27 +449,7 @@ class Publishing:
             state.routed.append((batch[0].publication.at, len(batch)))
         self.promote(promoted)
         if met.undecided:
-            state.faults.attempt("undecided", self._tell_undecided, met.undecided)
-
-    def _tell_undecided(self, passed_over: Sequence[Subscription]) -> None:
-        """Tell subscribers that nobody knows whether they wanted what was just published."""
-        state = self._state
-        state.counters.matches_undecided += len(passed_over)
-        first = passed_over[0]
-        state.note(
-            "warning",
-            "patterns took too many steps",
-            subscriptions=len(passed_over),
-            client=first.session.client_id,
-            filter=first.topic_filter,
-        )
-        for one in passed_over:
-            facts = {
-                "subscription": one.identifier,
-                "filter": one.topic_filter,
-                "reason": "a publication was too long for the patterns that are tried on it",
-            }
-            state.variables.tell(one.session, UNDECIDED, msgspec.json.encode(facts))
+            state.faults.attempt("undecided", tell_undecided, state, met.undecided)
 
     def _failed(self, waiting: _Waiting, error: Exception) -> None:
         """A publication could not be routed: take it back and tell its publisher."""

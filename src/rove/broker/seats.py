@@ -44,6 +44,21 @@ class Notification(NamedTuple):
     waits: bool = False
     """It goes behind what waits for the commit of this turn."""
 
+    @classmethod
+    def restored(cls, row: CaseRow, session: Session, publication: Publication) -> Notification:
+        """As it was written to disk (`Case.row`)."""
+        return cls(
+            session,
+            publication,
+            row.qos,
+            row.retain,
+            row.ids,
+            row.select,
+            row.numbers,
+            row.why,
+            row.waits,
+        )
+
 
 class Shown(msgspec.Struct, eq=False):
     """A publication as policies see it, and what became of it that others may share."""

@@ -216,7 +216,7 @@ class Subscribing:
     def _policy(self, session: Session, properties: Properties) -> Policy | None:
         text = user_property(properties, "policy")
         try:
-            return None if text is None else self._state.agents.compiled(text, session)
+            return None if text is None else self._state.agents.holding.compiled(text, session)
         except PolicyError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
 

@@ -164,3 +164,12 @@ class Variables:
             if session.me.get(CONNECTED) is not False:
                 client = session.client_id
                 attempt("restart", self.change, session, self._facts(session), client=client)
+
+
+def view_of(session: Session) -> dict[str, dict[str, object]]:
+    """A subscriber's variables: what it set, and what the system keeps."""
+    manual: dict[str, object] = {}
+    automatic: dict[str, object] = {}
+    for name, value in session.me.items():
+        (automatic if name in session.automatic else manual)[name] = value
+    return {"manual": manual, "automatic": automatic}

@@ -47,6 +47,16 @@ class Reconfiguration(msgspec.Struct):
     failure: str = ""
     """Why everything stayed as it was; empty if it was done."""
 
+    def facts(self) -> dict[str, object]:
+        """For the log."""
+        return {
+            "kind": self.kind,
+            "reason": self.reason,
+            "matchers": self.matchers,
+            "moved": self.moved,
+            "took_ms": round(self.duration_s * 1000),
+        }
+
 
 class MatchersView(msgspec.Struct):
     """All of them."""

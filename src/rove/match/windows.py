@@ -206,6 +206,9 @@ class _Move:
         """Move some."""
         self._windows.move_some()
 
+    def abandon(self) -> None:
+        """Nothing was begun."""
+
 
 def _named(member: Member | Delivery) -> tuple[int, object]:
     """The number and the key that a plain window calls a publication by."""
