@@ -16,6 +16,7 @@ from rove.broker.publications import Publication
 from rove.broker.records import CaseRow
 from rove.broker.sessions import Session
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
+from rove.policy.compiling import compiled
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
@@ -159,7 +160,9 @@ class TestReplacing:
         ann.subscribe("t", qos=1)
         set_policy(ann, SMALLER)
         bob.publish("t", json.dumps({"ecg": picture()}).encode(), 1)
-        set_policy(ann, 'def arrived(m, me): return drop(m, "ecg")')
+        dropping = 'def arrived(m, me): return drop(m, "ecg")'
+        compiled(dropping)  # the workers are busy
+        set_policy(ann, dropping)
         workers.kill_share = 1.0
         world.work()
         assert values(ann) == [{}]
@@ -217,6 +220,7 @@ def test_nor_do_workers_that_cannot_be_started() -> None:
     world = busy_world(PolicyLimits(offences_max=2))
     assert world.workers is not None
     ann, bob = world.connect("ann"), world.connect("bob")
+    compiled(PASSING)  # so that no worker is asked to
     ann.subscribe("t", policy=PASSING)
     for number in range(5):
         bob.publish("t", b'{"n": %d}' % number)

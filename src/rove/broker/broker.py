@@ -327,8 +327,10 @@ class Broker:
         # What was done from outside between two steps, such as closing a connection, has gone well.
         if state.steps.undo:
             state.steps.succeed()
-        if state.agents.holding.has_answers:
-            state.agents.holding.go_on(self._handle, self._pressure.is_throttled)
+        pool = state.agents.pool
+        if pool is not None and pool.texts:
+            handle, is_throttled = self._handle, self._pressure.is_throttled
+            attempt("turn of policies", state.agents.holding.go_on, handle, is_throttled)
         try:
             self._publishing.pass_on()
             if state.variables.has_restored:
@@ -621,8 +623,7 @@ class Broker:
     ) -> None:
         """Go on under other limits and rules; what is there already stays."""
         state = self.state
-        if policies not in (None, state.agents.limits) and state.agents.limits is not None:
-            assert policies is not None
+        if policies is not None and state.agents.limits not in (None, policies):
             state.agents.limits = policies
             state.diary.limits_changed(policies, state.now)
             state.steps.succeed()

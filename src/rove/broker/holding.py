@@ -46,12 +46,6 @@ class Holding:
         """Whether clients wait."""
         return bool(self._texts)
 
-    @property
-    def has_answers(self) -> bool:
-        """Whether `take` would give anything."""
-        pool = self._agents.pool
-        return pool is not None and bool(pool.texts)
-
     def hold(self, link: Link, packet: Publish | Subscribe) -> bool:
         """Whether a packet has to wait for a worker; then it is held, and the worker is asked."""
         agents = self._agents
