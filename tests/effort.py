@@ -6,17 +6,19 @@ be waited for again and again. `make soak` draws new ones, and many more of them
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
+import pytest
 from hypothesis import settings
 
-TEST_EXAMPLES: Final = 30
+TEST_EXAMPLES: Final = 20
 """Of a property that says nothing about it, in `make test`."""
 SOAK_EXAMPLES: Final = 20_000
 """The same in `make soak`."""
 SOAK_FACTOR: Final = 40
 """How many times more examples there are in `make soak` than what a property asks for."""
-TEST_DIVISOR: Final = 4
+TEST_DIVISOR: Final = 6
 """How many times fewer there are in `make test`."""
 FEW: Final = 20
 """So few are never made fewer."""
@@ -34,6 +36,14 @@ def is_soak() -> bool:
 def share(count: int) -> int:
     """So many seeds, steps or rows in `make soak`, a share of them in `make test`."""
     return count if is_soak() else max(min(count, FEW), count // TEST_DIVISOR)
+
+
+def some(values: Iterable[Any], few: int = 1) -> list[Any]:
+    """What a test is parametrised with: the first few in `make test`, all of it in `make soak`."""
+    return [
+        value if number < few else pytest.param(value, marks=pytest.mark.soak)
+        for number, value in enumerate(values)
+    ]
 
 
 def examples(count: int) -> settings:

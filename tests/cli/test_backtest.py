@@ -46,6 +46,7 @@ def test_a_whole_run_as_a_user_starts_it(past: Past, tmp_path: Path) -> None:
     check_whole_run(past, json.loads(ran.stdout), tmp_path / "plot.png")
 
 
+@pytest.mark.soak
 def test_a_whole_run(
     past: Past,
     tmp_path: Path,

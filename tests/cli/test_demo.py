@@ -34,6 +34,7 @@ def test_it_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == first
 
 
+@pytest.mark.soak
 def test_a_picture_is_written(tmp_path: Path) -> None:
     assert main(["demo", "--svg", str(tmp_path / "demo.svg")]) == 0
     assert (tmp_path / "demo.svg").read_text().startswith("<svg")
@@ -78,6 +79,7 @@ def read_until(controller: int, wanted: bytes, timeout_s: float = 30.0) -> bytes
     return shown
 
 
+@pytest.mark.soak
 def test_a_terminal_gets_a_moving_picture_and_the_summary() -> None:
     with on_terminal("--seconds", "2", "--no-spark") as (process, controller):
         shown = read_until(controller, b"rove check").decode()

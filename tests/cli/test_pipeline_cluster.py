@@ -6,9 +6,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.effort import PATIENCE_S
 
 
+@pytest.mark.soak
 def test_it_says_where_it_is_and_ends_when_told() -> None:
     command = [sys.executable, "-m", "rove", "pipeline", "cluster", "--workers", "1"]
     with subprocess.Popen(

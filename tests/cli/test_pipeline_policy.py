@@ -36,6 +36,7 @@ def expected(written: Written) -> dict[str, int]:
     }
 
 
+@pytest.mark.soak
 def test_a_policy_is_tried_on_some_clients_and_days(tmp_path: Path, spark: Any) -> None:
     written = Written(tmp_path / "lake", seed=9)
     lake = written.live(40)

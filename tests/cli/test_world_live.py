@@ -91,6 +91,7 @@ def test_options_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 is not a whole number, 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 def test_a_script_talks_to_a_world(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -217,6 +217,7 @@ async def change_some(port: int, session: int) -> None:
     await client.close()
 
 
+@pytest.mark.soak
 def test_an_index_that_is_older_than_the_subscriptions_misleads_nobody(
     start_broker: StartBroker,
 ) -> None:

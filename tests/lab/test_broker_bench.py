@@ -94,6 +94,7 @@ def test_slow() -> None:
     assert measures["broker.slow.dropped"].value >= 0
 
 
+@pytest.mark.soak
 def test_restart() -> None:
     measures = measured("restart")
     assert measures["broker.restart.with_index"].goal == "<= 5 s"

@@ -30,6 +30,7 @@ def fan_out(broker: Running, qos: int) -> FanOut:
     )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("qos", [0, 1])
 def test_everybody_gets_everything(broker: Running, qos: int) -> None:
     before = broker.metrics()
@@ -132,6 +133,7 @@ def test_what_goes_wrong_is_said_in_one_line(broker: Running) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.soak
 def test_being_sent_away_ends_the_load(tmp_path: Path) -> None:
     with (
         rove(tmp_path, {"ROVE_LIMITS__RECEIVE_MAX": "2"}) as broker,

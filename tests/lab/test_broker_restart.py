@@ -23,6 +23,7 @@ def test_the_folder_holds_what_it_says(tmp_path: Path) -> None:
     assert counts == {"sessions": 6, "subscriptions": 30, "publications": 40, "queue": 120}
 
 
+@pytest.mark.soak
 def test_a_broker_has_it_again_and_saves_what_makes_the_next_start_quicker(tmp_path: Path) -> None:
     fill(tmp_path / "data", SMALL)
     found = restart(tmp_path, SMALL)

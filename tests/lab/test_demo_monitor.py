@@ -3,10 +3,13 @@
 import json
 import urllib.request
 
+import pytest
+
 from rove.lab.demo_monitor import SCENARIO, monitor_beside
 from tests.effort import PATIENCE_S
 
 
+@pytest.mark.soak
 def test_a_world_is_there_to_look_at() -> None:
     with monitor_beside() as beside:
         with urllib.request.urlopen(f"{beside.url()}/api/world", timeout=PATIENCE_S) as answer:

@@ -10,6 +10,7 @@ from rove.match.lees import Lees
 from rove.match.pes import Pes
 
 
+@pytest.mark.soak
 def test_every_design_is_measured() -> None:
     measures = {measure.name: measure for measure in run(subscriptions=40, areas=20)}
     assert list(measures) == [

@@ -50,6 +50,7 @@ def measured(part: str, **changes: Any) -> dict[str, Measure]:
     return measures
 
 
+@pytest.mark.soak
 def test_delay(shared: list[Configuration], tmp_path: Path) -> None:
     measures = measured("delay", configurations=("one",), plots=tmp_path)
     assert shared == [Configuration(1, 1)]
@@ -87,6 +88,7 @@ def test_steps(tmp_path: Path) -> None:
     assert (tmp_path / "elastic-steps.png").exists()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared")
 def test_on_a_machine_that_is_not_free_no_throughput_counts(
     monkeypatch: pytest.MonkeyPatch,

@@ -121,6 +121,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
+@pytest.mark.soak
 def test_runs_of_several_sizes_and_lengths(broker: Running) -> None:
     job = Closed(
         port=broker.port, pid=broker.pid, sessions=3, sizes=[2, 40], counts=[5, 20], under_way=2

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from rove.lab import pipeline_bench_processes as processes
 from rove.lab.pipeline_bench_processes import Kernels
 from rove.lab.pipeline_bench_work import judged, work_of
 
 
+@pytest.mark.soak
 def test_kernels_count_what_the_scan_counts(tmp_path: Path) -> None:
     work, boxes = work_of(tmp_path, "W2", 2_000, 320)
     with Kernels(1) as kernels:

@@ -25,6 +25,7 @@ def test_everybody_meets_everything(tmp_path: Path) -> None:
     assert pairs == [(position, number) for position in positions for number in (1, 2)]
 
 
+@pytest.mark.soak
 def test_a_small_run_delivers_all_of_it_once(tmp_path: Path) -> None:
     rate, cost = bench.rates(tmp_path, 2, 30)
     assert (rate.unit, cost.unit) == ("notifications/s", "µs CPU each")

@@ -10,6 +10,7 @@ from rove.lab import pipeline_ranked_bench as bench
 from rove.testing.workloads import AirQuality
 
 
+@pytest.mark.soak
 def test_both_cases_are_measured(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_SAMPLE_TEXTS", 6)
     monkeypatch.setattr(bench, "_SAMPLE_ROWS", 200)

@@ -33,6 +33,7 @@ def rows_of(lake: Path) -> pa.Table:
     return read_slice(Slice(-1, 2**62, tuple(str(file.path) for file in files)))[0]
 
 
+@pytest.mark.soak
 def test_the_writer_keeps_its_rate_and_its_order(tmp_path: Path) -> None:
     append(tmp_path, "W1", 400, 0.5)
     write(tmp_path, "W1", 100, 0.3, 0.1)

@@ -62,6 +62,7 @@ def test_overhead(tmp_path: Path) -> None:
     assert (tmp_path / "policy-overhead.png").exists()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared")
 def test_malicious(tmp_path: Path) -> None:
     measures = measured("malicious", malicious_s=0.6, plots=tmp_path)
@@ -152,6 +153,7 @@ def test_all_that_was_asked_for_is_there() -> None:
     assert 240 in Options().rates
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared")
 def test_hostile() -> None:
     measures = measured("hostile")

@@ -9,6 +9,7 @@ from rove.lab import world_bench
 from rove.lab.world_bench import QUICK
 
 
+@pytest.mark.soak
 def test_speed_and_memory_in_small() -> None:
     options = msgspec.structs.replace(QUICK, players=(400,), parts=("speed", "memory"))
     told: list[str] = []

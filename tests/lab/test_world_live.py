@@ -38,6 +38,7 @@ def crowd(seconds: float = 3.0) -> Scenario:
     return small(people=people, seconds=seconds)
 
 
+@pytest.mark.soak
 def test_processes_play_one_history_and_their_figures_add_up(url: str) -> None:
     told: list[tuple[float, float]] = []
     live = run_live(crowd(), url=url, servers=2, hosts=2, tell=lambda at, of: told.append((at, of)))
@@ -83,6 +84,7 @@ class Playing(threading.Thread):
                 pass
 
 
+@pytest.mark.soak
 def test_somebody_talks_to_it_and_another_engine_becomes_live(url: str) -> None:
     playing = Playing(url, crowd(6.0))
     playing.start()
@@ -110,6 +112,7 @@ def test_somebody_talks_to_it_and_another_engine_becomes_live(url: str) -> None:
     assert result.summary()[f"tile{OVER_MQTT}"]["replica_messages"] > 0
 
 
+@pytest.mark.soak
 def test_when_a_process_dies_all_end_and_it_is_named(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

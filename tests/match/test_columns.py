@@ -32,6 +32,7 @@ from rove.match.columns import (
 from rove.match.keys import floor_float
 from rove.testing import strategies
 from rove.testing.differential import Counts, Found, MatcherEngine, Plan, Trial
+from tests.effort import is_soak
 
 Part = tuple[Path, Callable[[], Column]]
 
@@ -111,9 +112,9 @@ def trial(seed: int) -> Trial:
 
 def test_tables_against_the_oracle() -> None:
     counts = Counts()
-    for seed in range(4):
+    for seed in range(4 if is_soak() else 2):
         counts.add(trial(seed).run())
-    assert counts.triples > 50_000
+    assert counts.triples > 20_000
     assert counts.matches > 0.02 * counts.decisions.total()
     assert set(counts.decisions) == {"way 0", "way 1", "way 2"}
 

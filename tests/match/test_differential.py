@@ -47,6 +47,7 @@ from rove.testing.differential import (
     without_kernels,
 )
 from rove.testing.drawing import PLAIN_NUMBERS, Drawing, Moment
+from tests.effort import share
 
 Record = Callable[[str, object], None]
 
@@ -116,9 +117,10 @@ def new_seed() -> int:
     "shard", [0, *(pytest.param(shard, marks=pytest.mark.soak) for shard in range(1, SHARDS))]
 )
 def test_a_million_triples(shard: int, record_property: Record) -> None:
-    counts = run(trials_of(shard), 1_000_000 // SHARDS)
+    triples = share(1_000_000) // SHARDS
+    counts = run(trials_of(shard), triples)
     report(record_property, counts)
-    assert counts.triples >= 1_000_000 // SHARDS
+    assert counts.triples >= triples
     assert counts.matches > 0.02 * counts.decisions.total()
     assert counts.decisions.keys() == {"kernels"}.union(*IN_TURN)
 

@@ -19,6 +19,7 @@ def test_it_is_there_until_it_is_stopped() -> None:
             urllib.request.urlopen(f"{url}/api/hello", timeout=PATIENCE_S)
 
 
+@pytest.mark.soak
 def test_why_it_did_not_start_is_told() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -58,6 +58,7 @@ def sentences(page: Any) -> list[str]:
     return found
 
 
+@pytest.mark.soak
 def test_two_engines_of_one_run(watched: Watched, recorded: str) -> None:
     page = opened(watched, recorded)
     lead = page.locator(".compare-lead")

@@ -34,6 +34,7 @@ def test_help_tells_what_can_be_said(page: Any) -> None:
     expect(line(page)).to_have_value("")
 
 
+@pytest.mark.soak
 def test_what_is_no_command_is_refused_with_a_hint(page: Any) -> None:
     say(page, "gathr 50 at market")
     expect(answers(page, "refused")).to_contain_text("did you mean gather")
@@ -76,6 +77,7 @@ def test_the_world_halts_and_goes_on(page: Any) -> None:
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_tab_completes(page: Any) -> None:
     expect(page.get_by_role("button", name="Say")).to_be_enabled()
     line(page).fill("ga")

@@ -108,6 +108,7 @@ def test_it_takes_nothing_and_disturbs_nobody(
         assert listener.data()["value"] == 2
 
 
+@pytest.mark.soak
 def test_a_page_of_the_brokers_own_may(page: Any, broker: tuple[Running, str]) -> None:
     running, url = broker
     running.post("/sessions/phone/subscriptions", {"topic": "a"})

@@ -56,6 +56,7 @@ def connection(page: Any) -> Any:
     return page.locator(".connection")
 
 
+@pytest.mark.soak
 def test_the_header_tells_what_runs(page: Any) -> None:
     expect(connection(page)).to_have_text("Live")
     expect(header(page)).to_contain_text("Flash crowd")
@@ -66,6 +67,7 @@ def test_the_header_tells_what_runs(page: Any) -> None:
     expect(page.get_by_role("tab", name="World")).to_have_attribute("aria-selected", "true")
 
 
+@pytest.mark.soak
 def test_tabs_are_addresses_and_keep_the_focus(page: Any) -> None:
     page.get_by_role("tab", name="World").press("ArrowRight")
     expect(page.get_by_role("tab", name="Graphs")).to_be_focused()
@@ -206,6 +208,7 @@ def test_a_hidden_page_is_sent_nothing_of_the_world(page: Any) -> None:
     hear(lambda message: isinstance(message, bytes) and message[0] == 1)  # everybody's place
 
 
+@pytest.mark.soak
 def test_who_has_to_log_in_gets_a_form_and_is_let_in(
     watched: Watched, locked: PlainMonitor, axe: str
 ) -> None:

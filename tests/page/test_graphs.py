@@ -203,6 +203,7 @@ def test_another_live_engine_is_marked(graphs: Any) -> None:
 # --- past and present -----------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_past_and_present_meet_without_gap_or_double(graphs: Any) -> None:
     graphs.reload()
     option(graphs, "Subscriptions", "Table").click()
@@ -390,6 +391,7 @@ def test_a_line_can_be_hidden(graphs: Any) -> None:
 # --- files ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_chart_is_saved_as_csv_and_png(graphs: Any, tmp_path: Path) -> None:
     engines = engines_of(graphs)
     with graphs.expect_download() as download:

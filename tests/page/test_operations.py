@@ -149,6 +149,7 @@ def test_queues_and_slow_consumers_say_why(operations: Any) -> None:
 # --- subscriptions --------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_subscriptions_are_searched(operations: Any) -> None:
     subscriptions = panel(operations, "Subscriptions")
     search = operations.get_by_label("Search subscriptions")
@@ -176,6 +177,7 @@ def explain(page: Any, publication: str, who: str | None = None, topic: str | No
     return found
 
 
+@pytest.mark.soak
 def test_why_not_is_explained_predicate_by_predicate(operations: Any, visitors: Visitors) -> None:
     number = visitors.number["number"]
     operations.get_by_role("button", name=f"Explain subscription {number}").click()
@@ -211,6 +213,7 @@ def test_what_cannot_be_explained_is_told(operations: Any, watched: Watched) -> 
 # --- what happens ---------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_the_timeline_tells_what_has_happened(operations: Any) -> None:
     timeline = panel(operations, "Timeline")
     line = operations.get_by_role("combobox", name="Command")
@@ -274,6 +277,7 @@ def table(page: Any, caption: str) -> Any:
     return page.get_by_role("region", name=caption).locator("tbody tr")
 
 
+@pytest.mark.soak
 def test_matchers_and_what_was_rearranged(watched: Watched, monitor: RunningMonitor) -> None:
     page = with_matchers(watched, monitor, is_admin=False)
     assert panel(page, "Matchers").locator(".panel-note").inner_text() == "partitioned"
@@ -387,6 +391,7 @@ def with_policies(watched: Watched, monitor: RunningMonitor, **context: Any) -> 
     return page
 
 
+@pytest.mark.soak
 def test_policies_and_what_they_decide(watched: Watched, monitor: RunningMonitor) -> None:
     page = with_policies(watched, monitor)
     suspended, phone, tablet = table(page, "Policies at work").all()
@@ -441,6 +446,7 @@ def test_among_many_policies_those_of_a_client_are_asked_for(
     assert asked
 
 
+@pytest.mark.soak
 def test_the_text_of_a_policy_is_text(watched: Watched, monitor: RunningMonitor) -> None:
     page = with_policies(watched, monitor)
     show = page.get_by_role("button", name=f"Show the policy of {HOSTILE}")
@@ -513,6 +519,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PlainM
     broker.kill()
 
 
+@pytest.mark.soak
 def test_jobs_and_channels(watched: Watched, elsewhere: tuple[PlainMonitor, Path]) -> None:
     monitor, jobs = elsewhere
     for name in ("match", "deliver"):

@@ -157,6 +157,7 @@ def test_whoever_prefers_less_motion_gets_fewer_pictures(page: Any) -> None:
     assert page.evaluate(rate) < 4
 
 
+@pytest.mark.soak
 def test_the_selected_is_described_and_what_it_listens_to(page: Any, shot: Shot) -> None:
     is_drawn(page)
     select(page, "player1")
@@ -283,6 +284,7 @@ def test_layers_are_remembered(page: Any) -> None:
     until(page, "roveFrames().rectangles > 0")
 
 
+@pytest.mark.soak
 def test_the_table_tells_the_same(page: Any) -> None:
     is_drawn(page)
     page.get_by_role("button", name="Table", exact=True).click()

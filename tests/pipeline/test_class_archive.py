@@ -79,6 +79,7 @@ def test_what_nobody_used_for_long_is_removed_and_a_failure_leaves_nothing(
     assert {path.name for path in cache.glob("*") if path.suffix != ".lock"} == {"new.archive"}
 
 
+@pytest.mark.soak
 def test_the_exercise_is_a_little_of_everything(spark: Any, tmp_path: Path) -> None:
     assert class_archive.exercise(spark, tmp_path) == class_archive.EXERCISE_ROWS
     assert {path.name for path in tmp_path.iterdir()} == {"table", "output", "checkpoint"}

@@ -234,6 +234,7 @@ _CHILD = """
 """
 
 
+@pytest.mark.soak
 def test_killed_at_any_moment_no_row_is_lost(tmp_path: Path) -> None:
     for number in range(12):
         add(tmp_path, number * 20 + 1, number * 20 + 20)

@@ -21,6 +21,7 @@ def of(subject: str, findings: list[Finding]) -> Finding:
     return [finding for finding in findings if finding.subject == subject][-1]
 
 
+@pytest.mark.soak
 def test_all_is_well_where_spark_runs(spark: Any) -> None:
     findings = examine(SparkSettings(master="local[2]", memory="1g"))
     assert [finding.text for finding in findings if finding.state == "problem"] == []

@@ -26,7 +26,13 @@ def found_by_spark(spark: Any, recording: Recording, **how: Any) -> list[Notifie
 ONE_STRETCH = 2**62
 
 
-@pytest.mark.parametrize(("seed", "begun_min"), [(41, ONE_STRETCH), (42, 5)])
+@pytest.mark.parametrize(
+    ("seed", "begun_min"),
+    [
+        (42, 5),
+        pytest.param(41, ONE_STRETCH, marks=pytest.mark.soak),
+    ],
+)
 def test_spark_finds_what_the_broker_did(
     tmp_path: Path, spark: Any, seed: int, begun_min: int
 ) -> None:
@@ -38,6 +44,7 @@ def test_spark_finds_what_the_broker_did(
     assert Counter(found_by_spark(spark, recording, begun_min=begun_min)) == expected
 
 
+@pytest.mark.soak
 def test_spark_finds_what_the_broker_did_in_a_long_life(tmp_path: Path, spark: Any) -> None:
     equal_in_spark(tmp_path, spark, lives=1, publications=3_000, bursts=(1, 20))
 

@@ -118,6 +118,7 @@ def test_channels_and_odd_names_come_back_through_spark(spark: Any, tmp_path: Pa
     assert table.dataframe(spark, cells=["33TWL77"]).count() == 0
 
 
+@pytest.mark.soak
 def test_duplicates_do_not_depend_on_how_runs_are_cut(spark: Any, tmp_path: Path) -> None:
     lake = BrokersLake(tmp_path / "lake", rows_per_file=4)
     ids = [f"id{each % 7}" for each in range(20)]

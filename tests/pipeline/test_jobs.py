@@ -191,6 +191,7 @@ JVM stacktrace: ...
     assert one_line(RuntimeError("plain\nand more")) == "plain"
 
 
+@pytest.mark.soak
 def test_the_match_job_in_spark(spark: Any, tmp_path: Path) -> None:
     feed = filled(tmp_path)
     (ended,) = run_jobs(["match"], settings_of(tmp_path, once=True), LOCAL)
@@ -226,6 +227,7 @@ run_jobs(["match"], settings, SparkSettings(master="local[1]", memory="1g"))
 """
 
 
+@pytest.mark.soak
 def test_a_run_follows_and_ends_on_a_signal(tmp_path: Path) -> None:
     feed = filled(tmp_path)
     process = subprocess.Popen([sys.executable, "-c", FOLLOW, str(tmp_path)])

@@ -8,11 +8,12 @@ from rove.pipeline.judging import opened
 from rove.pipeline.lake import Event
 from rove.pipeline.live_index import PARTS_MAX, LiveIndex
 from rove.pipeline.versions import from_lake
+from tests.effort import some
 from tests.interop.recorded import Notified, Recording
 from tests.pipeline.test_judging import judged, pairs_of
 
 
-@pytest.mark.parametrize("size", [3, 40, 1000])
+@pytest.mark.parametrize("size", some([40, 3, 1000]))
 def test_batch_by_batch_it_finds_the_same(tmp_path: Path, size: int) -> None:
     recording = Recording(tmp_path / "lake", 11)
     recording.play(500)

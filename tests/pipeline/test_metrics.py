@@ -227,6 +227,7 @@ def everything(database: Database) -> list[Rollup]:
     return [one for name in names for size in RESOLUTIONS_S for one in database.rollups(name, size)]
 
 
+@pytest.mark.soak
 def test_runs_one_after_another_come_to_the_same_as_one(spark: Any, tmp_path: Path) -> None:
     rows = drawn_rows(seed=4, count=400, begin=NOON - 1_500)
     unreadable = sum(one.payload == b"rubbish" for one in rows)
@@ -243,6 +244,7 @@ def test_runs_one_after_another_come_to_the_same_as_one(spark: Any, tmp_path: Pa
         assert database.progress(JOB).anchor > rows[0].position  # not all is read every time
 
 
+@pytest.mark.soak
 def test_many_files_are_read_in_steps_and_nothing_beyond_the_mark(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -256,6 +258,7 @@ def test_many_files_are_read_in_steps_and_nothing_beyond_the_mark(
         assert run_once(spark, lake, database).rows == 0
 
 
+@pytest.mark.soak
 def test_a_clock_that_was_set_back_spoils_nothing(spark: Any, tmp_path: Path) -> None:
     early = drawn_rows(seed=6, count=60, begin=NOON)
     shift = 4_000.0

@@ -157,6 +157,7 @@ def by_spark(frame: Any) -> list[tuple[object, ...]]:
     return sorted(found, key=lambda one: (one[0], one[6] or 0))
 
 
+@pytest.mark.soak
 def test_decisions_of_the_past_by_bucket(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_decisions_of_the_past_by_bucket(
     assert by_spark(replay_policies(spark, lake, buckets=3)) == expected
 
 
+@pytest.mark.soak
 def test_a_policy_that_was_not_there_and_what_it_would_have_saved(
     tmp_path: Path, spark: Any
 ) -> None:
@@ -222,6 +224,7 @@ def _said(number: int) -> Mapping[str, Any]:
     return {"topic": "t", "id": f"p{number}", "client_id": "pub", "payload": payload}
 
 
+@pytest.mark.soak
 def test_a_stretch_of_the_past_begins_without_memory_and_its_stops_are_counted(
     tmp_path: Path, spark: Any
 ) -> None:

@@ -53,6 +53,7 @@ def assert_equal(found: Iterable[Rollup], wanted: Iterable[Rollup]) -> None:
             assert is_so == (None if ought is None else pytest.approx(ought)), (key, name)
 
 
+@pytest.mark.soak
 def test_however_they_come_it_is_the_same_as_all_at_once(spark: Any, tmp_path: Path) -> None:
     """In parts, late, twice, and some while others are added up."""
     readings = drawn_readings(seed=1)
@@ -87,6 +88,7 @@ def test_little_is_read_when_little_is_new(spark: Any, tmp_path: Path) -> None:
         assert_equal(everything(database), roll_up(readings))
 
 
+@pytest.mark.soak
 def test_a_run_that_was_killed_is_done_again(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_a_clock_that_is_ahead_costs_nobody_their_readings(spark: Any, tmp_path:
         assert len(database.readings("g")) == 2
 
 
+@pytest.mark.soak
 def test_a_server_gives_the_same(spark: Any) -> None:
     """One of them: what is asked of the database is tested with each where it is written."""
     readings = drawn_readings(seed=6, seconds=1_000)

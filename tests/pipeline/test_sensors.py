@@ -185,6 +185,7 @@ def test_sensors_are_those_of_plain_python(spark: Any, cell_m: int, interval: st
     assert_equal(found, wanted)
 
 
+@pytest.mark.soak
 def test_an_interval_that_is_not_over_ends_now(spark: Any) -> None:
     rows = drawn_rows(seed=7, count=300, begin=NOON, hours=3)
     now = NOON + timedelta(hours=2, minutes=25)
@@ -193,6 +194,7 @@ def test_an_interval_that_is_not_over_ends_now(spark: Any) -> None:
     assert_equal(found, expected(rows, 10_000, 3_600, now))
 
 
+@pytest.mark.soak
 def test_one_row_and_none(spark: Any) -> None:
     row = Row(1, NOON, "p", 45.8, 15.98, 41.5, None, None)
     (found,) = sensors(frame_of(spark, [row]), attributes=["NO2"]).collect()
@@ -208,6 +210,7 @@ def test_one_row_and_none(spark: Any) -> None:
     assert sensors(frame_of(spark, [row._replace(no2=None)])).collect() == []
 
 
+@pytest.mark.soak
 def test_only_what_is_asked_for_is_read(spark: Any) -> None:
     rows = frame_of(spark, drawn_rows(seed=8, count=50, begin=NOON))
     names = {row["attribute"] for row in sensors(rows, attributes=["a.b", "lat"]).collect()}
@@ -224,6 +227,7 @@ def test_only_what_is_asked_for_is_read(spark: Any) -> None:
         sensors(rows.select("at", "client_id", "lat", "long", "name"))
 
 
+@pytest.mark.soak
 def test_current_is_the_latest_of_each_cell(spark: Any) -> None:
     rows = drawn_rows(seed=9, count=300, begin=NOON)
     latest: dict[tuple[str, str, str], Key] = {}
@@ -389,6 +393,7 @@ def in_order(rows: Sequence[Row], first: int) -> list[Row]:
     return [row._replace(position=first + each) for each, row in enumerate(ordered)]
 
 
+@pytest.mark.soak
 def test_days_are_computed_when_they_change_and_replaced(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path)
     midnight = CLOCKS_CHANGE
@@ -414,6 +419,7 @@ def test_days_are_computed_when_they_change_and_replaced(spark: Any, tmp_path: P
     assert list(world.out.rglob(".*")) == []
 
 
+@pytest.mark.soak
 def test_a_run_that_was_killed_leaves_nothing_that_counts(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path)
     rows = in_order(drawn_rows(3, 60, NOON, hours=2), 1)
@@ -430,6 +436,7 @@ def test_a_run_that_was_killed_leaves_nothing_that_counts(spark: Any, tmp_path: 
     assert not aside.exists()
 
 
+@pytest.mark.soak
 def test_sizes_and_intervals_lie_side_by_side(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path)
     rows = in_order(drawn_rows(4, 60, NOON, hours=2), 1)
@@ -451,6 +458,7 @@ def test_sizes_and_intervals_lie_side_by_side(spark: Any, tmp_path: Path) -> Non
         read(spark, world.out, 100)
 
 
+@pytest.mark.soak
 def test_channels_without_places_or_numbers_are_told(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path)
     assert "no tables in" in world.run(spark).notes[0]

@@ -70,6 +70,7 @@ def test_of_what_numba_has_only_this_version_is_taken() -> None:
     assert {"kernels.find", "text_kernels.walk"} <= names
 
 
+@pytest.mark.soak
 def test_an_executor_loads_what_the_driver_has_compiled(unpacked: Path) -> None:
     found = look(unpacked)
     assert found["place"] == str(unpacked / "rove")
@@ -112,6 +113,7 @@ def test_what_an_executor_lacks_is_told() -> None:
     assert "has Rove 0.0.1 of its own in /x" in str(shipping.problem_of(other))
 
 
+@pytest.mark.soak
 def test_an_executor_is_asked_by_one_task(spark: Any) -> None:
     found = shipping.ask_executor(spark)
     assert (found.rove, found.missing) == (rove.__version__, ())
@@ -130,6 +132,7 @@ def test_a_task_that_cannot_run_is_told_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.soak
 def test_no_executor_in_time(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def sleep(_: object) -> None:
         import time

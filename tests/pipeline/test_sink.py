@@ -239,6 +239,7 @@ while True:
 """
 
 
+@pytest.mark.soak
 def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
     folder = tmp_path / "sink"
     (tmp_path / "tests_sink.py").write_text(Path(__file__).read_text())

@@ -231,6 +231,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
 # --- in Spark -------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_query_reads_all_of_it_in_batches(spark: Any, tmp_path: Path) -> None:
     feed = filled(tmp_path / "lake")
     register(spark)

@@ -170,6 +170,7 @@ def test_the_stream_equals_the_judge_wherever_batches_end(spark: Any, tmp_path: 
     assert sum(each.rows_out for each in told) == len(everything)
 
 
+@pytest.mark.soak
 def test_it_goes_on_where_it_was_and_a_lost_note_repeats_nothing(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_only_what_spark_serves(spark: Any, tmp_path: Path) -> None:
     assert {number for number, *_ in found} == {1}
 
 
+@pytest.mark.soak
 def test_a_checkpoint_of_another_sink_is_refused(spark: Any, tmp_path: Path) -> None:
     feed = lively(tmp_path / "lake", 1)
     settings = settings_of(tmp_path)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -133,6 +134,7 @@ def test_objects_go_both_to_columns_and_to_the_rest() -> None:
     assert read_back(schema, file) == published(batch)
 
 
+@pytest.mark.soak
 def test_a_publisher_that_invents_names_gets_only_so_many_columns() -> None:
     batch = one(*(b'{"b": 1.5, "n%d": %d}' % (each, each) for each in range(ATTRIBUTES_MAX + 500)))
     schema, file = written(TableSchema("air"), batch)

@@ -110,6 +110,7 @@ def test_a_policy_that_is_none_is_told(policy: str | None, told: str, tmp_path: 
         run(load_scenario(path), seconds=1)
 
 
+@pytest.mark.soak
 def test_with_policies_the_nearly_empty_last_and_the_rest_hear_more() -> None:
     """The scenario that is shipped, for half a minute."""
     of = run(load_scenario("intensive-care"), seconds=30).audiences()

@@ -175,6 +175,7 @@ def test_sparse_costs_it_least() -> None:
     assert operations(result, "object") < 0.05 * operations(result, "area")
 
 
+@pytest.mark.soak
 def test_evolving_subscriptions_save_what_was_published() -> None:
     """At least 96.8 % of the operations of resubscription, and no worse replicas."""
     result = run(load_scenario("travel"), players=40, seconds=60)
