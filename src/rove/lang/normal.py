@@ -119,12 +119,24 @@ identity: subscriptions that are equal may still differ, as 1 and 1.0 do in arit
 
 
 def normalise(subscription: Subscription) -> NormalForm:
-    """The normal form of the condition; LimitError if it is too large."""
+    """The normal form of the condition; LimitError if it has too many conjunctions."""
     for known, form in tuple(_recent):
         if known is subscription:
             return form
     form = _normalised(subscription.condition)
     _recent.append((subscription, form))
+    return form
+
+
+def accepted_form(subscription: Subscription) -> NormalForm:
+    """The normal form of what is to be accepted; LimitError if it is too large.
+
+    What was accepted before stays accepted: it may have more parts than may be accepted now.
+    """
+    form = normalise(subscription)
+    parts = sum(map(parts_of, form.conjunctions))
+    if parts > PARTS_MAX:
+        _refuse_parts(subscription.condition, len(form.conjunctions), parts)
     return form
 
 
@@ -136,9 +148,6 @@ def _normalised(condition: Condition) -> NormalForm:
     found = _simplified(found)
     if len(found) > CONJUNCTIONS_MAX:
         _refuse(condition, len(found))
-    parts = sum(map(parts_of, found))
-    if parts > PARTS_MAX:
-        _refuse_parts(condition, len(found), parts)
     return NormalForm(tuple(found))
 
 
