@@ -615,17 +615,29 @@ def _nested_pairs(sets: Mapping[ValueNode, ValueSet]) -> list[tuple[ValueNode, V
 
 
 def _absorbed(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
-    """Without the conjunctions that another one includes."""
-    kept: list[Conjunction] = []
+    """Without the conjunctions that another one includes.
+
+    Subjects are in frozensets meanwhile, which know the hashes of what they hold: the hash of a
+    computed value takes as long as the value is large, and there may be thousands of pairs.
+    """
+    kept: list[_Subjects] = []
     for conjunction in _rarest_first(found):
+        one = (frozenset(conjunction.sets), conjunction)
         if effort.is_spent and any(allowed.patterned for allowed in conjunction.sets.values()):
-            kept.append(conjunction)
+            kept.append(one)
             continue
-        if any(includes(other, conjunction, effort) for other in kept):
+        if any(_includes(other, one, effort) for other in kept):
             continue
-        kept = [other for other in kept if not includes(conjunction, other, effort)]
-        kept.append(conjunction)
-    return kept
+        kept = [other for other in kept if not _includes(one, other, effort)]
+        kept.append(one)
+    return [conjunction for _, conjunction in kept]
+
+
+_Subjects: TypeAlias = tuple[frozenset[ValueNode], Conjunction]
+
+
+def _includes(a: _Subjects, b: _Subjects, effort: Effort) -> bool:
+    return a[0] <= b[0] and includes(a[1], b[1], effort)
 
 
 def _rarest_first(found: list[Conjunction]) -> list[Conjunction]:
