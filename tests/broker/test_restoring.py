@@ -22,6 +22,7 @@ from rove.broker.records import (
     QueueRow,
     SessionRow,
     SubscriptionRow,
+    decoded,
     decoded_number,
     encoded,
     queue_key,
@@ -29,6 +30,7 @@ from rove.broker.records import (
 )
 from rove.broker.sessions import Session
 from rove.broker.state import Channel, Settings
+from rove.lang.limits import OPERATIONS_MAX, PARTS_MAX
 from rove.mqtt.packets import (
     V311,
     Connack,
@@ -481,6 +483,34 @@ def test_a_subscription_that_cannot_be_read_any_more_is_named_and_the_rest_goes_
     client.come_back()
     client.publish("b", b"1", 1)
     assert client.payloads() == [b"1"]
+
+
+def beyond_operations() -> str:
+    return " AND ".join(f"x + x + x + x > {-i}" for i in range(OPERATIONS_MAX // 3 + 1))
+
+
+def beyond_parts() -> str:
+    ors = " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(6))
+    values = ",".join(str(2 * i) for i in range(PARTS_MAX // 64))
+    return f"{ors} AND x IN ({values})"
+
+
+@pytest.mark.parametrize("text", [beyond_operations(), beyond_parts()], ids=["operations", "parts"])
+def test_what_was_accepted_before_there_were_smaller_limits_is_served_again(text: str) -> None:
+    world = World()
+    client = world.connect(expiry_s=60)
+    client.subscribe("b", qos=1, filter="x > 1")
+    assert client.subscribe("a", qos=1, filter=text).reasons[0] >= 0x80
+    ((key, row),) = world.disk.tables["subscriptions"].items()
+    kept = decoded(SubscriptionRow, row)
+    world.disk.tables["subscriptions"][key] = encoded(msgspec.structs.replace(kept, text=text))
+    world.crash()
+    assert "subscription lost" not in [note.event for note in world.notes]
+    client.come_back()
+    meeting = {f"a{i}": 1 for i in range(6)} | {"x": 2}
+    client.publish("b", msgspec.json.encode(meeting), 1)
+    client.publish("b", msgspec.json.encode(meeting | {"x": -1}), 1)
+    assert client.payloads() == [msgspec.json.encode(meeting)]
 
 
 class Upkeep:

@@ -585,7 +585,7 @@ HARD = {
     "pairs": " OR ".join(f"a{i} > b{i}" for i in range(64)),
     "comparisons": " AND ".join(f"a{i} > b{i}" for i in range(200)),
     "bounds": " AND ".join(f"x > y + {i} AND x < z + {i}" for i in range(64)),
-    "sums": " AND ".join(f"x{'+y*x' * 8} > {i}" for i in range(60)),
+    "sums": " AND ".join(f"x{'+y*x' * 4} > {i}" for i in range(60)),
     "values": f"x IN ({','.join(str(3 * i) for i in range(1_000))})",
     "moving": " OR ".join(f"x BETWEEN sin(t) + {i} AND t * t + {i}" for i in range(64)),
 }

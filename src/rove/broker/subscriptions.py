@@ -82,7 +82,7 @@ class Interest:
     @property
     def parsed(self) -> Text:
         if self._parsed is None:
-            self._parsed = parse(self.text)
+            self._parsed = parse(self.text, accepted=True)
         return self._parsed
 
 

@@ -17,7 +17,8 @@ from rove.cli.output import emit_json, is_terminal
 from rove.cli.pipeline import add_spark_options, spark_settings
 from rove.cli.texts import add_json_flag, moment_of, read_object, read_text
 from rove.errors import UsageError
-from rove.lang import normalise, parse
+from rove.lang import parse
+from rove.lang.normal import accepted_form
 from rove.mqtt.topics import filter_fault, split_shared
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     question = _question(arguments, time.time())
     for text in (question.text, question.against):
         if text is not None:
-            normalise(parse(text))  # what is wrong with it is told before Spark starts
+            accepted_form(parse(text))  # what is wrong with it is told before Spark starts
     report = _asked(arguments, question)
     if arguments.plot is not None:
         from rove.lab.backtest_plot import draw

@@ -171,7 +171,7 @@ def wanted(command: Add) -> Wanted:
     """The subscription that a command is about."""
     return Wanted(
         command.id,
-        parse(command.text),
+        parse(command.text, accepted=True),
         command.filter,
         command.accepted_at,
         command.me,

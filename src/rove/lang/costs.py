@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from rove.lang.normal import Conjunction, NormalForm, normalise, parts_of
+from rove.lang.normal import Conjunction, accepted_form, parts_of
 from rove.lang.patterns import Pattern
 from rove.lang.pieces import steps_per_character
 from rove.lang.sets import ValueSet
@@ -94,14 +94,12 @@ class Cost(msgspec.Struct, frozen=True):
 NO_COST: Final = Cost(0)
 
 
-def cost_of(
-    subscription: Subscription, form: NormalForm | None = None, *, versions: bool = False
-) -> Cost:
+def cost_of(subscription: Subscription, *, versions: bool = False) -> Cost:
     """The cost of a subscription; with `versions`, of one whose design keeps versions of it.
 
     LimitError if its normal form is too large.
     """
-    conjunctions = (form or normalise(subscription)).conjunctions
+    conjunctions = accepted_form(subscription).conjunctions
     computing = _Computing()
     matching = _patterns_cost(conjunctions) + sum(
         _row_cost(one, computing, versions=versions) for one in conjunctions

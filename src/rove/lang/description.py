@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rove.lang.canonical import as_condition, canonical_text
-from rove.lang.normal import Conjunction, NormalForm, normalise
+from rove.lang.normal import Conjunction, NormalForm, accepted_form
 from rove.lang.printer import to_text
 from rove.lang.sets import ValueSet, is_point
 from rove.lang.tree import (
@@ -76,7 +76,7 @@ class Description(msgspec.Struct, frozen=True):
 
 def describe(subscription: Subscription) -> Description:
     """All that is known of `subscription`; LimitError if its normal form is too large."""
-    form = normalise(subscription)
+    form = accepted_form(subscription)
     index = [list(_index_of(conjunction)) for conjunction in form.conjunctions]
     return Description(
         canonical=canonical_text(subscription),

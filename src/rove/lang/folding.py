@@ -41,6 +41,9 @@ def folded(node: ValueNode) -> ValueNode:
 
 
 def _folded(node: ValueNode) -> _Written:
+    kind = type(node)
+    if kind is Attribute or kind is Literal or kind is Me or kind is Time:
+        return node, to_text(node)
     match node:
         case Negation(operand=operand):
             inner, text = _folded(operand)
@@ -56,7 +59,7 @@ def _folded(node: ValueNode) -> _Written:
             return call, operation_text(call, *(text for _, text in parts))
         case Arithmetic(operator=operator, left=left, right=right):
             return _ordered(operator, _folded(left), _folded(right))
-    return node, to_text(node)
+    raise TypeError(f"{node!r} is no value")
 
 
 def _computed(constant: ValueNode) -> _Written:

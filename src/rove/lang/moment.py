@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from rove.lang.folding import Unknown, folded
+from rove.lang.folding import Unknown
 from rove.lang.normal import Conjunction, compared_conjunction, restrict, restricted_conjunction
 from rove.lang.oracle import State
 from rove.lang.sets import ValueSet
@@ -97,6 +97,8 @@ def _compared(atom: Comparison, t: float | None, me: State | None) -> Conjunctio
 
 
 def _known(node: ValueNode, t: float | None, me: State | None) -> ValueNode:
+    """`node` with what is known put in; constants are folded where a conjunction is made of it."""
+
     def change(part: Node) -> Node:
         if type(part) is Time and t is not None:
             return Literal(float(t))
@@ -104,7 +106,7 @@ def _known(node: ValueNode, t: float | None, me: State | None) -> ValueNode:
             return Literal(_value(me, part))
         return part
 
-    return folded(rebuilt(node, change))
+    return rebuilt(node, change)
 
 
 def _value(me: State, variable: Me) -> Value:

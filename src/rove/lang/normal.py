@@ -119,12 +119,24 @@ identity: subscriptions that are equal may still differ, as 1 and 1.0 do in arit
 
 
 def normalise(subscription: Subscription) -> NormalForm:
-    """The normal form of the condition; LimitError if it is too large."""
+    """The normal form of the condition; LimitError if it has too many conjunctions."""
     for known, form in tuple(_recent):
         if known is subscription:
             return form
     form = _normalised(subscription.condition)
     _recent.append((subscription, form))
+    return form
+
+
+def accepted_form(subscription: Subscription) -> NormalForm:
+    """The normal form of what is to be accepted; LimitError if it is too large.
+
+    What was accepted before stays accepted: it may have more parts than may be accepted now.
+    """
+    form = normalise(subscription)
+    parts = sum(map(parts_of, form.conjunctions))
+    if parts > PARTS_MAX:
+        _refuse_parts(subscription.condition, len(form.conjunctions), parts)
     return form
 
 
@@ -136,9 +148,6 @@ def _normalised(condition: Condition) -> NormalForm:
     found = _simplified(found)
     if len(found) > CONJUNCTIONS_MAX:
         _refuse(condition, len(found))
-    parts = sum(map(parts_of, found))
-    if parts > PARTS_MAX:
-        _refuse_parts(condition, len(found), parts)
     return NormalForm(tuple(found))
 
 
@@ -606,17 +615,29 @@ def _nested_pairs(sets: Mapping[ValueNode, ValueSet]) -> list[tuple[ValueNode, V
 
 
 def _absorbed(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
-    """Without the conjunctions that another one includes."""
-    kept: list[Conjunction] = []
+    """Without the conjunctions that another one includes.
+
+    Subjects are in frozensets meanwhile, which know the hashes of what they hold: the hash of a
+    computed value takes as long as the value is large, and there may be thousands of pairs.
+    """
+    kept: list[_Subjects] = []
     for conjunction in _rarest_first(found):
+        one = (frozenset(conjunction.sets), conjunction)
         if effort.is_spent and any(allowed.patterned for allowed in conjunction.sets.values()):
-            kept.append(conjunction)
+            kept.append(one)
             continue
-        if any(includes(other, conjunction, effort) for other in kept):
+        if any(_includes(other, one, effort) for other in kept):
             continue
-        kept = [other for other in kept if not includes(conjunction, other, effort)]
-        kept.append(conjunction)
-    return kept
+        kept = [other for other in kept if not _includes(one, other, effort)]
+        kept.append(one)
+    return [conjunction for _, conjunction in kept]
+
+
+_Subjects: TypeAlias = tuple[frozenset[ValueNode], Conjunction]
+
+
+def _includes(a: _Subjects, b: _Subjects, effort: Effort) -> bool:
+    return a[0] <= b[0] and includes(a[1], b[1], effort)
 
 
 def _rarest_first(found: list[Conjunction]) -> list[Conjunction]:

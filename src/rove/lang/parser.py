@@ -44,6 +44,7 @@ from rove.lang.limits import (
     OPERATIONS_MAX,
     PREDICATES_MAX,
     RANK_K_MAX,
+    TEXT_BYTES_MAX,
 )
 from rove.lang.patterns import pattern_fault
 from rove.lang.tree import (
@@ -107,9 +108,12 @@ _DEPTH_CERTAINLY_FINE: Final = DEPTH_MAX - 6
 predicate and a value, and two to spare."""
 
 
-def parse(text: str) -> Subscription:
-    """The tree of `text`; a TextError that a person can act on if there is none."""
-    return _Parser(text).subscription()
+def parse(text: str, *, accepted: bool = False) -> Subscription:
+    """The tree of `text`; a TextError that a person can act on if there is none.
+
+    `accepted` is for texts that were accepted before, perhaps with more operations than now.
+    """
+    return _Parser(text, TEXT_BYTES_MAX if accepted else OPERATIONS_MAX).subscription()
 
 
 @lru_cache(maxsize=1024)
@@ -135,15 +139,16 @@ def _name_node(token: str) -> Attribute | Me | Time | Literal | None:
 class _Parser:
     """One pass over the tokens of one text."""
 
-    __slots__ = ("at", "depth", "nesting", "operations", "predicates", "text", "tokens")
+    __slots__ = ("at", "depth", "nesting", "operations_left", "predicates", "text", "tokens")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, operations_max: int) -> None:
         self.text = text
         self.tokens = tokens_of(text)
         self.at = 0
         self.depth = 0
         self.nesting = 0
-        self.predicates = self.operations = 0
+        self.predicates = 0
+        self.operations_left = operations_max
 
     # -- the whole subscription --------------------------------------------------------
 
@@ -578,11 +583,7 @@ class _Parser:
     def _check_comparable(self, left: Node, start: int, right: Node, right_start: int) -> None:
         for node, place in ((left, start), (right, right_start)):
             if not is_value(node):
-                self._refuse(
-                    "a condition cannot be compared",
-                    place,
-                    hint=_JOIN,
-                )
+                self._refuse("a condition cannot be compared", place, _JOIN)
         kinds = {kind_of(left), kind_of(right)} - {Kind.ANY}
         if len(kinds) > 1:
             self._refuse(
@@ -620,8 +621,8 @@ class _Parser:
             self._refuse_limit(f"a text may hold {PREDICATES_MAX} predicates", start, _SPLIT)
 
     def _count_operation(self, start: int) -> None:
-        self.operations += 1
-        if self.operations > OPERATIONS_MAX:
+        self.operations_left -= 1
+        if self.operations_left < 0:
             self._refuse_limit(f"a text may hold {OPERATIONS_MAX:,} operations", start, _SPLIT)
 
     # -- tokens ------------------------------------------------------------------------

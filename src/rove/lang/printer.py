@@ -7,6 +7,7 @@ spellings of one meaning look alike, come from `rove.lang.canonical`, through he
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from rove.lang.lexer import keyword_of
 from rove.lang.limits import TEXT_BYTES_MAX
@@ -87,6 +88,7 @@ def literal_text(value: object) -> str:
     return string_text(value) if isinstance(value, str) else repr(value)
 
 
+@lru_cache(maxsize=1024)
 def _segment(segment: str) -> str:
     if _BARE_NAME.fullmatch(segment) and not keyword_of(segment):
         return segment

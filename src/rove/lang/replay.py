@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from rove.lang.errors import LanguageError, PublicationError
-from rove.lang.normal import normalise
+from rove.lang.normal import accepted_form
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.ranking import Delivery, RankedWindow
@@ -60,7 +60,7 @@ class Replay:
             raise LanguageError("a subscription must be accepted at a finite time")
         admit(me or {})
         subscription = parse(text)
-        normalise(subscription)  # the same texts are refused here as by a broker
+        accepted_form(subscription)  # the same texts are refused here as by a broker
         window = RankedWindow(subscription, accepted_at) if subscription.rank else None
         self._subscribers[name] = _Subscriber(subscription, accepted_at, dict(me or {}), window)
 

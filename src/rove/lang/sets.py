@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
 from operator import itemgetter
@@ -309,9 +309,27 @@ def _join(a: Spans, b: Spans) -> Spans:
 
 
 def _cut(a: Spans, b: Spans) -> Spans:
-    """The spans in both; a merge, since both are sorted."""
+    """The spans in both. One span cuts only the first and the last that it meets of many."""
     if a == b:
         return a
+    if len(a) == 1 and len(b) > 2:
+        b = _met(b, a[0])
+        return (*_both(a, b[:1]), *b[1:-1], *_both(a, b[-1:])) if len(b) > 2 else _both(a, b)
+    if len(b) == 1 and len(a) > 2:
+        a = _met(a, b[0])
+        return (*_both(a[:1], b), *a[1:-1], *_both(a[-1:], b)) if len(a) > 2 else _both(a, b)
+    return _both(a, b)
+
+
+def _met(spans: Spans, by: tuple[Bound, Bound]) -> Spans:
+    """Those of many spans that have something in common with one."""
+    low, high = by
+    first = bisect_right(spans, low, key=itemgetter(1))
+    return spans[first : bisect_left(spans, high, key=itemgetter(0))]
+
+
+def _both(a: Spans, b: Spans) -> Spans:
+    """A merge, since both are sorted."""
     found: list[tuple[Bound, Bound]] = []
     i = j = 0
     while i < len(a) and j < len(b):

@@ -246,7 +246,8 @@ _KINDS: dict[type, Kind] = {
     **dict.fromkeys((Attribute, Me), Kind.ANY),
     str: Kind.STRING,
 }
-_VALUE_NODES = frozenset((Literal, Attribute, Me, Time, Negation, Arithmetic, Call))
+_LEAVES = frozenset((Literal, Attribute, Me, Time))
+_VALUE_NODES = _LEAVES | {Negation, Arithmetic, Call}
 
 
 def kind_of(node: Node) -> Kind:
@@ -270,7 +271,7 @@ def rebuilt(node: T, change: Callable[[Node], Node]) -> T:
         if not isinstance(part, msgspec.Struct):
             return part
         changed: object = change(cast(Node, part))
-        if changed is not part:
+        if changed is not part or type(part) in _LEAVES:
             return changed
         return type(part)(*(copied(getattr(part, name)) for name in part.__struct_fields__))
 

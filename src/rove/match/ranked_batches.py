@@ -54,7 +54,7 @@ _NOWHERE: Final = -1
 @functools.lru_cache(_TEXTS_MAX)
 def parsed(text: str) -> Subscription:
     """A text as a tree; those of the last subscriptions are remembered."""
-    return parse(text)
+    return parse(text, accepted=True)
 
 
 class Column(NamedTuple):

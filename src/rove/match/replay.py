@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from rove.lang.errors import LanguageError, PublicationError
+from rove.lang.normal import accepted_form
 from rove.lang.oracle import Publication
 from rove.lang.parser import parse
 from rove.lang.selection import selected
@@ -90,6 +91,7 @@ class EngineReplay:
             raise LanguageError("a subscription must be accepted at a finite time")
         admit(me or {})
         subscription = parse(text)
+        accepted_form(subscription)  # the same texts are refused here as by a broker
         design = self._design(subscription) if evolve is None else parse_evolve(evolve)
         id = len(self._ids)
         matcher = self._plain if subscription.rank is None else self._ranked

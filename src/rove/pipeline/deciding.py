@@ -397,7 +397,7 @@ class Supposed:
 def _make(one: _Subscriber, told: _Told) -> None:
     one.is_durable = told.durable
     if "select" in told.text.lower():
-        select = parse(told.text).select
+        select = parse(told.text, accepted=True).select
         if select is not None:
             one.selects[told.number] = select
 

@@ -163,7 +163,9 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
     places: list[Place] = []
     for version in versions:
         try:
-            text = parse(version.text) if version.text else Text(Literal(True))
+            text = Text(Literal(True))
+            if version.text:
+                text = parse(version.text, accepted=True)
             side = "plain" if text.rank is None else "ranked"
             places.append((side, sides[side].add(version, text.condition)))
         except LanguageError as error:

@@ -178,7 +178,7 @@ def _added(
     matcher: Matcher, number: int, id: object, version: Version, timed: bool
 ) -> Subscription:
     try:
-        subscription = parse(version.text or "TRUE")
+        subscription = parse(version.text or "TRUE", accepted=True)
         if subscription.rank is not None:
             _refuse_rank(f"subscription {id}")
         matcher.add(number, subscription, version.accepted_at if timed else 0.0, version.me)

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from rove.lang.errors import LimitError
-from rove.lang.normal import normalise
+from rove.lang.normal import accepted_form
 from rove.lang.oracle import value_of
 from rove.lang.tree import (
     FALSE,
@@ -99,7 +99,7 @@ class Drawing:
         while len(found) < count:
             subscription = Subscription(self.condition())
             try:
-                normalise(subscription)
+                accepted_form(subscription)
             except LimitError:
                 continue
             found.append(subscription)

@@ -21,7 +21,6 @@ import msgspec
 from rove.lang.costs import PUBLICATION_CHARACTERS, Cost, cost_of
 from rove.lang.errors import LanguageError
 from rove.lang.limits import PREDICATES_MAX, TEXT_BYTES_MAX
-from rove.lang.normal import normalise
 from rove.lang.parser import parse
 from rove.match.matcher import Matcher
 
@@ -155,7 +154,7 @@ def tried(recipe: Recipe, steps_max: int, measured: Measured) -> Trial | None:
 
     def accept() -> None:
         parsed = parse(text)
-        found.append(cost_of(parsed, normalise(parsed)))
+        found.append(cost_of(parsed))
         if found[0].matching_steps <= steps_max:
             matcher.add(1, parsed, 0.0, _ME)
 
