@@ -398,10 +398,17 @@ async def shown(server: Running, policy: str, *values: int, others: int = 0) -> 
 
 
 def test_policies_run_within_the_broker_unless_they_take_long(start_server: Start) -> None:
+    """A worker compiles them in any case."""
     server = start_server(policies=Policies(workers=1, steps_max=20_000))
+
+    def calls() -> tuple[int, int]:
+        total = server.look(lambda running: running.shell.broker.policies_view().total)
+        return total.calls, total.in_workers
+
     assert run(shown(server, COUNTS, 7, 8)) == [{"n": 1, "x": 7}, {"n": 2, "x": 8}]
-    assert workers(server) == []
+    assert calls() == (2, 0)
     assert run(shown(server, FOR_EVER, 1, 0, others=1)) == [{"x": 0}]
+    assert calls()[1] > 0
     assert len(workers(server)) == 1
 
 
