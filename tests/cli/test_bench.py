@@ -122,7 +122,7 @@ class TestMatch:
             ("broker --threads 2", "--threads is for `rove bench match`, not for broker"),
             (
                 "match --seconds 2",
-                "for `rove bench broker` and `rove bench world`, not for match",
+                "and `rove bench policy` and `rove bench world`, not for match",
             ),
             (
                 "store --quick",
@@ -264,7 +264,10 @@ class TestElastic:
         [
             ("--quick --full", "--quick and --full cannot both be"),
             ("--part speed", "there is no part 'speed'; choose from delay, length, steps"),
-            ("--seconds 3", "for `rove bench broker` and `rove bench world`, not for elastic"),
+            (
+                "--seconds 3",
+                "and `rove bench policy` and `rove bench world`, not for elastic",
+            ),
         ],
     )
     def test_bad_values_are_refused(
@@ -294,6 +297,10 @@ class TestPolicy:
             ("--full", policy_bench.FULL),
             ("--quick", policy_bench.QUICK),
             ("--part speed link", policy_bench.Options(parts=["link", "speed"])),
+            (
+                "--part hostile --seconds 2",
+                policy_bench.Options(parts=["hostile"], hostile_s=2.0),
+            ),
         ],
     )
     def test_options_are_passed_on(
@@ -324,6 +331,7 @@ class TestPolicy:
             ("--quick --full", "--quick and --full cannot both be"),
             ("--part delay", "there is no part 'delay'; choose from overhead, link, battery"),
             ("--subscriptions 3", "--subscriptions is for `rove bench match`"),
+            ("--part link --seconds 3", "--seconds is how long a case of the part `hostile` lasts"),
         ],
     )
     def test_bad_values_are_refused(

@@ -10,7 +10,7 @@ import pytest
 
 from rove.cli import passwd
 from rove.errors import UsageError
-from rove.serve.passwords import PasswordFileError, Passwords
+from rove.serve.passwords import PasswordFileError, Passwords, set_password
 
 
 def run(*words: str) -> int:
@@ -62,12 +62,18 @@ def test_from_standard_input_and_out_again(
         run(str(path), "alice", "--delete")
 
 
-def test_warns_about_a_file_that_everybody_can_read(
+def test_a_file_that_everybody_could_read_is_closed_to_them_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "users"
-    path.touch()
-    path.chmod(0o644)
+    warning = f"rove: warning: {path} could be read by every user of this machine; now it cannot"
+    set_password(path, "bob", b"secret")
+    for words, answers in (("alice",), ("secret", "secret")), (("bob", "--delete"), ()):
+        path.chmod(0o644)
+        answer(monkeypatch, *answers)
+        assert run(str(path), *words) == 0
+        assert warning in capsys.readouterr().err
+        assert path.stat().st_mode & 0o777 == 0o640
     answer(monkeypatch, "secret", "secret")
     assert run(str(path), "alice") == 0
-    assert "can be read by every user" in capsys.readouterr().err
+    assert "warning" not in capsys.readouterr().err

@@ -74,8 +74,16 @@ def test_malicious(tmp_path: Path) -> None:
     assert (worst.against, worst.goal) == (f"{group}.0%.p99", "<= 5 % more")
     assert measures[f"{group}.10%.workers"].value > 0, "a worker did what never ends"
     assert measures["policy.malicious.unsuspended.10%.p99"].goal is None
-    assert measures["policy.malicious.endless.10%.workers"].value > 0
+    assert measures["policy.malicious.endless.10%.p99"].goal is None
     assert (tmp_path / "policy-malicious.png").exists()
+
+
+@pytest.mark.soak
+def test_malicious_policies_that_are_not_suspended() -> None:
+    """In brokers with their own limits; the one that tests share has suspended the client."""
+    measures = measured("malicious", malicious_s=0.6)
+    for case in ("unsuspended", "endless"):
+        assert measures[f"policy.malicious.{case}.10%.workers"].value > 0
 
 
 @pytest.mark.soak
@@ -145,7 +153,7 @@ def test_the_published_figures_stand_beside_ours() -> None:
 
 
 def test_all_that_was_asked_for_is_there() -> None:
-    assert set(PARTS) == {"overhead", "link", "battery", "malicious", "speed"}
+    assert set(PARTS) == {"overhead", "link", "battery", "malicious", "hostile", "speed"}
     assert (min(FULL.subscribers), max(FULL.subscribers)) == (20, 220)
     assert (min(FULL.rates), max(FULL.rates)) == (30, 240)
     assert (FULL.paced_s, FULL.malicious_s, Options().link_s) == (300.0, 300.0, 300.0)

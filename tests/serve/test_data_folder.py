@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,16 +40,16 @@ def without_rights() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder that everybody can reach."""
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
-    folder = tmp_path / "data"
-    folder.mkdir()
-    if os.geteuid() == 0:
-        shutil.chown(folder, NOBODY)
-    yield folder
-    folder.chmod(0o700)
+def folder() -> Iterator[Path]:
+    """A folder that everybody can reach: the folders above pytest's are open to its user only."""
+    with tempfile.TemporaryDirectory(prefix="rove-test-") as made:
+        Path(made).chmod(0o755)
+        folder = Path(made, "data")
+        folder.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(folder, NOBODY)
+        yield folder
+        folder.chmod(0o700)
 
 
 def refused(folder: Path) -> str:

@@ -577,7 +577,7 @@ STARVED = """
     assert "cannot write to" in writer.health, writer.health
     assert heard == list(range(len(heard))) and len(heard) < number
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    assert writer.close(PATIENCE_S)
+    assert writer.close(float(sys.argv[2]))
     assert heard == list(range(number))
     print(number)
 """
@@ -585,7 +585,7 @@ STARVED = """
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes there")
 def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:
-    with python(STARVED, tmp_path) as child:
+    with python(STARVED, tmp_path, PATIENCE_S) as child:
         assert child.stdout is not None
         number = int(child.stdout.read() or 0)
     assert number >= 50

@@ -46,7 +46,7 @@ _MATCH_OPTIONS = ("workload", "subscriptions", "engine", "missing", "threads", "
 _BROKER_OPTIONS = ("part", "seconds", "quick")
 _PIPELINE_OPTIONS = ("part", "workload", "subscriptions", "plots", "quick", "full")
 _ELASTIC_OPTIONS = ("part", "subscriptions", "plots", "quick", "full")
-_POLICY_OPTIONS = ("part", "plots", "quick", "full")
+_POLICY_OPTIONS = ("part", "seconds", "plots", "quick", "full")
 _WORLD_OPTIONS = ("part", "seconds", "quick")
 _MONITOR_OPTIONS = ("part", "quick")
 _TEXTS_OPTIONS = ("part",)
@@ -86,7 +86,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         metavar="N",
         type=_number_to(_SECONDS_MAX),
-        help="that each load of broker publishes (default 4), or that world lives (300)",
+        help="that each load of broker publishes (default 4), that each case of policy's part "
+        "`hostile` lasts (5), or that world lives (300)",
     )
     options.add_argument(
         "--quick",
@@ -347,8 +348,13 @@ def _policy_options(arguments: argparse.Namespace) -> policy_bench.Options:
 
     plain, quick, full = policy_bench.Options(), policy_bench.QUICK, policy_bench.FULL
     parts = _chosen("part", arguments.part, tuple(policy_bench.PARTS)) or ()
+    if arguments.seconds and parts and "hostile" not in parts:
+        raise UsageError("--seconds is how long a case of the part `hostile` lasts")
     base = _extent(arguments, plain, quick, full)
-    return msgspec.structs.replace(base, parts=parts, plots=arguments.plots)
+    hostile_s = arguments.seconds or base.hostile_s
+    return msgspec.structs.replace(
+        base, parts=parts, plots=arguments.plots, hostile_s=float(hostile_s)
+    )
 
 
 def _world(arguments: argparse.Namespace) -> Start:

@@ -8,7 +8,7 @@ from getpass import getpass
 from pathlib import Path
 
 from rove.errors import UsageError
-from rove.serve.passwords import delete_user, permissions_warning, set_password
+from rove.serve.passwords import close_to_others, delete_user, set_password
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,15 +29,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Change the file."""
     path, user = arguments.file, arguments.user
+    password = ""
+    if not arguments.delete:
+        password = _one_line() if arguments.stdin else _asked_twice(user)
+    if closed := close_to_others(path):
+        print(f"rove: warning: {closed}", file=sys.stderr)
     if arguments.delete:
         delete_user(path, user)
         done = "removed"
     else:
-        password = _one_line() if arguments.stdin else _asked_twice(user)
         done = "added" if set_password(path, user, password.encode()) else "changed"
     print(f"{user} {done}; a running broker takes it on SIGHUP", file=sys.stderr)
-    if warning := permissions_warning(path):
-        print(f"rove: warning: {warning}", file=sys.stderr)
     return 0
 
 
