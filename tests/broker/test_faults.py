@@ -21,6 +21,8 @@ import rove.broker
 from rove.broker.broker import Broker
 from rove.broker.limits import Limits
 from rove.broker.state import Channel, Settings
+from rove.elastic.cells import Cell
+from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -39,6 +41,7 @@ from rove.mqtt.packets import (
 from rove.policy import compiling
 from rove.policy.automatic import OWN
 from rove.policy.limits import PolicyLimits
+from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
 
@@ -57,7 +60,7 @@ BOUNDARY: Final = frozenset(
     }
 )
 BOUNDARY_FILES: Final = (str(SOURCE / "broker/faults.py"), str(SOURCE / "broker/steps.py"))
-SAMPLED_EVERY: Final = 97
+SAMPLED_EVERY: Final = 199
 """Of so many calls, one is made to fail in the quick test."""
 
 
@@ -277,6 +280,7 @@ class Scene:
         world = self.world
         world.advance(60.0)
         self.listen()
+        known = sorted(world.broker.state.sessions)
         for client in self.clients:
             if client.is_closed():
                 client.come_back()
@@ -295,7 +299,7 @@ class Scene:
         heard["faulty"] = sorted(set(heard["faulty"]))
         # Where the policy failed, the message went on as it came.
         heard["ruled"] = list(dict.fromkeys((at, decode(what)) for at, what in heard["ruled"]))
-        return {"heard": heard, "state": kept_state(world.broker)}
+        return {"heard": heard, "known": known, "state": kept_state(world.broker)}
 
 
 class Act(NamedTuple):
@@ -615,6 +619,111 @@ def fail_once(owner: object, name: str) -> None:
         raise Injected(name)
 
     setattr(owner, name, fail)
+
+
+def test_a_publication_that_no_matcher_can_match_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matchers = SimulatedMatchers(1)
+    world = World(matchers=matchers, elasticity=Elasticity(matchers_max=2, pause_s=1e9))
+    near = world.connect("near")
+    near.subscribe("a/#", filter="x > 1")
+    clients = [world.connect(name, expiry_s=100) for name in ("one", "bad", "two")]
+    assert world.broker.force_split(world.now) == ""
+    coordinator = world.broker.coordinator
+    assert coordinator is not None
+    while not coordinator.is_out:
+        matchers.work()
+        world.advance(0.02)
+    match = Cell.match
+
+    def fail(cell: Cell, shown: Any) -> Any:
+        if any(one.attributes().get("topic") == "a/bad" for one in shown):
+            raise Injected("match")
+        return match(cell, shown)
+
+    monkeypatch.setattr(Cell, "match", fail)
+    for client in clients:
+        client.say(Publish(f"a/{client.client_id}", b'{"x": 2}', 1, packet_id=9))
+    world.turn()
+    while not matchers.is_quiet:
+        matchers.work()
+    world.turn()
+    one, bad, two = clients
+    assert one.only(Puback).packet_id == two.only(Puback).packet_id == 9
+    assert (bad.only(Disconnect).reason, bad.take(Puback)) == (Reason.UNSPECIFIED_ERROR, [])
+    assert [packet.topic for packet in near.take_all()] == ["a/one", "a/two"]
+    assert (world.broker.counters.faults, coordinator.is_out) == (1, True)
+
+
+def test_windows_that_may_have_lost_publications_are_told_of() -> None:
+    world = World()
+    near, other = world.connect("near"), world.connect("other")
+    near.subscribe("a", filter="ORDER BY x DESC LIMIT 1 WITHIN 3 PUBLICATIONS")
+    near.subscribe("b", filter="ORDER BY x DESC LIMIT 1 WITHIN 1 HOURS")
+    for topic in "ab":
+        other.publish(topic, b'{"x": 1}', 1)
+    (cell,) = world.broker.state.interests._cells
+    for topic in "ab":
+        original = cell.match
+
+        def fail(shown: Any, match: Any = original) -> Any:
+            match(shown)
+            cell.match = match  # type: ignore[method-assign]
+            raise Injected("match")
+
+        cell.match = fail  # type: ignore[method-assign]
+        other.publish(topic, b'{"x": 2}', 1)
+    notes = [note.facts["what"] for note in world.notes if note.event == "windows made anew"]
+    assert notes == ["windows on a may count too few"]
+
+
+@pytest.mark.parametrize("method", ["_answered", "_go_on", "_had_first", "_next_turn"])
+def test_policies_go_on_when_an_answer_fails(method: str) -> None:
+    """Nothing waits for ever behind a message whose turn has failed."""
+    workers = SimulatedWorkers()
+    workers.holds_jobs = True
+    world = World(workers=workers, isolation="process")
+    near, other = world.connect("near", expiry_s=100), world.connect("other")
+    near.subscribe("a", qos=1, policy=POLICY)
+    near.subscribe("b", qos=1, identifier=2, policy=POLICY)
+    for number in range(1, 4):
+        for topic in "ab":
+            other.publish(topic, b'{"x": %d}' % number, 1)
+    agents = world.broker.state.agents
+    fail_once(agents, method)
+    workers.holds_jobs = False
+    world.work()
+    world.advance(1.0)
+    heard = {topic: [] for topic in "ab"}  # type: dict[str, list[bytes]]
+    for packet in near.take_all():
+        heard[packet.topic].append(decode(packet.payload).encode())
+    assert all(list(dict.fromkeys(each))[-1] == b'{"x":3}' for each in heard.values()), heard
+    check_nothing_waits(world)
+
+
+def test_policies_go_on_when_a_later_turn_fails() -> None:
+    world = World()
+    near, other = world.connect("near", expiry_s=100), world.connect("other")
+    near.subscribe("a", qos=1, policy=POLICY)
+    agents = world.broker.state.agents
+    # Policies have used up what they may of this turn.
+    agents._spent_s = 1.0
+    for number in range(1, 4):
+        other.say(Publish("a", b'{"x": %d}' % number, 1, packet_id=number))
+    fail_once(agents, "_try")
+    world.turn()
+    world.advance(1.0)
+    heard = [decode(packet.payload) for packet in near.take_all()]
+    assert list(dict.fromkeys(heard)) == ['{"x":1}', '{"x":2}', '{"x":3}']
+    check_nothing_waits(world)
+
+
+def check_nothing_waits(world: World) -> None:
+    """No policy has anything to decide, and that one fault was told of."""
+    for seat in world.broker.state.agents.seats:
+        assert (len(seat.waiting), seat.account.waiting_bytes) == (0, 0)
+    assert world.broker.counters.faults == 1
 
 
 @pytest.mark.parametrize("method", ["_matched", "route"])
