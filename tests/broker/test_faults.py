@@ -7,18 +7,22 @@ nobody else notices: that is compared with a run in which nothing fails.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import CO_GENERATOR
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 import pytest
+from msgspec.structs import astuple
 
 import rove.broker
 from rove.broker.broker import Broker
 from rove.broker.limits import Limits
 from rove.broker.state import Channel, Settings
+from rove.elastic.cells import Cell
+from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -34,9 +38,12 @@ from rove.mqtt.packets import (
     Reason,
     Will,
 )
+from rove.policy import compiling
 from rove.policy.automatic import OWN
 from rove.policy.limits import PolicyLimits
+from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from rove.testing.policies import SimulatedWorkers
 
 SOURCE: Final = Path(rove.broker.__file__).parents[1]
 ROOMS: Final = tuple(str(SOURCE / room) for room in ("broker", "match", "elastic", "policy"))
@@ -53,12 +60,34 @@ BOUNDARY: Final = frozenset(
     }
 )
 BOUNDARY_FILES: Final = (str(SOURCE / "broker/faults.py"), str(SOURCE / "broker/steps.py"))
-SAMPLED_EVERY: Final = 97
+SAMPLED_EVERY: Final = 199
 """Of so many calls, one is made to fail in the quick test."""
 
 
 class Injected(Exception):
     """A fault on purpose."""
+
+
+class Workers(SimulatedWorkers):
+    """What they do themselves does not fail."""
+
+    def work(self, most: int | None = None) -> int:
+        with _untraced():
+            return super().work(most)
+
+    def compile(self) -> int:
+        with _untraced():
+            return super().compile()
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    before = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 class Injector:
@@ -118,7 +147,10 @@ def kept_state(broker: Broker) -> dict[str, Any]:
         for seat in state.agents.seats:
             if seat.session is one:
                 topic_filter = seat.subscription.topic_filter if seat.subscription else ""
-                policies[topic_filter] = (seat.agent.policy.text, dict(seat.agent.memory))
+                waiting = [_publication(case.notification) for case in seat.waiting]
+                assert seat.account.waiting_bytes == sum(len(payload) for _, payload in waiting)
+                memory = dict(seat.agent.memory)
+                policies[topic_filter] = (seat.agent.policy.text, memory, waiting)
         sessions[client_id] = {
             "version": one.version,
             "expiry_s": one.expiry_s,
@@ -132,6 +164,7 @@ def kept_state(broker: Broker) -> dict[str, Any]:
             "inflight": [_notification(entry) for entry in one.inflight.values()],
             "received": sorted(one.received),
             "policies": policies,
+            "spent": astuple(one.spent),
         }
     keeper = state.keeper
     kept = list(keeper.retained("#", state.now)), list(keeper.valid("#", state.now))
@@ -144,9 +177,12 @@ def kept_state(broker: Broker) -> dict[str, Any]:
     }
 
 
+def _publication(notification: Any) -> tuple[str, bytes]:
+    return notification.publication.topic, notification.publication.payload
+
+
 def _notification(entry: Any) -> tuple[object, ...]:
-    one = entry.publication
-    return one.topic, one.payload, entry.qos, entry.retain, entry.ids, entry.released
+    return *_publication(entry), entry.qos, entry.retain, entry.ids, entry.released
 
 
 def restored_state(world: World) -> dict[str, Any]:
@@ -191,8 +227,9 @@ LAKE: Final = Settings(
 class Scene:
     """A broker with all kinds of bystanders, and the one client that meets a fault."""
 
-    def __init__(self, settings: Settings | None = None, will: Will | None = None) -> None:
-        self.world = World(limits=LIMITS, settings=settings)
+    def __init__(self, act: Act) -> None:
+        works = {"workers": Workers(), "isolation": "process"} if act.works else {}
+        self.world = World(limits=LIMITS, settings=act.settings, **works)
         self.clients: list[SimulatedClient] = []
         self.heard: dict[str, list[tuple[str, bytes]]] = {}
         self.has_pubrec = False
@@ -218,7 +255,7 @@ class Scene:
         self.other = self._durable("other")
         self.other.publish("a/kept", b'{"x": 0}', 1, retain=True)
         self.other.publish("a/first", b'{"x": 2}', 1)
-        self.faulty = self._durable("faulty", will=will)
+        self.faulty = self._durable("faulty", **act.comes)
         self.faulty.subscribe("b/#", qos=2)
         self.faulty.subscribe("b/#", qos=1, identifier=7, filter="x > 5")
         self.listen()
@@ -229,7 +266,7 @@ class Scene:
         return client
 
     def _durable(self, name: str, **options: Any) -> SimulatedClient:
-        return self._come(name, expiry_s=EXPIRES_NEVER_S, **options)
+        return self._come(name, **{"expiry_s": EXPIRES_NEVER_S} | options)
 
     def listen(self) -> None:
         """Let everybody take what came."""
@@ -243,6 +280,7 @@ class Scene:
         world = self.world
         world.advance(60.0)
         self.listen()
+        known = sorted(world.broker.state.sessions)
         for client in self.clients:
             if client.is_closed():
                 client.come_back()
@@ -261,7 +299,7 @@ class Scene:
         heard["faulty"] = sorted(set(heard["faulty"]))
         # Where the policy failed, the message went on as it came.
         heard["ruled"] = list(dict.fromkeys((at, decode(what)) for at, what in heard["ruled"]))
-        return {"heard": heard, "state": kept_state(world.broker)}
+        return {"heard": heard, "known": known, "state": kept_state(world.broker)}
 
 
 class Act(NamedTuple):
@@ -270,7 +308,10 @@ class Act(NamedTuple):
     do: Callable[[Scene], None]
     before: Callable[[Scene], None] = lambda _scene: None
     settings: Settings | None = None
-    will: Will | None = None
+    comes: dict[str, Any] = {}  # noqa: RUF012
+    """How the client has connected."""
+    works: bool = False
+    """Whether workers do everything that policies do."""
     is_repeated: bool = True
     """Whether the client does it again when it has been thrown out."""
     ignores_own: bool = False
@@ -361,7 +402,21 @@ def _wait(seconds: float) -> Callable[[Scene], None]:
     return lambda scene: scene.world.advance(seconds)
 
 
+def _published_by_user(scene: Scene) -> None:
+    """Another client of the same user has published."""
+    other = scene.world.connect("anns", user="ann")
+    other.publish("a/b", b'{"x": 3}', 1, id="v", valid_for="forever", retain=True)
+    scene.listen()
+
+
+def _forget_text(_scene: Scene) -> None:
+    """No text is known, so that workers compile it."""
+    compiling._known.pop((HELD, PolicyLimits().text_bytes_max), None)
+
+
+HELD: Final = f"{POLICY}# Compiled by a worker."
 WILL: Final = Will("a/will", b'{"x": 9}', 1, True)
+LATE_WILL: Final = Will("a/will", b'{"x": 9}', 1, True, Properties(will_delay_s=5))
 
 ACTS: Final[dict[str, Act]] = {
     "publish 0": publish(),
@@ -409,7 +464,9 @@ ACTS: Final[dict[str, Act]] = {
     ),
     "puback": Act(_answer(Puback), before=lambda scene: _queued(scene, 1), is_repeated=False),
     "pubrec": Act(_answer(Pubrec), before=_queued, is_repeated=False),
-    "disconnect": Act(lambda scene: scene.faulty.disconnect(4), will=WILL, is_repeated=False),
+    "disconnect": Act(
+        lambda scene: scene.faulty.disconnect(4), comes={"will": WILL}, is_repeated=False
+    ),
     "disconnect end": Act(
         lambda scene: scene.faulty.disconnect(0, Properties(session_expiry_s=0)),
         before=_queued,
@@ -420,10 +477,33 @@ ACTS: Final[dict[str, Act]] = {
     "malformed": Act(lambda scene: scene.faulty.send_bytes(b"\xf1\x00"), is_repeated=False),
     "connect": Act(_connect(), before=_drop),
     "connect 3.1.1": Act(_connect(version=V311, expiry_s=None), before=_drop),
-    "connect taking over": Act(_connect(), will=WILL),
+    "connect taking over": Act(_connect(), comes={"will": WILL}),
     "connect clean": Act(_connect(clean_start=True), settings=LAKE),
     "connect to a queue": Act(_connect(), before=_dropped_and_queued),
-    "drop": Act(_drop, will=WILL, settings=LAKE, is_repeated=False),
+    "drop": Act(_drop, comes={"will": WILL}, settings=LAKE, is_repeated=False),
+    "unpublish as a user": publish("$rove/unpublish", b"v", qos=1)._replace(
+        before=_published_by_user, comes={"user": "ann"}
+    ),
+    "publish valid as a user": publish(qos=1, id="v", valid_for="forever")._replace(
+        before=_published_by_user, comes={"user": "ann"}
+    ),
+    "publish through workers": publish(qos=1)._replace(works=True),
+    "policy through workers": publish("$rove/policy", HELD.encode(), qos=1)._replace(
+        before=_forget_text, works=True
+    ),
+    "subscribe through workers": subscribe("b/#", qos=1, policy=HELD)._replace(
+        before=_forget_text, works=True
+    ),
+    "subscribe too dear": subscribe("a/#", filter="ORDER BY x LIMIT 1 WITHIN 4000 DAYS"),
+    "session expires": Act(
+        _wait(40.0),
+        before=_dropped_and_queued,
+        comes={"expiry_s": 30, "will": WILL},
+        is_repeated=False,
+        ignores_own=True,
+    ),
+    "late will": Act(_wait(6.0), before=_drop, comes={"will": LATE_WILL}, is_repeated=False),
+    "keep-alive": Act(_wait(16.0), comes={"keep_alive_s": 10, "will": WILL}, is_repeated=False),
     "ranked slides": Act(
         _wait(3700.0),
         before=_after(publish("a/top", b'{"x": 40}', qos=1), publish("a/low", qos=1)),
@@ -434,7 +514,7 @@ ACTS: Final[dict[str, Act]] = {
 
 def run(act: Act, nth: int) -> tuple[dict[str, Any], Injector]:
     """A scene in which the n-th call fails; 0 is none."""
-    scene = Scene(act.settings, act.will)
+    scene = Scene(act)
     act.before(scene)
     injector = Injector(nth)
     try:
@@ -539,6 +619,111 @@ def fail_once(owner: object, name: str) -> None:
         raise Injected(name)
 
     setattr(owner, name, fail)
+
+
+def test_a_publication_that_no_matcher_can_match_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matchers = SimulatedMatchers(1)
+    world = World(matchers=matchers, elasticity=Elasticity(matchers_max=2, pause_s=1e9))
+    near = world.connect("near")
+    near.subscribe("a/#", filter="x > 1")
+    clients = [world.connect(name, expiry_s=100) for name in ("one", "bad", "two")]
+    assert world.broker.force_split(world.now) == ""
+    coordinator = world.broker.coordinator
+    assert coordinator is not None
+    while not coordinator.is_out:
+        matchers.work()
+        world.advance(0.02)
+    match = Cell.match
+
+    def fail(cell: Cell, shown: Any) -> Any:
+        if any(one.attributes().get("topic") == "a/bad" for one in shown):
+            raise Injected("match")
+        return match(cell, shown)
+
+    monkeypatch.setattr(Cell, "match", fail)
+    for client in clients:
+        client.say(Publish(f"a/{client.client_id}", b'{"x": 2}', 1, packet_id=9))
+    world.turn()
+    while not matchers.is_quiet:
+        matchers.work()
+    world.turn()
+    one, bad, two = clients
+    assert one.only(Puback).packet_id == two.only(Puback).packet_id == 9
+    assert (bad.only(Disconnect).reason, bad.take(Puback)) == (Reason.UNSPECIFIED_ERROR, [])
+    assert [packet.topic for packet in near.take_all()] == ["a/one", "a/two"]
+    assert (world.broker.counters.faults, coordinator.is_out) == (1, True)
+
+
+def test_windows_that_may_have_lost_publications_are_told_of() -> None:
+    world = World()
+    near, other = world.connect("near"), world.connect("other")
+    near.subscribe("a", filter="ORDER BY x DESC LIMIT 1 WITHIN 3 PUBLICATIONS")
+    near.subscribe("b", filter="ORDER BY x DESC LIMIT 1 WITHIN 1 HOURS")
+    for topic in "ab":
+        other.publish(topic, b'{"x": 1}', 1)
+    (cell,) = world.broker.state.interests._cells
+    for topic in "ab":
+        original = cell.match
+
+        def fail(shown: Any, match: Any = original) -> Any:
+            match(shown)
+            cell.match = match  # type: ignore[method-assign]
+            raise Injected("match")
+
+        cell.match = fail  # type: ignore[method-assign]
+        other.publish(topic, b'{"x": 2}', 1)
+    notes = [note.facts["what"] for note in world.notes if note.event == "windows made anew"]
+    assert notes == ["windows on a may count too few"]
+
+
+@pytest.mark.parametrize("method", ["_answered", "_go_on", "_had_first", "_next_turn"])
+def test_policies_go_on_when_an_answer_fails(method: str) -> None:
+    """Nothing waits for ever behind a message whose turn has failed."""
+    workers = SimulatedWorkers()
+    workers.holds_jobs = True
+    world = World(workers=workers, isolation="process")
+    near, other = world.connect("near", expiry_s=100), world.connect("other")
+    near.subscribe("a", qos=1, policy=POLICY)
+    near.subscribe("b", qos=1, identifier=2, policy=POLICY)
+    for number in range(1, 4):
+        for topic in "ab":
+            other.publish(topic, b'{"x": %d}' % number, 1)
+    agents = world.broker.state.agents
+    fail_once(agents, method)
+    workers.holds_jobs = False
+    world.work()
+    world.advance(1.0)
+    heard = {topic: [] for topic in "ab"}  # type: dict[str, list[bytes]]
+    for packet in near.take_all():
+        heard[packet.topic].append(decode(packet.payload).encode())
+    assert all(list(dict.fromkeys(each))[-1] == b'{"x":3}' for each in heard.values()), heard
+    check_nothing_waits(world)
+
+
+def test_policies_go_on_when_a_later_turn_fails() -> None:
+    world = World()
+    near, other = world.connect("near", expiry_s=100), world.connect("other")
+    near.subscribe("a", qos=1, policy=POLICY)
+    agents = world.broker.state.agents
+    # Policies have used up what they may of this turn.
+    agents._spent_s = 1.0
+    for number in range(1, 4):
+        other.say(Publish("a", b'{"x": %d}' % number, 1, packet_id=number))
+    fail_once(agents, "_try")
+    world.turn()
+    world.advance(1.0)
+    heard = [decode(packet.payload) for packet in near.take_all()]
+    assert list(dict.fromkeys(heard)) == ['{"x":1}', '{"x":2}', '{"x":3}']
+    check_nothing_waits(world)
+
+
+def check_nothing_waits(world: World) -> None:
+    """No policy has anything to decide, and that one fault was told of."""
+    for seat in world.broker.state.agents.seats:
+        assert (len(seat.waiting), seat.account.waiting_bytes) == (0, 0)
+    assert world.broker.counters.faults == 1
 
 
 @pytest.mark.parametrize("method", ["_matched", "route"])

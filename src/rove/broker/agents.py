@@ -41,7 +41,6 @@ from rove.policy.jobs import (
     Compression,
     Outcome,
     Ran,
-    Run,
     Sent,
     Stopped,
     Wanted,
@@ -436,20 +435,7 @@ class Agents:
         case.limits = limits
         light_steps = LIGHT_FACTOR * limits.inline_steps_max
         case.is_light = not seat.agent.is_long and light_steps < limits.steps_max
-        job = Run(
-            0,
-            seat.agent.policy.text,
-            arrived.topic,
-            arrived.payload,
-            arrived.user,
-            session.me,
-            tuple(session.automatic),
-            dict(seat.agent.memory),
-            case.asked_at,
-            limits,
-            seat.agent.policy.code,
-            light_steps if case.is_light else 0,
-        )
+        job = seat.job(case, arrived, limits, light_steps if case.is_light else 0)
         asker = (seat, case, None)
         pool.run(seat.account.name, job, asker, limits.time_ms, is_light=case.is_light)
         seat.agent.tally.in_workers += 1
@@ -486,8 +472,7 @@ class Agents:
             seat = max(self._later, key=lambda seat: seat.account.allowance.left_s)
             del self._later[seat]
             if seat in self.seating.seats:
-                client = seat.session.client_id
-                self._state.faults.attempt("turn of a policy", self._go_on, seat, client=client)
+                self._go_on_alone(seat, "turn of a policy")
             is_first = False
         self._spent_s = 0.0
         # What waits holds its own; the others were told within this turn.
@@ -497,33 +482,43 @@ class Agents:
         """Go on with what a worker has done, as a step."""
         assert not isinstance(ready.asker, Link)
         seat, case, _ = ready.asker
-        attempt, client = self._state.faults.attempt, seat.session.client_id
-        if attempt("answer of a worker", self._answered, ready, client=client):
+        client = seat.session.client_id
+        if self._state.faults.attempt("answer of a worker", self._answered, ready, client=client):
             return
-        # Nobody else would go on with it, and much may wait behind it.
-        if not attempt("answer of a worker", self._let_pass, seat, case, client=client):
-            attempt("answer of a worker", self._drop, seat, case, client=client)
+        desk = seat.session.desk
+        if isinstance(ready.answer, Ran) and desk is not None:
+            self._free(desk)
+        self._pass_over(seat, case)
+
+    def _free(self, desk: Desk) -> None:
+        """A worker has answered, and going on with it has failed: others may ask none the less."""
+        desk.is_asking = False
+        self._later.update((seat, None) for seat, _ in desk.turns)
+        desk.turns.clear()
+
+    def _pass_over(self, seat: Seat, case: Case) -> None:
+        """Going on with a case has failed: have done with it, for much may wait behind it."""
+        attempt, client = self._state.faults.attempt, seat.session.client_id
+        if not attempt("turn of a policy", self._let_pass, seat, case, client=client):
+            attempt("turn of a policy", self._drop, seat, case, client=client)
+        if seat.waiting and seat.waiting[0] is not case:
+            self._later[seat] = None
 
     def _let_pass(self, seat: Seat, case: Case) -> None:
         if seat.waiting and seat.waiting[0] is case:
             result = _passing(self._shown_in(case).arrived)
             self._settle(seat, case, result, self._state.now, is_lost=True)
             self._had_first(seat)
-            self._go_on(seat)
-        if seat.session.desk is not None:
-            self._next_turn(seat.session.desk)
 
     def _drop(self, seat: Seat, case: Case) -> None:
         if seat.waiting and seat.waiting[0] is case:
             self._cases.give_up(case)
             self._had_first(seat)
-        if seat.session.desk is not None:
-            self._next_turn(seat.session.desk)
 
     def _had_first(self, seat: Seat) -> None:
         """The first that waited is decided."""
-        self._state.steps.undoes(seat.enter_first, seat.waiting[0])
-        seat.leave()
+        case = seat.leave()
+        self._state.steps.undoes(seat.enter_first, case)
 
     def _answered(self, ready: Ready[Asker]) -> None:
         assert not isinstance(ready.asker, Link)
@@ -604,6 +599,13 @@ class Agents:
             if seat.waiting and seat.waiting[0] is case:
                 self._had_first(seat)
 
+    def _go_on_alone(self, seat: Seat, what: str) -> None:
+        """The same as a step of its own; `what` is for the log."""
+        client = seat.session.client_id
+        if self._state.faults.attempt(what, self._go_on, seat, client=client) or not seat.waiting:
+            return
+        self._pass_over(seat, seat.waiting[0])
+
     def _go_on_without(self, case: Case) -> None:
         """Notify of what waits for a policy that is no more."""
         if case.notification.publication.is_over(self._state.now):
@@ -677,7 +679,7 @@ class Agents:
             attempt("restart", self._go_on_without if has_desk else self._cases.end, case)
         for seat in restored:
             if seat in self.seating.seats:
-                attempt("restart", self._go_on, seat, client=seat.session.client_id)
+                self._go_on_alone(seat, "restart")
 
     # -- for whoever wants to see --------------------------------------------------------------
 

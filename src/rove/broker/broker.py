@@ -344,7 +344,7 @@ class Broker:
             attempt("turn", self._publishing.route_answered)
         if self.coordinator is not None:
             attempt("turn of matchers", self._rearrange_on, self.coordinator)
-        if state.steps.troubles:
+        if state.steps.troubles or state.steps.warnings:
             state.faults.tell_of_troubles()
         changes: Changes | None = None
         try:
@@ -537,14 +537,14 @@ class Broker:
         """Close connections that were silent for too long."""
         state = self.state
         while self._deadlines and self._deadlines[0][0] <= state.now:
-            due_at, look, link = heapq.heappop(self._deadlines)
-            if not self._is_looked_at(due_at, look, link):
-                continue
-            state.faults.attempt("deadline", self._look_at_silent, link, link=link)
+            *due, link = heapq.heappop(self._deadlines)
+            state.faults.attempt("deadline", self._look_at_silent, *due, link, link=link)
 
-    def _look_at_silent(self, link: Link) -> None:
+    def _look_at_silent(self, due_at: float, look: int, link: Link) -> None:
         """A connection was silent for as long as it may be, or spoke and may be so for longer."""
         state = self.state
+        if not self._is_looked_at(due_at, look, link):
+            return
         if link.session is None:
             state.note("info", "no CONNECT in time", link=link.name)
             state.hang_up(link)

@@ -354,17 +354,17 @@ class Connecting:
         """Publish wills whose delay is over, end sessions to which nobody came back."""
         state = self._state
         while self._due and self._due[0][0] <= state.now:
-            due, number, session = heapq.heappop(self._due)
-            if not self._is_watched(due, number, session):
-                continue
-            session.watched_at = math.inf
-            if session.link is not None:
-                continue
-            client = session.client_id
-            if not state.faults.attempt("timer of a session", self._timed, session, client=client):
+            *due, session = heapq.heappop(self._due)
+            attempt, client = state.faults.attempt, session.client_id
+            if not attempt("timer of a session", self._timed, *due, session, client=client):
                 self._try_again(session)
 
-    def _timed(self, session: Session) -> None:
+    def _timed(self, due: float, number: int, session: Session) -> None:
+        if not self._is_watched(due, number, session):
+            return
+        session.watched_at = math.inf
+        if session.link is not None:
+            return
         expired = self._expired(session) if _ends_at(session) <= self._state.now else None
         self._go_on(session)
         if expired is not None:

@@ -106,8 +106,12 @@ class Faults:
 
     def tell_of_troubles(self) -> None:
         """Tell of faults inside the index that were mended and cost nobody a connection."""
-        troubles = self._state.steps.troubles
+        troubles, warnings = self._state.steps.troubles, self._state.steps.warnings
         if troubles:
             for error in troubles:
                 self.tell(error, "change of the index", "", None)
             troubles.clear()
+        if warnings:
+            for what in warnings:
+                self._state.note("warning", "windows made anew", what=what)
+            warnings.clear()

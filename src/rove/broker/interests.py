@@ -376,8 +376,8 @@ class Interests:
     ) -> None:
         """Make windows anew; these publications are not to be in them.
 
-        What they hold is shown to them again. Where a window counts publications, those that it
-        could not have delivered any more are missing then.
+        What they hold is shown to them again. What it could not have delivered any more is missing
+        in a window that counts publications; that is told.
         """
         left_out = set(without)
         wanted = self._wanted_in(cell)
@@ -389,6 +389,9 @@ class Interests:
                 if one not in left_out
             ]
             cell.renew_ranked(filter, wanted, again)
+            made = self._those(one.id for one in wanted if one.filter == filter)
+            if any(one.interest and one.interest.cost.window_publications for one in made):
+                self._steps.warnings.append(f"windows on {made[0].topic_filter} may count too few")
 
     def _wanted_in(self, cell: Cell) -> list[Wanted]:
         """What is to be in a cell."""
@@ -502,7 +505,7 @@ class Interests:
             Given(self._with_text[one.subscription], self._shown[one.number], one.at, one.promoted)
             for one in sorted(result.ranked, key=lambda one: (one.at, one.subscription))
         ]
-        return Met(found, given, self._those(sorted(result.undecided)))
+        return Met(found, given, self._those(sorted(result.undecided)), result.failed)
 
     def _those(self, ids: Iterable[int]) -> list[Subscription]:
         return [self._with_text[id] for id in ids]
@@ -551,10 +554,8 @@ class Interests:
     def _given(self, ranked: Iterable[RankedDelivery]) -> list[Given]:
         given = []
         for one in sorted(ranked, key=lambda one: (one.at, one.subscription)):
-            key = one.key
-            publication = self._publication(key)
             subscription = self._with_text[one.subscription]
-            given.append(Given(subscription, publication, one.at, one.promoted))
+            given.append(Given(subscription, self._publication(one.key), one.at, one.promoted))
         return given
 
     def _publication(self, key: object) -> Publication:

@@ -300,6 +300,7 @@ class Keeper:
                 self._gate.changes.put("valid", valid_key(old.name), encoded(old.number))
         for (names, key), earlier in zip(self._names_of(publication), replaced.named, strict=True):
             if names.get(key) is publication:
+                self._steps.saves_item(names, key)
                 del names[key]
                 if earlier is not None:
                     names[key] = earlier

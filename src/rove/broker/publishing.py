@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Final, Literal
@@ -410,7 +410,10 @@ class Publishing:
         """Route what was matched, and what had to be matched meanwhile for a policy's sake."""
         while answered := self._state.interests.results():
             for met in answered:
-                self._route(self._submitted.popleft(), met)
+                batch = self._submitted.popleft()
+                if met.failed:
+                    _mark_failed(batch, met.failed)
+                self._route(batch, met)
 
     def _route(self, batch: list[_Waiting], met: Met) -> None:
         state = self._state
@@ -653,6 +656,12 @@ class Publishing:
             one = Notification(session, publication, qos, retain, ids, select, numbers)
             log_notification(state, one, b"", state.now)
         return True
+
+
+def _mark_failed(batch: list[_Waiting], failed: Mapping[int, str]) -> None:
+    for waiting in batch:
+        if (text := failed.get(waiting.publication.number)) is not None:
+            waiting.error = RuntimeError(f"a matcher failed over it: {text}")
 
 
 def _selection(subscriptions: list[Subscription]) -> Select:

@@ -6,7 +6,8 @@ looking for them. A *group* shares a subscription: each publication is for one o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -64,3 +65,5 @@ class Met(NamedTuple):
     given: list[Given]
     undecided: Sequence[Subscription] = ()
     """Those that were passed over: trying their patterns took too many steps."""
+    failed: Mapping[int, str] = MappingProxyType({})
+    """Publications, by number, of which no matcher could tell whom they meet, and why."""

@@ -17,7 +17,7 @@ from rove.broker.records import CaseRow
 from rove.policy.accounts import Account
 from rove.policy.agents import Agent
 from rove.policy.automatic import Traffic
-from rove.policy.jobs import Compressed, Compression
+from rove.policy.jobs import Compressed, Compression, Run
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Arrived, User
 from rove.policy.view import PolicyView
@@ -134,27 +134,29 @@ class Seat:
         self.waiting: deque[Case] = deque()
         """The first is being worked on."""
 
+    # Each of these counts first and moves then: what fails has done nothing, so that undoing a
+    # step never moves or counts what it did not.
+
     def enter(self, case: Case) -> None:
         """Let a case wait, behind the others."""
-        self.waiting.append(case)
         self.account.wait(case.size_bytes)
+        self.waiting.append(case)
 
     def enter_first(self, case: Case) -> None:
         """Let a case wait, before the others."""
-        self.waiting.appendleft(case)
         self.account.wait(case.size_bytes)
+        self.waiting.appendleft(case)
 
     def leave(self) -> Case:
         """The first case waits no more."""
-        case = self.waiting.popleft()
-        self.account.wait(-case.size_bytes)
-        return case
+        self.account.wait(-self.waiting[0].size_bytes)
+        return self.waiting.popleft()
 
     def retract(self, case: Case) -> None:
         """A case waits no more, wherever it stands."""
         if case in self.waiting:
-            self.waiting.remove(case)
             self.account.wait(-case.size_bytes)
+            self.waiting.remove(case)
 
     def swap(self, waiting: deque[Case]) -> None:
         """Let these wait here instead of those that do."""
@@ -171,6 +173,24 @@ class Seat:
     def key(self) -> str:
         """Where the agent is kept in the journal."""
         return seat_key(self.session, self.subscription)
+
+    def job(self, case: Case, arrived: Arrived, limits: PolicyLimits, light_steps: int) -> Run:
+        """What a worker is asked to do for a case; its number is given to it later."""
+        session, agent = self.session, self.agent
+        return Run(
+            0,
+            agent.policy.text,
+            arrived.topic,
+            arrived.payload,
+            arrived.user,
+            session.me,
+            tuple(session.automatic),
+            dict(agent.memory),
+            case.asked_at,
+            limits,
+            agent.policy.code,
+            light_steps,
+        )
 
     def view(self) -> PolicyView:
         """What there is to see of it."""

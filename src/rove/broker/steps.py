@@ -28,13 +28,15 @@ Action = tuple[Any, ...]
 class Steps:
     """What would undo the step under way."""
 
-    __slots__ = ("later", "troubles", "undo")
+    __slots__ = ("later", "troubles", "undo", "warnings")
 
     def __init__(self) -> None:
         self.undo: list[Action] = []
         """The oldest first; empty between steps. Appended to directly where every bit counts."""
         self.troubles: list[Exception] = []
         """Faults that were dealt with and that somebody should tell of."""
+        self.warnings: list[str] = []
+        """What was lost by mending, which somebody should tell of too."""
         self.later: list[Action] = []
         """What waits for the step to have gone well."""
 

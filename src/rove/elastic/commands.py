@@ -141,6 +141,8 @@ class Failed(msgspec.Struct, tag=True, array_like=True, gc=False):
 
     cell: int
     text: str
+    part: int = -1
+    """What it was asked, if it failed over that."""
 
 
 AnyReply: TypeAlias = Found | Saved | Unsaved | Failed

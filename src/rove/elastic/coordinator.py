@@ -71,6 +71,8 @@ class Result(NamedTuple):
     ranked: list[Ranked]
     undecided: set[int]
     """Subscriptions that were passed over: trying their patterns took too many steps."""
+    failed: dict[int, str]
+    """Publications, by number, of which it is not known whom they meet, and why."""
 
 
 class Member(NamedTuple):
@@ -312,7 +314,9 @@ class Coordinator:
         while self._tickets and self._tickets[0].is_done:
             ticket = self._tickets.popleft()
             del self._by_number[ticket.number]
-            self._results.append(Result(ticket.found, ticket.ranked, ticket.undecided))
+            self._results.append(
+                Result(ticket.found, ticket.ranked, ticket.undecided, ticket.failed)
+            )
             if ticket.number % HITS_EVERY == 0:
                 for ids in ticket.found.values():
                     self.hits.update(ids)
@@ -371,7 +375,7 @@ class Coordinator:
                 self.troubles.append(f"cell {cell.number} failed: {reply.text}")
                 self.on_death(cell.matcher, f"cell {cell.number} failed: {reply.text}")
                 if cell.number in self.cells:
-                    self._failed(cell)
+                    self._failed(cell, reply)
                     self._make_again(cell, cell.matcher)
 
     def _found(self, cell: CellRecord, reply: Found) -> None:
@@ -456,18 +460,21 @@ class Coordinator:
     def _owed(self, cell: CellRecord) -> list[Match]:
         return [command for ticket in self._tickets for command in ticket.owed(cell.number)]
 
-    def _failed(self, cell: CellRecord) -> None:
+    def _failed(self, cell: CellRecord, failed: Failed) -> None:
         """A cell could not do as it was told; it is to be made in another way if that goes on."""
         cell.failures += 1
         if cell.failures < FAILURES_MAX:
             return
         if cell.failures > FAILURES_MAX:
             # Nothing of its past is left: it is what it was asked that cannot be answered.
-            for ticket in self._tickets:
-                for command in ticket.owed(cell.number):
-                    rows = len(ticket.waiting.pop(command.part).positions)
-                    self.troubles.append(f"cell {cell.number} cannot match {rows} publications")
-            cell.asked = 0
+            self._narrow(cell, failed)
+            if failed.part >= 0:
+                return
+        elif cell.is_kept:
+            self.troubles.append(
+                f"cell {cell.number}: the windows of {len(cell.ids)} subscriptions begin anew,"
+                " without the publications that they held"
+            )
         old, cell.snapshot = cell.snapshot, ""
         self._forget(old)
         cell.log = [self.find(id).command(cell.number) for id in sorted(cell.ids)]
@@ -475,6 +482,30 @@ class Coordinator:
         if cell.is_kept:
             cell.log += self._owed(cell)
         cell.extra.clear()
+
+    def _narrow(self, cell: CellRecord, failed: Failed) -> None:
+        """Ask a cell about each publication alone of those that it failed over, or give one up.
+
+        If it is not known over which, those that it has not answered are given up together.
+        """
+        before = self._owed(cell)
+        for ticket in self._tickets:
+            for command in ticket.owed(cell.number):
+                if failed.part not in (-1, command.part):
+                    continue
+                positions = ticket.waiting.pop(command.part).positions
+                if failed.part < 0 or len(positions) < 2:
+                    ticket.failed.update(
+                        (ticket.rows[row].number, failed.text) for row in positions
+                    )
+                    continue
+                slides = command.advance_to is not None
+                for row in positions:
+                    ticket.part(cell.number, [row], slides=slides and row == positions[-1])
+        if cell.is_kept:
+            # What it has answered stays in the log, for that is what its windows hold.
+            cell.log = [one for one in cell.log if one not in before] + self._owed(cell)
+        cell.asked = len(self._owed(cell))
 
     def _forget(self, path: str) -> None:
         """A cell does not need its file any more; others may."""
@@ -485,12 +516,12 @@ class Coordinator:
         """Let the broker match by itself from now on, with all cells as they are."""
         host = CellHost(self.matchers.read, self.matchers.write, self.matchers.clock)
         for cell in self._needed():
-            self._make_here(cell, host)
-            while cell.number not in host.cells and cell.failures <= FAILURES_MAX:
+            while (failed := self._make_here(cell, host)) is not None:
+                if cell.failures > FAILURES_MAX and failed.part < 0:
+                    raise RuntimeError(f"cell {cell.number} cannot be made: {failed.text}")
                 # Its file is gone or spoilt: its subscriptions must not suffer.
                 cell.failures = max(cell.failures, FAILURES_MAX - 1)
-                self._failed(cell)
-                self._make_here(cell, host)
+                self._failed(cell, failed)
         cells = []
         for cell in self._needed():
             found = host.cells[cell.number]
@@ -507,11 +538,16 @@ class Coordinator:
         self.current, self.coming, self.is_out = Partitioned([]), None, False
         self._came_in(cells)
 
-    def _make_here(self, cell: CellRecord, host: CellHost) -> None:
+    def _make_here(self, cell: CellRecord, host: CellHost) -> Failed | None:
+        """Make a cell in the broker; gives why that failed."""
+        failed = None
         for command in self._making(cell):
             for reply in host.handle(command):
-                if not isinstance(reply, Failed):
+                if isinstance(reply, Failed):
+                    failed = reply
+                else:
                     self._heard(reply)
+        return failed
 
     def _needed(self) -> list[CellRecord]:
         """Each subscription in one cell, whatever the layout."""

@@ -98,7 +98,8 @@ class CellHost:
         except Exception as error:
             self.cells.pop(command.cell, None)
             self._ended.add(command.cell)
-            return [Failed(command.cell, f"{type(command).__name__}: {error!r}")]
+            part = command.part if isinstance(command, Match) else -1
+            return [Failed(command.cell, f"{type(command).__name__}: {error!r}", part)]
 
     def _handled(self, command: AnyCommand) -> list[AnyReply]:
         if isinstance(command, Open):

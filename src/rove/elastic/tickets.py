@@ -42,6 +42,8 @@ class Ticket(msgspec.Struct, eq=False):
     ranked: list[Ranked] = msgspec.field(default_factory=list)
     undecided: set[int] = msgspec.field(default_factory=set)
     """Subscriptions that were passed over."""
+    failed: dict[int, str] = msgspec.field(default_factory=dict)
+    """Publications, by number, that a cell could not be asked about, and why."""
     next_part: int = 0
 
     def part(

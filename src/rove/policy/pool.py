@@ -91,8 +91,8 @@ class _Lane:
         """Let a job wait, behind the others of its owner or before them."""
         queue = self.queues.get(owner)
         if queue is None:
-            queue = self.queues[owner] = deque()
             self._push(owner)
+            queue = self.queues[owner] = deque()
         if is_first:
             queue.appendleft(wish)
         else:
@@ -203,10 +203,10 @@ class Pool(Generic[Asker]):
         return number
 
     def _enter(self, wish: _Wish, *, is_first: bool = False) -> None:
-        self.waiting += 1
         self._begin_to_wait(wish.owner)
         lane = self._light if wish.is_light else self._long
         lane.put(wish.owner, wish, is_first=is_first)
+        self.waiting += 1
         self._feed()
 
     def _begin_to_wait(self, owner: str) -> None:

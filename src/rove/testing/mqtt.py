@@ -333,6 +333,7 @@ class SimulatedClient:
         user: str | None = None,
     ) -> None:
         """The same, whatever the answer is."""
+        self._user = user
         if expiry_s is not None:
             fields = {name: getattr(properties, name) for name in properties.__struct_fields__}
             properties = Properties(**{**fields, "session_expiry_s": expiry_s})
@@ -353,8 +354,8 @@ class SimulatedClient:
     def come_back(self, expiry_s: int = EXPIRES_NEVER_S) -> Connack:
         """Connect to the session that is there."""
         if self.version == V5:
-            return self.connect(clean_start=False, expiry_s=expiry_s)
-        return self.connect(clean_start=False)
+            return self.connect(clean_start=False, expiry_s=expiry_s, user=self._user)
+        return self.connect(clean_start=False, user=self._user)
 
     def drop(self) -> None:
         """Lose the connection."""
