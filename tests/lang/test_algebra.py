@@ -615,4 +615,4 @@ def test_no_pair_is_looked_at_for_longer_than_allowed(
 
 def test_the_reason_is_told() -> None:
     answer = covers(parse(HARD["sums"]), parse(HARD["bounds"]))
-    assert answer == Answer(Verdict.UNKNOWN, reason="more than 8,000 parts to look at")
+    assert answer == Answer(Verdict.UNKNOWN, reason="more than 6,000 parts to look at")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rove.lang import bounds
 from rove.lang.cases import (
     Case,
     Requirement,
@@ -265,3 +266,20 @@ def test_a_witness_is_found_and_fits(text: str) -> None:
     assert witness is not None
     assert fits(one, witness.publication, witness.t, witness.me)
     assert 0 <= witness.t < 10
+
+
+def test_each_bound_is_made_a_linear_function_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    linear = bounds._linear
+
+    def counted(node: ValueNode, ranges: bounds.Ranges) -> object:
+        made.append(node)
+        return linear(node, ranges)
+
+    monkeypatch.setattr(bounds, "_linear", counted)
+    text = " AND ".join(f"x > y + {i} AND x < z + {i}" for i in range(10))
+    (conjunction,) = normalise(parse(text)).conjunctions
+    case = Case({}).within(conjunction)
+    assert case is not None
+    assert narrowed(case) is not None
+    assert 0 < len(made) <= 3 * 20  # a sum and its two operands, not 100 pairs of them

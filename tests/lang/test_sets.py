@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import patterns
+from rove.lang import sets as sets_module
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.patterns import contains, ends_with, like_pattern
 from rove.lang.sets import (
@@ -450,3 +451,21 @@ def test_there_is_one_top_after_pickling_too(protocol: int) -> None:
     assert arrived == ValueSet(strings=(("b", TOP),))
     assert arrived.strings[0][1] is TOP
     assert copy.deepcopy(TOP) is copy.copy(TOP) is TOP
+
+
+def test_one_span_is_cut_out_of_many_without_looking_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = ValueSet(tuple((3 * i, 3 * i + 1) for i in range(1_000)))
+    looked_at: list[int] = []
+    merge = sets_module._both
+
+    def counted(a: sets_module.Spans, b: sets_module.Spans) -> sets_module.Spans:
+        looked_at.append(len(a) + len(b))
+        return merge(a, b)
+
+    monkeypatch.setattr(sets_module, "_both", counted)
+    span = ValueSet(((300.5, 2_000),))
+    expected = ((300.5, 301), *((3 * i, 3 * i + 1) for i in range(101, 666)), (1_998, 1_999))
+    assert intersection(many, span).numbers == intersection(span, many).numbers == expected
+    assert sum(looked_at) <= 16

@@ -175,16 +175,20 @@ def _up(value: int | float) -> float:
 # -- comparing two expressions ----------------------------------------------------------
 
 
-def surely_at_most(a: ValueNode, b: ValueNode, ranges: Ranges) -> bool:
+Lines: TypeAlias = "dict[int, _Linear | None]"
+"""Values as linear functions, by identity: for several questions about the same ranges."""
+
+
+def surely_at_most(a: ValueNode, b: ValueNode, ranges: Ranges, lines: Lines | None = None) -> bool:
     """True only if a <= b for certain, wherever both have a value."""
-    return _at_most(a, b, ranges, {})
+    return _at_most(a, b, ranges, {}, {} if lines is None else lines)
 
 
 _Compared: TypeAlias = dict[tuple[int, int], bool]
 """The pairs of parts, by identity, that one question has led to, and what came out."""
 
 
-def _at_most(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) -> bool:
+def _at_most(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared, lines: Lines) -> bool:
     pair = id(a), id(b)
     if pair not in compared:
         if len(compared) >= _PAIRS_MAX:
@@ -192,9 +196,9 @@ def _at_most(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) ->
         compared[pair] = False
         compared[pair] = (
             a == b
-            or surely_less(a, b, ranges, or_equal=True)
-            or _by_structure(a, b, ranges, compared)
-            or _by_choice(a, b, ranges, compared)
+            or surely_less(a, b, ranges, lines, or_equal=True)
+            or _by_structure(a, b, ranges, compared, lines)
+            or _by_choice(a, b, ranges, compared, lines)
         )
     return compared[pair]
 
@@ -222,15 +226,24 @@ def _is_float(node: ValueNode) -> bool:
     return True
 
 
-def surely_less(a: ValueNode, b: ValueNode, ranges: Ranges, *, or_equal: bool = False) -> bool:
+def surely_less(
+    a: ValueNode,
+    b: ValueNode,
+    ranges: Ranges,
+    lines: Lines | None = None,
+    *,
+    or_equal: bool = False,
+) -> bool:
     """True only if a < b for certain (or a <= b), wherever both have a value."""
     left, right = enclose(a, ranges), enclose(b, ranges)
     if left.high < right.low or (or_equal and left.high == right.low):
         return True
-    return _by_difference(a, b, ranges)
+    return _by_difference(a, b, ranges, {} if lines is None else lines)
 
 
-def _by_structure(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) -> bool:
+def _by_structure(
+    a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared, lines: Lines
+) -> bool:
     """The same operation on ordered floats keeps the order, rounding included.
 
     With integers it need not: beyond 2^53, x + 3 is exact where x + 3.5 is rounded down.
@@ -238,34 +251,39 @@ def _by_structure(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compare
     if isinstance(a, Call) and isinstance(b, Call) and a.name == b.name:
         alike = a.name in ("least", "greatest") and len(a.arguments) == len(b.arguments)
         return alike and all(
-            _at_most(x, y, ranges, compared) for x, y in zip(a.arguments, b.arguments, strict=True)
+            _at_most(x, y, ranges, compared, lines)
+            for x, y in zip(a.arguments, b.arguments, strict=True)
         )
     if not (isinstance(a, Arithmetic) and isinstance(b, Arithmetic)):
         return False
     if a.operator == b.operator and _rounds(a, ranges) and _rounds(b, ranges):
         if a.operator == "+":
-            return _at_most(a.left, b.left, ranges, compared) and _at_most(
-                a.right, b.right, ranges, compared
+            return _at_most(a.left, b.left, ranges, compared, lines) and _at_most(
+                a.right, b.right, ranges, compared, lines
             )
         if a.operator == "-":
-            return _at_most(a.left, b.left, ranges, compared) and _at_most(
-                b.right, a.right, ranges, compared
+            return _at_most(a.left, b.left, ranges, compared, lines) and _at_most(
+                b.right, a.right, ranges, compared, lines
             )
         if a.operator == "*" and a.left == b.left and isinstance(a.left, Literal):
-            return enclose(a.left, ranges).low >= 0 and _at_most(a.right, b.right, ranges, compared)
+            return enclose(a.left, ranges).low >= 0 and _at_most(
+                a.right, b.right, ranges, compared, lines
+            )
     return False
 
 
-def _by_choice(a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared) -> bool:
+def _by_choice(
+    a: ValueNode, b: ValueNode, ranges: Ranges, compared: _Compared, lines: Lines
+) -> bool:
     """least(…) is at most each argument and at least what all are; greatest(…) likewise."""
     if isinstance(b, Call) and b.name == "least":
-        return all(_at_most(a, y, ranges, compared) for y in b.arguments)
+        return all(_at_most(a, y, ranges, compared, lines) for y in b.arguments)
     if isinstance(a, Call) and a.name == "greatest":
-        return all(_at_most(x, b, ranges, compared) for x in a.arguments)
+        return all(_at_most(x, b, ranges, compared, lines) for x in a.arguments)
     if isinstance(a, Call) and a.name == "least":
-        return any(_at_most(x, b, ranges, compared) for x in a.arguments)
+        return any(_at_most(x, b, ranges, compared, lines) for x in a.arguments)
     if isinstance(b, Call) and b.name == "greatest":
-        return any(_at_most(a, y, ranges, compared) for y in b.arguments)
+        return any(_at_most(a, y, ranges, compared, lines) for y in b.arguments)
     return False
 
 
@@ -293,9 +311,12 @@ class _Linear(msgspec.Struct, frozen=True):
     error: Fraction
 
 
-def _by_difference(a: ValueNode, b: ValueNode, ranges: Ranges) -> bool:
+def _by_difference(a: ValueNode, b: ValueNode, ranges: Ranges, lines: Lines) -> bool:
     """True if b - a, as a linear function, stays above all rounding errors."""
-    left, right = _linear(a, ranges), _linear(b, ranges)
+    for node in (a, b):
+        if id(node) not in lines:
+            lines[id(node)] = _linear(node, ranges)
+    left, right = lines[id(a)], lines[id(b)]
     if left is None or right is None:
         return False
     least = right.constant - left.constant

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias, cast
 
 import msgspec
 
-from rove.lang.bounds import Enclosure, Ranges, enclose, surely_at_most, surely_less
+from rove.lang.bounds import Enclosure, Lines, Ranges, enclose, surely_at_most, surely_less
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN, PROOF_STEPS_MAX, PROOF_WORK_MAX
 from rove.lang.normal import (
     Conjunction,
@@ -374,6 +374,7 @@ def _side(comparator: str, other: Enclosure) -> ValueSet:
 def _contradictory(case: Case, work: Effort) -> bool:
     """True if a lower bound of some value lies above an upper bound of it, or `a < a` is asked."""
     ranges = ranges_of(case.sets)
+    lines: Lines = {}
     lowers = [atom for atom in case.atoms if atom.comparator in (">", ">=", "=")]
     uppers = [atom for atom in case.atoms if atom.comparator in ("<", "<=", "=")]
     for lower in lowers:
@@ -382,11 +383,11 @@ def _contradictory(case: Case, work: Effort) -> bool:
                 continue
             work.spend(_ORDERING_WEIGHT)
             strict = lower.comparator == ">" or upper.comparator == "<"
-            if surely_less(upper.right, lower.right, ranges) or (
-                strict and surely_at_most(upper.right, lower.right, ranges)
+            if surely_less(upper.right, lower.right, ranges, lines) or (
+                strict and surely_at_most(upper.right, lower.right, ranges, lines)
             ):
                 return True
-    if any(_is_reversed(atom, ranges, work) for atom in case.atoms):
+    if any(_is_reversed(atom, ranges, lines, work) for atom in case.atoms):
         return True
     different = {(a.left, a.right) for a in case.atoms if a.comparator == "!="}
     return any(
@@ -397,15 +398,15 @@ def _contradictory(case: Case, work: Effort) -> bool:
     )
 
 
-def _is_reversed(atom: Comparison, ranges: Ranges, work: Effort) -> bool:
+def _is_reversed(atom: Comparison, ranges: Ranges, lines: Lines, work: Effort) -> bool:
     """True if the sides of an atom are surely ordered the other way round, as in x + 1 < x."""
     left = {part for part in walk(atom.left) if isinstance(part, _VARIABLES)}
     if left.isdisjoint(walk(atom.right)):
         return False  # then the enclosures have told
     work.spend(_ORDERING_WEIGHT)
-    if atom.comparator in ("<", "<=", "=") and surely_less(atom.right, atom.left, ranges):
+    if atom.comparator in ("<", "<=", "=") and surely_less(atom.right, atom.left, ranges, lines):
         return True
-    return atom.comparator in (">", ">=", "=") and surely_less(atom.left, atom.right, ranges)
+    return atom.comparator in (">", ">=", "=") and surely_less(atom.left, atom.right, ranges, lines)
 
 
 # -- searching --------------------------------------------------------------------------

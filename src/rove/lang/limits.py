@@ -49,8 +49,8 @@ NAME_SEGMENTS_MAX: Final = DEPTH_MAX
 PROOF_STEPS_MAX: Final = 1_000
 """Cases examined and publications tried before `covers` or `intersects` is "don't know"."""
 
-PROOF_WORK_MAX: Final = 8_000
-"""Parts of cases, and steps on patterns, that may be looked at for that; each takes 1 to 2 µs."""
+PROOF_WORK_MAX: Final = 6_000
+"""Parts of cases, and steps on patterns, that may be looked at for that; each takes 2 to 4 µs."""
 
 NORMALISING_STEPS_MAX: Final = 5_000
 """Steps (one pattern, one character) that comparing patterns may take for one normal form. Past
