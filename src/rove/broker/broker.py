@@ -324,9 +324,6 @@ class Broker:
         """Everything was handed over: decide, and say what is to be done."""
         state = self._at(now)
         attempt = state.faults.attempt
-        # What was done from outside between two steps, such as closing a connection, has gone well.
-        if state.steps.undo:
-            state.steps.succeed()
         pool = state.agents.pool
         if pool is not None and pool.texts:
             handle, is_throttled = self._handle, self._pressure.is_throttled
@@ -518,6 +515,9 @@ class Broker:
         state = self.state
         if now > state.now:
             state.now = now
+        # What was done from outside between two steps, such as a row for the log, has gone well.
+        if state.steps.undo:
+            state.steps.succeed()
         return state
 
     def _look_at(self, link: Link) -> None:
