@@ -228,7 +228,9 @@ class Scene:
     """A broker with all kinds of bystanders, and the one client that meets a fault."""
 
     def __init__(self, act: Act) -> None:
-        works: dict[str, Any] = {"workers": Workers(), "isolation": "process"} if act.works else {}
+        works: dict[str, Any] = {}
+        if act.works:
+            works = {"workers": Workers(), "isolation": "process"}
         self.world = World(limits=LIMITS, settings=act.settings, **works)
         self.clients: list[SimulatedClient] = []
         self.heard: dict[str, list[tuple[str, bytes]]] = {}

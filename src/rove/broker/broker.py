@@ -296,8 +296,7 @@ class Broker:
 
     def commit_done(self, number: int, now: float) -> None:
         """The changes of that turn are on disk."""
-        self._at(now)
-        gate = self.state.gate
+        gate = self._at(now).gate
         if not self.state.faults.attempt("commit", gate.commit_done, number):
             # Nothing is lost by it, and nobody else would say so again.
             gate.commit_done(number)
@@ -382,8 +381,7 @@ class Broker:
     def _say_goodbye(self, link: Link) -> None:
         if link.session is not None:
             link.session.will_at = math.inf
-            reason = Reason.SERVER_SHUTTING_DOWN
-            self.state.close(link, reason, "the broker is shutting down")
+            self.state.close(link, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
             self._connecting.left(link, says_will=False)
         else:
             self.state.hang_up(link)
@@ -534,17 +532,19 @@ class Broker:
         return not link.closing and link in self.state.links and due_at == link.deadline
 
     def _look_at_deadlines(self) -> None:
-        """Close connections that were silent for too long."""
         state = self.state
         while self._deadlines and self._deadlines[0][0] <= state.now:
-            *due, link = heapq.heappop(self._deadlines)
-            state.faults.attempt("deadline", self._look_at_silent, *due, link, link=link)
+            at, look, link = heapq.heappop(self._deadlines)
+            if not state.faults.attempt("deadline", self._look_at_silent, at, look, link):
+                if at == link.deadline:
+                    link.deadline = state.now + RETRY_S
+                heapq.heappush(self._deadlines, (state.now + RETRY_S, look, link))
 
     def _look_at_silent(self, due_at: float, look: int, link: Link) -> None:
-        """A connection was silent for as long as it may be, or spoke and may be so for longer."""
-        state = self.state
+        """Close a connection that was silent for too long."""
         if not self._is_looked_at(due_at, look, link):
             return
+        state = self.state
         if link.session is None:
             state.note("info", "no CONNECT in time", link=link.name)
             state.hang_up(link)

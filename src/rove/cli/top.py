@@ -150,7 +150,7 @@ DROPS = (
     "notifications_dropped_away",
     "notifications_dropped_session",
 )
-BAD = ("dropped_per_s", "policies_suspended")
+BAD = ("dropped_per_s", "faults", "policies_suspended")
 """What is red unless it is 0."""
 MEASURES = (
     Measure("publications_per_s", "publications/s", _rate("publications_received")),
@@ -165,6 +165,7 @@ MEASURES = (
     Measure("queued_bytes", "queued bytes", _now("queued_bytes"), bytes_text),
     Measure("inflight_messages", "in flight", _now("inflight_messages")),
     Measure("commit_backlog_bytes", "waits for disk", _now("commit_backlog_bytes"), bytes_text),
+    Measure("faults", "faults", _now("faults")),
 )
 POLICY_MEASURES = (
     Measure("policies", "policies", _now("policies")),

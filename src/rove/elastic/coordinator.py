@@ -504,7 +504,7 @@ class Coordinator:
                     ticket.part(cell.number, [row], slides=slides and row == positions[-1])
         if cell.is_kept:
             # What it has answered stays in the log, for that is what its windows hold.
-            cell.log = [one for one in cell.log if one not in before] + self._owed(cell)
+            cell.log = [*(one for one in cell.log if one not in before), *self._owed(cell)]
         cell.asked = len(self._owed(cell))
 
     def _forget(self, path: str) -> None:
