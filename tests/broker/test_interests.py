@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from msgspec.json import encode
@@ -639,3 +640,25 @@ def test_routes_that_are_remembered_are_those_found_anew(seed: int) -> None:
             assert sorted(known.filters) == sorted(anew.filters)
             assert known.groups == anew.groups
             assert [one.numbers for one in known.targets] == [one.numbers for one in anew.targets]
+
+
+def test_windows_that_may_have_lost_publications_are_told_of() -> None:
+    world = World()
+    near, other = world.connect("near"), world.connect("other")
+    near.subscribe("a", filter="ORDER BY x DESC LIMIT 1 WITHIN 3 PUBLICATIONS")
+    near.subscribe("b", filter="ORDER BY x DESC LIMIT 1 WITHIN 1 HOURS")
+    for topic in "ab":
+        other.publish(topic, b'{"x": 1}', 1)
+    (cell,) = world.broker.state.interests._cells
+    for topic in "ab":
+        original = cell.match
+
+        def fail(shown: Any, match: Any = original) -> Any:
+            match(shown)
+            cell.match = match  # type: ignore[method-assign]
+            raise RuntimeError("match")
+
+        cell.match = fail  # type: ignore[method-assign]
+        other.publish(topic, b'{"x": 2}', 1)
+    notes = [note.facts["what"] for note in world.notes if note.event == "windows made anew"]
+    assert notes == ["windows on a may count too few"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rove.broker.publications import Publication
 from rove.broker.records import CaseRow, decoded, encoded
 from rove.broker.seats import Case, Notification, Seat, Shown
@@ -13,6 +15,9 @@ from rove.policy.accounts import Accounts
 from rove.policy.agents import Agent
 from rove.policy.compiling import compiled
 from rove.policy.messages import Arrived
+from rove.testing.mqtt import World
+from rove.testing.policies import SimulatedWorkers
+from tests.broker.test_faults import POLICY, decode, fail_once
 
 TEXT = "def arrived(m, me): return m"
 
@@ -46,3 +51,51 @@ def test_a_seat_is_a_sessions_or_a_subscriptions() -> None:
     assert (view.client_id, view.subscription, view.identifier) == ("a/n", 8, 3)
     assert (view.topic_filter, view.text, view.set_at, view.waiting) == ("t/#", TEXT, 4.0, 0)
     assert (whole.view().identifier, whole.view().topic_filter) == (0, "")
+
+
+@pytest.mark.parametrize("method", ["_answered", "_go_on", "_had_first", "_next_turn"])
+def test_policies_go_on_when_an_answer_fails(method: str) -> None:
+    """Nothing waits for ever behind a message whose turn has failed."""
+    workers = SimulatedWorkers()
+    workers.holds_jobs = True
+    world = World(workers=workers, isolation="process")
+    near, other = world.connect("near", expiry_s=100), world.connect("other")
+    near.subscribe("a", qos=1, policy=POLICY)
+    near.subscribe("b", qos=1, identifier=2, policy=POLICY)
+    for number in range(1, 4):
+        for topic in "ab":
+            other.publish(topic, b'{"x": %d}' % number, 1)
+    agents = world.broker.state.agents
+    fail_once(agents, method)
+    workers.holds_jobs = False
+    world.work()
+    world.advance(1.0)
+    heard = {topic: [] for topic in "ab"}  # type: dict[str, list[bytes]]
+    for packet in near.take_all():
+        heard[packet.topic].append(decode(packet.payload).encode())
+    assert all(list(dict.fromkeys(each))[-1] == b'{"x":3}' for each in heard.values()), heard
+    check_nothing_waits(world)
+
+
+def test_policies_go_on_when_a_later_turn_fails() -> None:
+    world = World()
+    near, other = world.connect("near", expiry_s=100), world.connect("other")
+    near.subscribe("a", qos=1, policy=POLICY)
+    agents = world.broker.state.agents
+    # Policies have used up what they may of this turn.
+    agents._spent_s = 1.0
+    for number in range(1, 4):
+        other.say(Publish("a", b'{"x": %d}' % number, 1, packet_id=number))
+    fail_once(agents, "_try")
+    world.turn()
+    world.advance(1.0)
+    heard = [decode(packet.payload) for packet in near.take_all()]
+    assert list(dict.fromkeys(heard)) == ['{"x":1}', '{"x":2}', '{"x":3}']
+    check_nothing_waits(world)
+
+
+def check_nothing_waits(world: World) -> None:
+    """No policy has anything to decide, and that one fault was told of."""
+    for seat in world.broker.state.agents.seats:
+        assert (len(seat.waiting), seat.account.waiting_bytes) == (0, 0)
+    assert world.broker.counters.faults == 1

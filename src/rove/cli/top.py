@@ -165,7 +165,7 @@ MEASURES = (
     Measure("queued_bytes", "queued bytes", _now("queued_bytes"), bytes_text),
     Measure("inflight_messages", "in flight", _now("inflight_messages")),
     Measure("commit_backlog_bytes", "waits for disk", _now("commit_backlog_bytes"), bytes_text),
-    Measure("faults", "faults", _now("faults")),
+    Measure("faults", "faults", _now("faults_total")),
 )
 POLICY_MEASURES = (
     Measure("policies", "policies", _now("policies")),

@@ -289,6 +289,7 @@ class SimulatedClient:
         self.link: Link | None = None
         self._reader = Reader(version=version, from_server=True)
         self._packet_id = 0
+        self._user: str | None = None
 
     # -- the connection ------------------------------------------------------------------------
 
