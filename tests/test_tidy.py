@@ -38,7 +38,6 @@ ENTRY_POINTS = {
 
 # Test files that belong to no single module. Keep it short: each needs a reason.
 CROSS_CUTTING_TESTS = {
-    "tests/broker/test_faults_told.py",  # whom a fault is told to: test_faults is long enough
     "tests/test_tidy.py",  # the house rules
     "tests/lang/test_algebra_and_oracle.py",  # judges algebra, cases, bounds and sets together
     "tests/lang/test_paper_examples.py",  # the examples that everybody knows, end to end
