@@ -10,9 +10,8 @@ PY := .venv/bin/python
 FIRST := .venv/.first
 READY := .venv/.ready
 
-# Each process takes a stretch of the tests and then some of what another has left: modules keep
-# what they share. tests/conftest.py says how many `auto` are.
-IN_PARALLEL := -n auto --maxprocesses=4 --dist worksteal
+# tests/conftest.py says how many `auto` are, tests/sharing.py which tests share a process.
+IN_PARALLEL := -n auto --maxprocesses=4 --dist loadscope --no-loadscope-reorder
 
 # Errors only: pip has a warning for every package that a configured extra source lacks.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check

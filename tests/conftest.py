@@ -5,8 +5,14 @@ same examples each time. Looking for new ones is the business of `make soak`. No
 either: they measure the machine's neighbours.
 
 Whatever starts Spark has work for seconds, so it is told to be brief.
+
+Nothing is garbage while thousands of tests are collected, and what they are made of stays to the
+end. So the garbage collector waits until they are there, never looks through them again, and runs
+less often than a server would have it. That takes a fifth off collection and tests alike, and most
+of what `gc.collect()` takes in a test.
 """
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -16,6 +22,7 @@ import pytest
 from hypothesis import settings
 
 from tests.effort import SOAK_EXAMPLES, TEST_EXAMPLES
+from tests.sharing import Sharing, in_order
 from tests.times import Times
 
 settings.register_profile(
@@ -24,6 +31,7 @@ settings.register_profile(
 settings.register_profile("soak", deadline=None, max_examples=SOAK_EXAMPLES, print_blob=True)
 settings.load_profile("default")
 os.environ.setdefault("ROVE_SPARK_BRIEF", "1")
+gc.disable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,14 +43,18 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what needs Spark first, whole modules at a time.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    return Sharing(config, log)
 
-    Of the processes that share the tests, the first begins there and others take from its end, so
-    Spark is started once: that takes as long as a hundred other tests.
-    """
-    with_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path not in with_spark)
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    in_order(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ SOAK_EXAMPLES: Final = 20_000
 """The same in `make soak`."""
 SOAK_FACTOR: Final = 40
 """How many times more examples there are in `make soak` than what a property asks for."""
-TEST_DIVISOR: Final = 6
+TEST_DIVISOR: Final = 15
 """How many times fewer there are in `make test`."""
 FEW: Final = 20
 """So few are never made fewer."""
@@ -41,9 +41,14 @@ def share(count: int) -> int:
 def some(values: Iterable[Any], few: int = 1) -> list[Any]:
     """What a test is parametrised with: the first few in `make test`, all of it in `make soak`."""
     return [
-        value if number < few else pytest.param(value, marks=pytest.mark.soak)
+        value if number < few else pytest.param(*_several(value), marks=pytest.mark.soak)
         for number, value in enumerate(values)
     ]
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """The arguments of one case: a tuple holds one for each name."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 def examples(count: int) -> settings:

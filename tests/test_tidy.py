@@ -50,6 +50,8 @@ CROSS_CUTTING_TESTS = {
     "tests/effort.py",  # how many examples a property is tried with
     "tests/prepare.py",  # what `make test` makes before them
     "tests/soak.py",  # the tests for hours, in parts
+    "tests/sharing.py",
+    "tests/test_sharing.py",
     "tests/test_soak.py",
     "tests/test_times.py",
     "tests/times.py",  # what each test takes
@@ -221,11 +223,22 @@ def calls(module: Module) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for node in nodes(module):
         if isinstance(node, ast.Call):
-            texts = found.setdefault(ast.unparse(node.func), set())
+            texts = found.setdefault(spelled(node.func), set())
             match node.args:
                 case [ast.Constant(value=str(text)), *_]:
                     texts.add(text)
     return found
+
+
+def spelled(function: ast.expr) -> str:
+    """`a.b.c` as it stands; what is no chain of names is called by nobody's name."""
+    match function:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=inner, attr=name):
+            return f"{spelled(inner)}.{name}"
+        case _:
+            return ""
 
 
 def imports(module: Module, known: Set[str]) -> set[str]:

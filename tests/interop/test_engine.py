@@ -191,6 +191,7 @@ def _has_all(life: Life) -> bool:
     return len(life.match.ids) >= life.published
 
 
+@pytest.mark.soak
 def test_kills_of_either_side_lose_nothing_and_repeat_nothing(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

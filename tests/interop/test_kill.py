@@ -45,7 +45,7 @@ from tests.effort import PATIENCE_S, is_soak
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, StartBroker
 
-KILLS = 10 if is_soak() else 3
+KILLS = 10 if is_soak() else 2
 """In one life; one life in `make test`."""
 FOR_EVER_S = 0xFFFF_FFFF
 WINDOW = 100

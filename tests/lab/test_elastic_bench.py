@@ -65,6 +65,7 @@ def test_delay(shared: list[Configuration], tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("shared")
+@pytest.mark.soak
 def test_length() -> None:
     measures = measured("length")
     growth = measures["elastic.length.embedded.last_quarter"]

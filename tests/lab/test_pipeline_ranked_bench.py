@@ -23,6 +23,7 @@ def test_both_cases_are_measured(spark: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert boxes_cpu.value > 0
 
 
+@pytest.mark.soak
 def test_another_result_stops_it(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_SAMPLE_TEXTS", 3)
     monkeypatch.setattr(bench, "_SAMPLE_ROWS", 50)

@@ -112,9 +112,9 @@ def trial(seed: int) -> Trial:
 
 def test_tables_against_the_oracle() -> None:
     counts = Counts()
-    for seed in range(4 if is_soak() else 2):
+    for seed in range(4 if is_soak() else 1):
         counts.add(trial(seed).run())
-    assert counts.triples > 20_000
+    assert counts.triples > 10_000
     assert counts.matches > 0.02 * counts.decisions.total()
     assert set(counts.decisions) == {"way 0", "way 1", "way 2"}
 

@@ -21,6 +21,7 @@ from random import Random, SystemRandom
 from typing import Any
 from unittest import mock
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -47,7 +48,7 @@ from rove.testing.differential import (
     without_kernels,
 )
 from rove.testing.drawing import PLAIN_NUMBERS, Drawing, Moment
-from tests.effort import share
+from tests.effort import is_soak
 
 Record = Callable[[str, object], None]
 
@@ -84,6 +85,8 @@ PLANS = (
 
 def trial(seed: int) -> Trial:
     plan = PLANS[seed % len(PLANS)]
+    if not is_soak():
+        plan = msgspec.structs.replace(plan, publications=24, changes=60, live=plan.live // 2)
     return Trial(seed, plan, {"kernels": MatcherEngine, **IN_TURN[seed % len(IN_TURN)]})
 
 
@@ -117,7 +120,7 @@ def new_seed() -> int:
     "shard", [0, *(pytest.param(shard, marks=pytest.mark.soak) for shard in range(1, SHARDS))]
 )
 def test_a_million_triples(shard: int, record_property: Record) -> None:
-    triples = share(1_000_000) // SHARDS
+    triples = (1_000_000 if is_soak() else 60_000) // SHARDS
     counts = run(trials_of(shard), triples)
     report(record_property, counts)
     assert counts.triples >= triples
@@ -143,7 +146,7 @@ def forest_trial(seed: int) -> Trial:
 
 
 def test_the_forest(record_property: Record) -> None:
-    counts = run(map(forest_trial, itertools.count()), 15_000)
+    counts = run(map(forest_trial, itertools.count()), 500_000 if is_soak() else 3_000)
     report(record_property, counts)
     assert counts.matches > 0
 
@@ -284,10 +287,10 @@ class BoxTrial:
 
 def test_boxes_in_columns(record_property: Record) -> None:
     counts = Counts()
-    for seed in range(4):
+    for seed in range(4 if is_soak() else 1):
         counts.add(BoxTrial(seed).run())
     report(record_property, counts)
-    assert counts.triples > 100_000
+    assert counts.triples > 10_000
     assert counts.matches > 0.02 * counts.decisions.total()
 
 
@@ -458,10 +461,10 @@ class RankedTrial:
 
 def test_ranked_subscriptions(record_property: Record) -> None:
     counts = Counts()
-    for seed in range(15):
+    for seed in range(15 if is_soak() else 5):
         counts.add(RankedTrial(seed).run())
     report(record_property, counts)
-    assert counts.triples > 25_000
+    assert counts.triples > 5_000
     assert counts.matches > 0.02 * counts.decisions.total()
 
 

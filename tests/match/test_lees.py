@@ -27,7 +27,7 @@ from rove.match.lees import (
     line_of,
 )
 from rove.testing import strategies
-from tests.effort import examples
+from tests.effort import examples, is_soak
 
 AREA = "x BETWEEN {x} + {v} * t AND {x} + 200 + {v} * t AND y BETWEEN {y} - {v} * t AND 5000 - t"
 
@@ -192,7 +192,7 @@ def test_many_areas_are_answered_as_the_oracle_does(monkeypatch: pytest.MonkeyPa
         lees.add(id, normalise(live[id][0]).conjunctions, live[id][1], {})
     assert {len(rows) > 16 for rows in lees._rows.values()} == {True}
     told = 0
-    for step in range(40):
+    for step in range(40 if is_soak() else 15):
         at = 5.0 + step / 7
         publication = {"x": random.randrange(1_200), "y": 10, "kind": random.choice("ab")}
         wanted = [
@@ -202,7 +202,7 @@ def test_many_areas_are_answered_as_the_oracle_does(monkeypatch: pytest.MonkeyPa
         ]
         told += len(wanted)
         assert ids(lees, publication, at) == wanted
-    assert told > 1_000
+    assert told > 300
 
 
 # -- the design ---------------------------------------------------------------------------------

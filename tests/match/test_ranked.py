@@ -22,7 +22,7 @@ from rove.match.ranks import Ranked, RankedDelivery, is_conditional
 from rove.match.scores import read
 from rove.match.skyband import SkybandRanked
 from rove.testing import strategies
-from tests.effort import examples
+from tests.effort import examples, is_soak
 
 Told = list[tuple[int, object, float, str, bool]]
 
@@ -343,7 +343,7 @@ def test_many_of_them_over_a_long_stream(monkeypatch: pytest.MonkeyPatch) -> Non
         pruned.add(id, subscription)
         strict.add(id, subscription)
     deliveries = 0
-    for number in range(1_500):
+    for number in range(1_500 if is_soak() else 500):
         publication, at = drifting(random, number), number / 100
         matched = conditional if publication["b"] > 0 else []
         wanted = publish(strict, number, publication, at, matched)
@@ -356,8 +356,8 @@ def test_many_of_them_over_a_long_stream(monkeypatch: pytest.MonkeyPatch) -> Non
                     ranked.remove(id)
                     ranked.add(id, subscriptions[id], at)
     assert told(pruned.advance(30.0)) == told(strict.advance(30.0))
-    assert deliveries > 10_000
-    assert len(refills) > 1_000
+    assert deliveries > 3_000
+    assert len(refills) > 100
 
 
 def test_scores_that_get_worse_and_worse_are_not_refilled_for_ever(

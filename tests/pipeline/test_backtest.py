@@ -68,9 +68,14 @@ def check(report: Report, past: Past, text: str, channel: str | None = None) -> 
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT NO2, kind WHERE kind = 'car' AND NO2 BETWEEN 20 AND 60",
-        "distance(lat, long, 45.8, 15.97) < 5000 OR NO2 BETWEEN t / 5000 AND me.limit",
         RANKED[0],
+        pytest.param(
+            "SELECT NO2, kind WHERE kind = 'car' AND NO2 BETWEEN 20 AND 60", marks=pytest.mark.soak
+        ),
+        pytest.param(
+            "distance(lat, long, 45.8, 15.97) < 5000 OR NO2 BETWEEN t / 5000 AND me.limit",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 @pytest.mark.parametrize("source", ["tables", "lake"])
@@ -92,6 +97,7 @@ def test_the_oracle_agrees(spark: Any, past: Past, source: str, text: str) -> No
     msgspec.json.encode(report)
 
 
+@pytest.mark.soak
 def test_two_texts_are_compared(spark: Any, past: Past) -> None:
     """A text and a ranked one with half of its condition."""
     first, second = "NO2 > 30", "NO2 > 15 AND kind = 'car' ORDER BY NO2 LIMIT 2 WITHIN 4 HOURS"

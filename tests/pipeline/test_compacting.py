@@ -151,6 +151,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(tmp_path: Pa
     assert table.state() == state
 
 
+@pytest.mark.soak
 def test_readers_see_every_row_once_all_the_time(tmp_path: Path) -> None:
     add(tmp_path, 1, 20)
     table = Table(tmp_path / "tables", "air")

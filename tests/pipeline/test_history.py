@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from rove.pipeline.history import replay
 from rove.pipeline.lake import Lake, LakeError
 from rove.pipeline.session import cores
+from tests.effort import is_soak
 from tests.interop.recorded import Notified, Recording, record
 
 
@@ -37,9 +38,9 @@ def test_spark_finds_what_the_broker_did(
     tmp_path: Path, spark: Any, seed: int, begun_min: int
 ) -> None:
     recording = Recording(tmp_path / "lake", seed, elastic=seed == 42)
-    recording.play(900)
+    recording.play(900 if is_soak() else 500)
     expected = Counter(recording.notified())
-    assert len(expected) > 500
+    assert len(expected) > 300
     assert sum(one.promoted for one in expected) > 10
     assert Counter(found_by_spark(spark, recording, begun_min=begun_min)) == expected
 

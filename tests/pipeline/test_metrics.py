@@ -173,6 +173,7 @@ def test_roll_ups_are_those_of_plain_python(spark: Any) -> None:
     assert_equal(rolled_up(spark, random.Random(2).sample(rows, len(rows))), expected(rows))
 
 
+@pytest.mark.soak
 def test_nothing_gives_nothing(spark: Any) -> None:
     assert rolled_up(spark, []) == []
 
@@ -196,6 +197,7 @@ def test_restarts_and_what_is_not_known_make_no_increase_that_never_was(spark: A
     assert (unknown.increase, unknown.rate, unknown.last) == (None, None, 1.0)
 
 
+@pytest.mark.soak
 def test_since_leaves_out_intervals_that_are_over(spark: Any) -> None:
     rows = drawn_rows(seed=3, count=100)
     since = rows[60].at
@@ -291,6 +293,7 @@ def test_a_run_that_failed_is_done_again(
         assert_equal(everything(database), expected(rows))
 
 
+@pytest.mark.soak
 def test_what_is_old_is_forgotten_but_for_hours(spark: Any, tmp_path: Path) -> None:
     old = row(1, NOON - 8 * 86_400, "one", 1, a_total=1, rove_uptime_seconds=1.0)
     new = row(2, NOON, "one", 2, a_total=2)
@@ -300,6 +303,7 @@ def test_what_is_old_is_forgotten_but_for_hours(spark: Any, tmp_path: Path) -> N
         assert kept == {10: 1, 60: 2, 3_600: 2}
 
 
+@pytest.mark.soak
 def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
     rows = drawn_rows(seed=10, count=60)
     fill(tmp_path / "lake", rows)
@@ -355,6 +359,7 @@ class Broker(Running):
     close = Running.stop
 
 
+@pytest.mark.soak
 def test_what_brokers_counted_adds_up_over_restarts(spark: Any, tmp_path: Path) -> None:
     """Real ones: what they write is what is read here."""
     kept = LakeSettings(channels=(Channel("b", (), ("metrics",)),), seconds_per_file=0.05)

@@ -182,6 +182,7 @@ def test_three_formats_into_one_table_each_file_once(spark: Any, tmp_path: Path)
         ingest_files(spark, [tmp_path / "none.csv"], tmp_path / "tables", "air")
 
 
+@pytest.mark.soak
 def test_beside_the_lake_with_duplicates_and_late_types(spark: Any, tmp_path: Path) -> None:
     at_s = NOON.timestamp()
     row = LogRow("publications", "air", at_s - 1, "t", "1", "c", b'{"x": 1.5}')

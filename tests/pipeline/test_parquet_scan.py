@@ -123,6 +123,7 @@ def test_a_file_that_is_gone_is_named(folder: Path) -> None:
         list(Scan(((Slice(missing),),), schema).read(0))
 
 
+@pytest.mark.soak
 def test_ranks_over_files_are_the_same(spark: Any, folder: Path) -> None:
     files = spark.read.parquet(str(folder))
     texts = [

@@ -116,6 +116,7 @@ def test_a_run_that_was_killed_is_done_again(
         assert_equal(everything(database), roll_up(readings))
 
 
+@pytest.mark.soak
 def test_what_was_forgotten_leaves_its_roll_ups_as_they_are(spark: Any, tmp_path: Path) -> None:
     readings = sorted(drawn_readings(seed=5, seconds=8_000), key=lambda one: one.at)
     with Database(str(tmp_path / "metrics.db")) as database:
@@ -132,6 +133,7 @@ def test_what_was_forgotten_leaves_its_roll_ups_as_they_are(spark: Any, tmp_path
         assert_equal(everything(database), roll_up(readings))
 
 
+@pytest.mark.soak
 def test_a_clock_that_is_ahead_costs_nobody_their_readings(spark: Any, tmp_path: Path) -> None:
     now = time.time()
     with Database(str(tmp_path / "metrics.db")) as database:

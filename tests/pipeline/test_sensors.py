@@ -41,6 +41,7 @@ from rove.pipeline.sensors import (
 from rove.pipeline.status import Reporter
 from rove.pipeline.tables import Table
 from rove.serve.lake import Lake as BrokersLake
+from tests.effort import some
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 CLOCKS_CHANGE = datetime(2026, 3, 29, tzinfo=UTC)
@@ -176,7 +177,9 @@ def frame_of(spark: Any, rows: Sequence[Row]) -> Any:
 # --- sensors ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cell_m", "interval"), [(1_000, "1h"), (100, "1d"), (100_000, "5 min")])
+@pytest.mark.parametrize(
+    ("cell_m", "interval"), some([(1_000, "1h"), (100, "1d"), (100_000, "5 min")])
+)
 def test_sensors_are_those_of_plain_python(spark: Any, cell_m: int, interval: str) -> None:
     rows = drawn_rows(seed=cell_m, count=600, begin=CLOCKS_CHANGE - timedelta(hours=3))
     found = sensors(frame_of(spark, rows), cell_m, interval)
@@ -471,6 +474,7 @@ def test_channels_without_places_or_numbers_are_told(spark: Any, tmp_path: Path)
         world.run(spark, interval="7h")
 
 
+@pytest.mark.soak
 def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path)
     rows = in_order(drawn_rows(5, 60, NOON, hours=2), 1)

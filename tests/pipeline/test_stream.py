@@ -192,6 +192,7 @@ def test_it_goes_on_where_it_was_and_a_lost_note_repeats_nothing(
     assert sorted(result(settings.out)) == sorted(everything)
 
 
+@pytest.mark.soak
 def test_only_what_spark_serves(spark: Any, tmp_path: Path) -> None:
     feed = lively(tmp_path / "lake", 3)
     feed.subscribe(500, NEAREST, 30.0)

@@ -16,6 +16,7 @@ from rove.pipeline.matching import match, matches, register
 from rove.pipeline.ranking import rank
 from rove.pipeline.table_check import MatchingError, uses_of
 from rove.testing.drawing import Drawing
+from tests.effort import some
 
 COLUMNS = {
     "NO2": pa.float64(),
@@ -149,7 +150,7 @@ def test_conditions_and_sql_say_the_same(spark: Any, strings: Any) -> None:
         spark.catalog.dropTempView("strings")
 
 
-@pytest.mark.parametrize("form", ["pairs", "grouped"])
+@pytest.mark.parametrize("form", some(["pairs", "grouped"]))
 def test_a_stream_is_matched_like_a_table(spark: Any, tmp_path: Path, form: Any) -> None:
     table = spark.range(20).selectExpr("id", "id * 1.0D AS x", "timestamp_seconds(id) AS at")
     table.write.parquet(str(tmp_path / "rows"))

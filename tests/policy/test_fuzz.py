@@ -24,7 +24,7 @@ from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Arrived, Message
 from rove.policy.running import run
 
-PROGRAMS = 500
+PROGRAMS = 200
 SOAK_PROGRAMS = 120_000
 LIMITS = PolicyLimits(
     steps_max=3_000,

@@ -538,7 +538,7 @@ KILLED = """
 def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
     moments = random.Random(2)
     came_again = 0
-    for _ in range(20 if is_soak() else 5):
+    for _ in range(20 if is_soak() else 3):
         command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None

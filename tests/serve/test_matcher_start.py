@@ -8,6 +8,7 @@ import sys
 from rove.serve.children import HEADER
 from rove.serve.matcher_start import NICE
 from rove.serve.matcher_start import __name__ as name
+from tests.effort import PATIENCE_S
 
 
 def test_a_matcher_stands_back() -> None:
@@ -15,9 +16,9 @@ def test_a_matcher_stands_back() -> None:
     command = [sys.executable, "-P", "-m", name, str(its.fileno()), str(os.getpid())]
     with ours, subprocess.Popen(command, pass_fds=(its.fileno(),)) as process:
         its.close()
-        ours.settimeout(60)
+        ours.settimeout(PATIENCE_S)
         assert len(ours.recv(HEADER.size, socket.MSG_WAITALL)) == HEADER.size  # it is there
         mine = os.getpriority(os.PRIO_PROCESS, 0)
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == max(mine, NICE)
         ours.close()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0

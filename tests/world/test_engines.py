@@ -13,6 +13,7 @@ from rove.world.maps import Map
 from rove.world.simulation import World
 from rove.world.state import Changes, Kind, WorldError
 from rove.world.truth import Checker, Truth
+from tests.effort import is_soak
 
 if TYPE_CHECKING:
     from tests.world.conftest import Toy, ToyMaker
@@ -49,7 +50,9 @@ def test_nothing_is_missing_or_stale_after_the_stated_delay(
     name: str, seed: int, random_toy: ToyMaker
 ) -> None:
     jumps = (0.0, 0.02, 0.002)[seed]
-    watched = Watched(random_toy(seed, jumps=jumps), make_engine(name)).run(250)
+    watched = Watched(random_toy(seed, jumps=jumps), make_engine(name)).run(
+        250 if is_soak() else 100
+    )
     assert watched.faults() == (0, 0)
     assert watched.engine.counters.row(0.1)["replica_messages"] > 100
 
