@@ -49,7 +49,7 @@ def unit_of(test: str) -> str:
 def uses_spark(path: str) -> bool:
     """Whether tests of a module ask for the session that tests share."""
     text = (ROOT / path).read_text(encoding="utf-8")
-    return re.search(r"def \w+\([^)]*\bspark: Any|usefixtures\(\"spark\"\)", text) is not None
+    return re.search(r"def \w+\([^)]*\bspark:|usefixtures\(\"spark\"\)", text) is not None
 
 
 def rank(test: str) -> tuple[int, str]:

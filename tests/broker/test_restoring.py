@@ -48,6 +48,7 @@ from rove.mqtt.packets import (
     Will,
 )
 from rove.testing.mqtt import World
+from tests.effort import some
 
 SEEDS = 300
 STEPS = 120
@@ -342,7 +343,7 @@ def remembered_session(session: Session) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", some(range(10), 3))
 def test_nothing_acknowledged_is_lost_whenever_the_broker_dies(part: int) -> None:
     for seed in range(part, SEEDS, 10):
         try:
@@ -600,7 +601,7 @@ def check_nothing_is_orphaned(world: World) -> None:
     assert {row.client_id for row in subscriptions} <= set(sessions.values())
 
 
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", some(range(5), 2))
 def test_whatever_is_kept_comes_back_and_nothing_else_is_kept(part: int) -> None:
     for seed in range(part, 100, 5):
         upkeep = Upkeep(seed)

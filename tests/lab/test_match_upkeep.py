@@ -1,6 +1,8 @@
 """What an index costs to keep: measured after real changes, judged by what is left."""
 
+import gc
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,6 +22,13 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_upkeep, "_ADDED_MAX", 3_000)
     monkeypatch.setattr(match_upkeep, "_EVENTS", 32)
     monkeypatch.setattr(match_upkeep, "_TRACED_MAX", 500)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen() -> Iterator[None]:
+    """What is measured unfreezes at its end what tests/conftest.py has frozen."""
+    yield
+    gc.freeze()
 
 
 class TestChanges:

@@ -14,7 +14,7 @@ from typing import Any
 import mqtt5
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rove.mqtt.packets import (
@@ -553,7 +553,7 @@ def test_every_kind_of_packet_is_generated() -> None:
     kinds: set[type] = set()
 
     @given(st.one_of(connects(V5), FROM_CLIENT_5, FROM_SERVER_5))
-    @examples(1_200)
+    @settings(max_examples=200)
     def collect(packet: Packet) -> None:
         kinds.add(type(packet))
 
