@@ -1,6 +1,6 @@
 """What an index keeps and computes: patterns as facts, and only those that rows ask for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -121,3 +121,21 @@ def test_its_work_is_the_number_of_its_predicates() -> None:
     assert kept_of("a = 1 AND b = 2 OR c + d > 3", subjects).work == 5
     assert kept_of("s LIKE '%a%b%' AND s NOT LIKE '%c%d%'", subjects).work == 2
     assert kept_of("s LIKE '%a%b%' AND x = me.x", subjects, {"x": 1}).work == 4
+
+
+class NotAsked(Sequence[int]):
+    """Patterns that nobody must ask for."""
+
+    def __len__(self) -> int:
+        raise AssertionError("somebody asked how many patterns fit")
+
+    def __getitem__(self, _: Any) -> Any:
+        raise AssertionError("somebody asked which patterns fit")
+
+
+def test_who_asks_for_no_pattern_does_not_pay_for_them() -> None:
+    subjects = Subjects()
+    kept = kept_of("a = 1 OR b + c > 2", subjects)
+    assert kept.holds({"a": 1}, 10.0, Facts(NotAsked()), subjects)
+    with pytest.raises(AssertionError, match="which patterns fit"):
+        kept_of("s LIKE '%a%b%'", subjects).holds({"s": "ab"}, 10.0, Facts(NotAsked()), subjects)

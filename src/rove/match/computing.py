@@ -15,7 +15,7 @@ Cost: 0.3 to 2 µs for a conjunction, once its program is compiled; 5 to 20 µs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Final, NamedTuple, Self
 
@@ -29,7 +29,7 @@ from rove.lang.tree import Comparison, ValueNode
 from rove.match.batch import Batch
 from rove.match.designs import Split, split
 from rove.match.programs import TruthProgram, compiled_conjunction
-from rove.match.rows import Row
+from rove.match.rows import Integers, Row
 from rove.match.subjects import Subjects
 
 Publication = Mapping[str, object]
@@ -44,19 +44,38 @@ COMPILED_AT_ONCE: Final = 4
 
 
 class Facts:
-    """Which patterns a publication fits, by the numbers of their subjects."""
+    """Which patterns a publication fits, by the numbers of their subjects.
 
-    __slots__ = ("present", "true")
+    Most subscriptions ask for none, so the sets are made when the first one does.
+    """
 
-    def __init__(self, subjects: Iterable[int], undecided: Iterable[int] = ()) -> None:
-        self.present = frozenset(subjects)
-        self.true = self.present.difference(undecided)
+    __slots__ = ("_present", "_subjects", "_true", "_undecided")
+
+    def __init__(self, subjects: Sequence[int] | Integers, undecided: Iterable[int] = ()) -> None:
+        self._subjects = subjects
+        self._undecided = undecided
+        self._present: frozenset[int] | None = None
+        self._true: frozenset[int] | None = None
 
     @classmethod
     def of(cls, batch: Batch, publication: int) -> Self:
         """Those of a publication in a batch."""
         first, end = batch.starts[publication], batch.starts[publication + 1]
-        return cls(batch.subjects[first:end].tolist(), batch.undecided.get(publication, ()))
+        return cls(batch.subjects[first:end], batch.undecided.get(publication, ()))
+
+    @property
+    def present(self) -> frozenset[int]:
+        """The patterns that it fits, and those that nobody could decide."""
+        if self._present is None:
+            self._present = frozenset(map(int, self._subjects))
+        return self._present
+
+    @property
+    def true(self) -> frozenset[int]:
+        """The patterns that it fits."""
+        if self._true is None:
+            self._true = self.present.difference(self._undecided)
+        return self._true
 
 
 class Test:
@@ -90,11 +109,14 @@ class Tests(NamedTuple):
     """The rest of it, in parts that are quick to compile."""
 
     def hold(self, publication: Publication, t: float, me: State, facts: Facts) -> bool:
-        return (
-            self.fitting <= facts.true
-            and self.missing.isdisjoint(facts.present)
-            and all(part.holds(publication, t, me) for part in self.parts)
-        )
+        if self.fitting and not self.fitting <= facts.true:
+            return False
+        if self.missing and not self.missing.isdisjoint(facts.present):
+            return False
+        for part in self.parts:  # noqa: SIM110 - a generator costs as much as a short program
+            if not part.holds(publication, t, me):
+                return False
+        return True
 
 
 class Kept(msgspec.Struct):
@@ -151,7 +173,10 @@ class Kept(msgspec.Struct):
             parts = count()
             self.tests = [_tests(one, subjects, asked, parts) for one in self.conjunctions]
         t = at - self.accepted_at
-        return any(tests.hold(publication, t, self.me, facts) for tests in self.tests)
+        for tests in self.tests:  # noqa: SIM110 - as above
+            if tests.hold(publication, t, self.me, facts):
+                return True
+        return False
 
 
 def _tests(
