@@ -277,7 +277,7 @@ def spans_of(values: Iterable[Bound]) -> Spans:
 def normal_spans(spans: Iterable[tuple[Bound, Bound]]) -> Spans:
     """Any spans, in any order, sorted and joined where they touch."""
     found: list[tuple[Bound, Bound]] = []
-    for low, high in sorted((s for s in spans if s[0] < s[1]), key=lambda s: s[0]):
+    for low, high in sorted((s for s in spans if s[0] < s[1]), key=itemgetter(0)):
         if found and low <= found[-1][1]:
             if found[-1][1] < high:
                 found[-1] = (found[-1][0], high)
