@@ -129,7 +129,8 @@ class Delivery:
             return self._broadcast_assured(publication, targets, now)
         unsent_bytes_max = self.limits.unsent_bytes_max
         ready, committed = self._gate.ready, self._gate.committed
-        version, ids = 0, ()
+        version = 0
+        ids: tuple[int, ...] = ()
         data = b""
         sent: list[Link] = []
         others: list[Target] = []
@@ -164,7 +165,8 @@ class Delivery:
     ) -> int:
         granted = (1, 2) if publication.qos == 1 else (1,)
         waiting = self._gate.waiting
-        version, ids = 0, ()
+        version = 0
+        ids: tuple[int, ...] = ()
         head = tail = b""
         entry: Entry | None = None
         sent: list[Session] = []

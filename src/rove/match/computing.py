@@ -28,7 +28,7 @@ from rove.lang.moment import at_moment, at_moments
 from rove.lang.normal import Conjunction, NormalForm, holds
 from rove.lang.patterns import Pattern
 from rove.lang.sets import ValueSet
-from rove.lang.tree import Attribute, Comparison, ValueNode, walk
+from rove.lang.tree import Comparison, ValueNode, walk
 from rove.match.batch import Batch
 from rove.match.designs import Split, split
 from rove.match.programs import TruthProgram, compiled_conjunction
@@ -236,7 +236,7 @@ def _some(predicates: Iterable[One]) -> Iterator[tuple[list[One], int]]:
     some: list[One] = []
     total = 0
     for one in predicates:
-        nodes = 1 if type(one) is Attribute else sum(1 for _ in walk(one))
+        nodes = sum(1 for _ in walk(one))
         if some and (len(some) == PART_MAX or total + nodes > PART_NODES_MAX):
             yield some, total
             some, total = [], 0
