@@ -30,7 +30,11 @@ class TestOneText:
     @pytest.mark.parametrize(
         ("text", "limits", "told"),
         [
-            (COSTLY, Limits(text_steps_max=400_000), "steps a publication; 400,000 are allowed"),
+            (
+                COSTLY,
+                Limits(text_steps_max=400_000),
+                "steps a publication at first; 400,000 are allowed",
+            ),
             (
                 "ORDER BY x LIMIT 1 WITHIN 1e300 DAYS",
                 Limits(),

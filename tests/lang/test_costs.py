@@ -3,6 +3,7 @@
 import pytest
 
 from rove.lang.costs import NO_COST, PATTERN_STEPS, PUBLICATION_CHARACTERS, Cost, cost_of
+from rove.lang.limits import COMPILED_NODES_MAX
 from rove.lang.parser import parse
 
 
@@ -39,6 +40,23 @@ def test_more_work_costs_more(less: str, more: str) -> None:
 def test_what_an_or_multiplies_counts_as_often_as_it_is_computed() -> None:
     ors = " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(5))
     assert steps(f"{ors} AND distance(x, y, 1, 2) < 5") > steps(ors) + 32 * 1_500
+
+
+def test_what_is_computed_costs_more_until_it_is_compiled() -> None:
+    assert cost("x > 1 AND y < 2 OR z = 3").first_steps == 0
+    computed = cost("a + b > 1")
+    assert computed.peak_steps == computed.first_steps > computed.matching_steps
+    sums = cost(" OR ".join(f"a + b + c + d + e + f + g + h > {n} * i" for n in range(60)))
+    assert sums.matching_steps < 600_000 < 1_000_000 < sums.first_steps
+
+
+def test_a_predicate_that_is_too_large_to_be_compiled_costs_as_much_for_ever() -> None:
+    def first_share(names: int) -> float:
+        found = cost(f"least({', '.join(f'a{i}' for i in range(names))}) > 1")
+        return found.first_steps / found.matching_steps
+
+    assert first_share(COMPILED_NODES_MAX // 2) > 3
+    assert first_share(COMPILED_NODES_MAX) == pytest.approx(1, abs=0.05)
 
 
 def test_a_pattern_that_several_ask_for_is_tried_once() -> None:

@@ -1,14 +1,17 @@
 """What an index keeps and computes: patterns as facts, and only those that rows ask for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from rove.lang import matches, normalise, parse
+from rove.lang.limits import COMPILED_NODES_MAX
 from rove.lang.normal import Conjunction
+from rove.lang.tree import walk
 from rove.match import computing
-from rove.match.computing import PART_MAX, Facts, Kept
+from rove.match.computing import NODES_AT_ONCE, PART_MAX, Facts, Kept
 from rove.match.index import Index
 from rove.match.programs import TruthProgram, compiled_conjunction
 from rove.match.subjects import Subjects
@@ -70,10 +73,12 @@ def test_conjunctions_are_compiled_late_and_a_few_at_a_time(
     subjects = Subjects()
     kept = kept_of(" OR ".join(f"a + b * {i} > 60" for i in range(20)), subjects)
     counts = []
-    for number in range(8):
+    for number in range(16):
         assert not holds(kept, subjects, {"a": number, "b": 1}, 10.0)
         counts.append(len(compiled))
-    assert counts == [0, 0, 4, 8, 12, 16, 20, 20]
+    assert counts[:4] == [0, 0, 2, 4]
+    assert max(after - before for before, after in pairwise(counts)) == 2
+    assert counts[-1] == 20
     assert holds(kept, subjects, {"a": 50, "b": 1}, 10.0)
     assert len(compiled) == 20
     many = " AND ".join(f"a{i} > {i} AND a{i} + b > 0" for i in range(40))
@@ -121,3 +126,51 @@ def test_its_work_is_the_number_of_its_predicates() -> None:
     assert kept_of("a = 1 AND b = 2 OR c + d > 3", subjects).work == 5
     assert kept_of("s LIKE '%a%b%' AND s NOT LIKE '%c%d%'", subjects).work == 2
     assert kept_of("s LIKE '%a%b%' AND x = me.x", subjects, {"x": 1}).work == 4
+
+
+class NotAsked(Sequence[int]):
+    """Patterns that nobody must ask for."""
+
+    def __len__(self) -> int:
+        raise AssertionError("somebody asked how many patterns fit")
+
+    def __getitem__(self, _: Any) -> Any:
+        raise AssertionError("somebody asked which patterns fit")
+
+
+def test_who_asks_for_no_pattern_does_not_pay_for_them() -> None:
+    subjects = Subjects()
+    kept = kept_of("a = 1 OR b + c > 2", subjects)
+    assert kept.holds({"a": 1}, 10.0, Facts(NotAsked()), subjects)
+    with pytest.raises(AssertionError, match="which patterns fit"):
+        kept_of("s LIKE '%a%b%'", subjects).holds({"s": "ab"}, 10.0, Facts(NotAsked()), subjects)
+
+
+def node_count(part: Conjunction) -> int:
+    return sum(1 for node in (*part.sets, *part.atoms) for _ in walk(node))
+
+
+def test_no_publication_pays_for_compiling_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predicates of all sizes: few nodes are compiled at once, and the largest never."""
+    compiled: list[int] = []
+
+    def counted(conjunction: Conjunction) -> TruthProgram:
+        compiled.append(node_count(conjunction))
+        return compiled_conjunction(conjunction)
+
+    monkeypatch.setattr(computing, "compiled_conjunction", counted)
+    names = [", ".join(f"a{i}" for i in range(size)) for size in range(2, 80, 5)]
+    form = normalise(parse(" OR ".join(f"greatest({some}) > 998" for some in names)))
+    sizes = [node_count(one) for one in form.conjunctions]
+    subjects = Subjects()
+    kept = Kept(form.conjunctions, 0.0, {}, follows=False)
+    publication = {f"a{i}": 1 for i in range(99)}
+    at_once = []
+    for _ in range(99):
+        before = sum(compiled)
+        assert not holds(kept, subjects, publication, 0.0)
+        at_once.append(sum(compiled) - before)
+    assert max(at_once) < NODES_AT_ONCE + COMPILED_NODES_MAX
+    assert sorted(compiled) == sorted(size for size in sizes if size <= COMPILED_NODES_MAX)
+    assert max(sizes) > COMPILED_NODES_MAX
+    assert kept.holds(publication | {"a0": 999}, 0.0, Facts([]), subjects)

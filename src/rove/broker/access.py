@@ -234,15 +234,12 @@ class Rules:
             administrators.append(Rule(True, "anonymous", "", "admin", ""))
         return cls(administrators, {}, closed=False)
 
-    def allowed(self, identity: Identity, verb: Verb, topic: str = "") -> bool:
-        """Whether the identity may do that: `subscribe` takes a topic filter, `admin` nothing."""
-        return self._answer(identity, verb, topic)
-
     def may_receive(self, identity: Identity, topic: str) -> bool:
         """Whether a publication on that topic may be delivered, whatever was subscribed to."""
-        return self._answer(identity, "receive", topic)
+        return self.allowed(identity, "receive", topic)
 
-    def _answer(self, identity: Identity, verb: str, topic: str) -> bool:
+    def allowed(self, identity: Identity, verb: Verb | Literal["receive"], topic: str = "") -> bool:
+        """Whether the identity may do that: `subscribe` takes a topic filter, `admin` nothing."""
         client_id = identity.client_id if self._by_client else ""
         question = (identity.user, client_id, verb, topic)
         answer = self._answers.get(question)

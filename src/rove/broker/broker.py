@@ -505,7 +505,7 @@ class Broker:
             state.keeper.next_change_at(),
             self._connecting.next_change_at(),
             self._deadlines[0][0] if self._deadlines else math.inf,
-            min(self._unfinished.values(), default=math.inf),
+            min(self._unfinished.values()) if self._unfinished else math.inf,
         )
 
     def _at(self, now: float) -> State:

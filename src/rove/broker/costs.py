@@ -32,9 +32,10 @@ class Spent(msgspec.Struct):
 
 def text_fault(cost: Cost, limits: Limits) -> str | None:
     """Why a text alone costs too much, or None."""
-    if cost.matching_steps > limits.text_steps_max:
+    if cost.peak_steps > limits.text_steps_max:
+        at_first = " at first" if cost.peak_steps > cost.matching_steps else ""
         return (
-            f"the text costs {cost.matching_steps:,} steps a publication;"
+            f"the text costs {cost.peak_steps:,} steps a publication{at_first};"
             f" {limits.text_steps_max:,} are allowed"
             " (fewer ORs, computed values or patterns cost less; rove check shows the figure)"
         )

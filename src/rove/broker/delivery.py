@@ -125,28 +125,20 @@ class Delivery:
         Does what `deliver` does, several times as fast where it is simple. The loops call as
         little as they can: they are where a broker with many subscribers spends its time.
         """
-        heard = []
-        for target in targets:
-            found = target if target.hears_itself else target.heard_from(publication.publisher)
-            if found is not None:
-                heard.append(found)
         if publication.qos:
-            self._broadcast_assured(publication, heard, now)
-        else:
-            self._broadcast_unassured(publication, heard, now)
-        return len(heard)
-
-    def _broadcast_unassured(
-        self, publication: Publication, targets: Sequence[Target], now: float
-    ) -> None:
+            return self._broadcast_assured(publication, targets, now)
         unsent_bytes_max = self.limits.unsent_bytes_max
         ready, committed = self._gate.ready, self._gate.committed
-        made_for: tuple[int, tuple[int, ...]] | None = None
+        version = 0
+        ids: tuple[int, ...] = ()
         data = b""
         sent: list[Link] = []
         others: list[Target] = []
         self._undo.append((_unsend, sent, ready, len(ready)))
-        for target in targets:
+        for each in targets:
+            target = each if each.hears_itself else each.heard_from(publication.publisher)
+            if target is None:
+                continue
             link = target.session.link
             if (
                 link is None
@@ -156,10 +148,9 @@ class Delivery:
             ):
                 others.append(target)
                 continue
-            if made_for != (link.version, target.ids):
-                made_for = (link.version, target.ids)
-                head, tail = publication.parts(link.version, 0, False, target.ids, now)
-                data = head + tail
+            if link.version != version or target.ids != ids:
+                version, ids = link.version, target.ids
+                data, _ = publication.parts(version, 0, False, ids, now)
             if not link.out:
                 ready.append(link)
             link.out.append(data)
@@ -167,19 +158,24 @@ class Delivery:
         self._counters.notifications_sent += len(sent)
         for target in others:
             self._send_unassured(target.session, publication, False, target.ids, now, None, False)
+        return len(sent) + len(others)
 
     def _broadcast_assured(
         self, publication: Publication, targets: Sequence[Target], now: float
-    ) -> None:
+    ) -> int:
         granted = (1, 2) if publication.qos == 1 else (1,)
         waiting = self._gate.waiting
-        made_for: tuple[int, tuple[int, ...]] | None = None
+        version = 0
+        ids: tuple[int, ...] = ()
         head = tail = b""
         entry: Entry | None = None
         sent: list[Session] = []
         others: list[Target] = []
         self._undo.append((_unsend_assured, sent, waiting))
-        for target in targets:
+        for each in targets:
+            target = each if each.hears_itself else each.heard_from(publication.publisher)
+            if target is None:
+                continue
             session = target.session
             link = session.link
             inflight = session.inflight
@@ -193,11 +189,11 @@ class Delivery:
             ):
                 others.append(target)
                 continue
-            if made_for != (link.version, target.ids):
-                made_for = (link.version, target.ids)
-                head, tail = publication.parts(link.version, 1, False, target.ids, now)
+            if link.version != version or target.ids != ids:
+                version, ids = link.version, target.ids
+                head, tail = publication.parts(version, 1, False, ids, now)
                 # Sessions that are not kept can share it: nothing is written into it.
-                entry = Entry(0, publication, 1, False, target.ids)
+                entry = Entry(0, publication, 1, False, ids)
             assert entry is not None
             packet_id = session.next_packet_id
             if packet_id in inflight:
@@ -210,6 +206,7 @@ class Delivery:
         self._counters.notifications_sent += len(sent)
         for target in others:
             self.deliver(target.session, publication, target.qos, False, target.ids, now)
+        return len(sent) + len(others)
 
     def _send_unassured(
         self,
@@ -232,8 +229,7 @@ class Delivery:
         aliases, written = link.sent_aliases, None
         if aliases is not None:
             written = aliases.written(publication.topic, waits=False)
-        head, tail = publication.parts(link.version, 0, retain, ids, now, select, written)
-        data = head + tail if tail else head
+        data, _ = publication.parts(link.version, 0, retain, ids, now, select, written)
         if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
             self._counters.notifications_dropped_size += 1
             return

@@ -529,7 +529,7 @@ class Interests:
                 self._renew_ranked(cell, cell.touched, publications)
                 raise
             ranked += matched.ranked
-            undecided += self._those(matched.undecided)
+            undecided += self._those(matched.undecided) if matched.undecided else ()
             for row, ids in matched.by_row():
                 found.setdefault(shown[row].key.number, []).extend(self._those(ids))
         if self._outside is not None:
@@ -603,7 +603,7 @@ class Interests:
         """When `advance` has something to do at the latest."""
         if self._outside is not None and self._outside.is_out:
             return self._outside.next_change_at()
-        return min(cell.next_change_at() for cell in self._cells)
+        return min([cell.next_change_at() for cell in self._cells])
 
     def counters(self) -> Mapping[str, Counters]:
         """What each design for evolving subscriptions has done so far, here in the broker."""

@@ -46,6 +46,8 @@ class Changes:
         self.tables: dict[str, Table] = {}
 
     def __bool__(self) -> bool:
+        if not self.tables:
+            return False
         return any(table.puts or table.deletes for table in self.tables.values())
 
     def put(self, table: str, key: Key, row: bytes) -> None:

@@ -104,8 +104,10 @@ class Pressure:
     def judge(self) -> None:
         """Pause publishers while too much waits inside, and let them go on when it has gone."""
         state = self._state
-        limits = state.limits
         waiting = self.backlog_bytes + state.gate.held_bytes
+        if not (waiting or self._stuck or self.is_paused):
+            return
+        limits = state.limits
         congested = self._is_congested()
         if self.is_paused:
             calm = min(limits.commit_backlog_bytes_max, limits.memory_bytes_low) // 2

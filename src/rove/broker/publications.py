@@ -62,7 +62,6 @@ class Publication:
         id: str,
         at: float,
         valid_until: float | None = None,
-        *,
         user: str | None = None,
     ) -> None:
         self.number = number
@@ -149,7 +148,8 @@ class Publication:
             payload = self.payload if select is None else self.selected(select)
             topic, alias = written or (self.topic, None)
             properties = NO_PROPERTIES
-            if version == V5:
+            has_own = alias is not None or left_s is not None or subscription_ids
+            if version == V5 and (has_own or self.properties is not NO_PROPERTIES):
                 properties = self._properties(left_s, subscription_ids, alias)
             packet = Publish(topic, payload, qos, retain, False, 0, properties)
             if len(self._parts) >= PARTS_MAX:
@@ -165,8 +165,6 @@ class Publication:
         self, left_s: int | None, subscription_ids: tuple[int, ...], alias: int | None
     ) -> Properties:
         came = self.properties
-        if came is NO_PROPERTIES and left_s is None and not subscription_ids and alias is None:
-            return NO_PROPERTIES
         return Properties(
             user=came.user,
             payload_format=came.payload_format,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Final, Literal
@@ -29,7 +29,7 @@ from rove.broker.links import Link
 from rove.broker.logbook import forget_publication, log_notification, log_publication
 from rove.broker.publications import Publication, user_property
 from rove.broker.records import received_key
-from rove.broker.routes import Given, Met
+from rove.broker.routes import Given, Met, Route
 from rove.broker.seats import Notification, Seat
 from rove.broker.sessions import Select, Session
 from rove.broker.spelling import CONTROL_NAMES, PUBLISH_NAMES, misspelt
@@ -49,7 +49,6 @@ from rove.mqtt.packets import (
 
 _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
 """What the log says of notifications that come later than their publication."""
-"""Where a session is told that its patterns took too many steps, if it has subscribed to that."""
 RECENT_MAX = 1_000
 """Ids of a client's last publications that are recognised when they come again."""
 
@@ -118,15 +117,10 @@ class Publishing:
                     answer = Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
                     self._refuse(session, link, packet, answer)
                     return
-        given = id or f"{session.number}-{state.next_publication}-{int(state.now * 1000):x}"
+        number, user = state.next_publication, session.identity.user
+        given = id or f"{session.number}-{number}-{int(state.now * 1000):x}"
         publication = Publication(
-            state.next_publication,
-            packet,
-            session.client_id,
-            given,
-            state.now,
-            valid_until,
-            user=session.identity.user,
+            number, packet, session.client_id, given, state.now, valid_until, user
         )
         if is_command:
             self._command(session, link, packet, publication)
@@ -137,7 +131,9 @@ class Publishing:
             return
         asked_for_id = id is None and valid_until is not None
         waiting = _Waiting(publication, link, packet.packet_id, asked_for_id, session)
-        if not self._keep(session, link, packet, waiting, named=id is not None):
+        if (
+            id is not None or valid_until is not None or packet.retain or state.settings.channels
+        ) and not self._keep(session, link, packet, waiting, named=id is not None):
             return
         if id is not None:
             state.steps.undoes(session.recent_ids.pop, id, None)
@@ -314,10 +310,10 @@ class Publishing:
             self._state.gate.send_after_commit(link, data)
 
     def _acknowledge(self, waiting: _Waiting, notified: int) -> None:
-        """Acknowledge what was routed."""
+        """Acknowledge what was routed, if it came with QoS 1 or 2."""
         link = waiting.link
         qos = waiting.publication.qos
-        if link is None or not qos:
+        if link is None:
             return
         reason = Reason.SUCCESS if notified else Reason.NO_MATCHING_SUBSCRIBERS
         properties = NO_PROPERTIES
@@ -408,16 +404,18 @@ class Publishing:
 
     def route_answered(self) -> None:
         """Route what was matched, and what had to be matched meanwhile for a policy's sake."""
-        while answered := self._state.interests.results():
+        while self._submitted and (answered := self._state.interests.results()):
             for met in answered:
                 batch = self._submitted.popleft()
                 if met.failed:
                     _mark_failed(batch, met.failed)
                 self._route(batch, met)
+                if batch:
+                    self._state.routed.append((batch[0].publication.at, len(batch)))
 
     def _route(self, batch: list[_Waiting], met: Met) -> None:
         state = self._state
-        steps, undo = state.steps, state.steps.undo
+        steps, undo, remember = state.steps, state.steps.undo, state.recent.add
         arrived: dict[Publication, list[Subscription]] = {}
         promoted: deque[Given] = deque()
         for one in met.given:
@@ -433,12 +431,13 @@ class Publishing:
             try:
                 if waiting.error is not None:
                     raise waiting.error
-                matched = met.found.get(publication.number, [])
+                matched: Sequence[Subscription] = met.found.get(publication.number, ())
                 if publication in arrived:
-                    matched = matched + arrived[publication]
+                    matched = [*matched, *arrived[publication]]
                 notified = self._notify(publication, matched)
-                self._acknowledge(waiting, notified)
-                state.recent.add(publication, notified)
+                if publication.qos:
+                    self._acknowledge(waiting, notified)
+                remember(publication, notified)
                 if steps.later:
                     steps.succeed()
                 else:
@@ -448,8 +447,6 @@ class Publishing:
                 continue
             if not notified:
                 state.counters.publications_unmatched += 1
-        if batch:
-            state.routed.append((batch[0].publication.at, len(batch)))
         self.promote(promoted)
         if met.undecided:
             state.faults.attempt("undecided", tell_undecided, state, met.undecided)
@@ -497,12 +494,12 @@ class Publishing:
         if not own and not publication.is_over(self._state.now):
             self.notify_later(publication, one, why="promoted")
 
-    def _notify(self, publication: Publication, matched: list[Subscription]) -> int:
+    def _notify(self, publication: Publication, matched: Sequence[Subscription]) -> int:
         """Notify everybody who wants it, each session once; how many there were."""
-        route = self._state.interests.route(publication.topic)
-        if matched or route.groups:
-            return self._notify_merged(publication, matched)
         state = self._state
+        route = state.interests.route(publication.topic)
+        if matched or route.groups:
+            return self._notify_merged(publication, matched, route)
         count = 0
         for target in route.with_desks:
             count += self._notify_target(publication, target)
@@ -527,10 +524,10 @@ class Publishing:
             target.seat,
         )
 
-    def _notify_merged(self, publication: Publication, matched: list[Subscription]) -> int:
+    def _notify_merged(
+        self, publication: Publication, matched: Sequence[Subscription], route: Route
+    ) -> int:
         """The same where texts or groups are met: first find out who is notified, and for what."""
-        interests = self._state.interests
-        route = interests.route(publication.topic)
         by_place: dict[Session | Seat, list[Subscription]] = {}
         shared: dict[tuple[str, str], list[Subscription]] = {}
         # Thousands may be met, nearly all by nothing but their text: one look at each.
@@ -547,7 +544,7 @@ class Publishing:
             plain = [one for one in group.members if one.interest is None]
             shared.setdefault(group.name, []).extend(plain)
         # Of each group, one member is notified.
-        chosen = [interests.pick(candidates) for candidates in shared.values()]
+        chosen = [self._state.interests.pick(one) for one in shared.values()]
         count = 0
         for target in chain(route.with_desks, route.targets):
             own = by_place.pop(target.seat or target.session, None)

@@ -64,8 +64,9 @@ def _rows(description: Description) -> list[tuple[str, str]]:
 
 def _cost_rows(cost: Cost, fault: str | None) -> list[tuple[str, str]]:
     limits = Limits()
-    share = f"{cost.matching_steps / limits.text_steps_max:.1%} of what a text may cost"
-    rows = [("cost", f"{cost.matching_steps:,} steps a publication of 1 KB, {share}")]
+    share = f"{cost.peak_steps / limits.text_steps_max:.1%} of what a text may cost"
+    at_first = f" ({cost.first_steps:,} at first)" if cost.first_steps else ""
+    rows = [("cost", f"{cost.matching_steps:,} steps a publication of 1 KB{at_first}, {share}")]
     if cost.moving_steps:
         rows.append(("", f"{cost.moving_steps:,} steps a change of me."))
     if fault is not None:

@@ -174,23 +174,23 @@ class Cell:
     def match(self, shown: Sequence[Shown]) -> Matched:
         """Whom publications meet; times must not decrease."""
         self.touched = []
-        counts, ids = self._unranked(shown)
+        asked = [one for one in (self._plain, self._designs) if len(one)]
+        counts, ids = self._unranked(shown, asked)
         ranked: list[RankedDelivery] = []
         for filter, matcher in self._ranked.items():
             here = [one for one in shown if filter in one.filters]
             if here:
                 self.touched.append(filter)
+                asked.append(matcher)
                 rows = [one.attributes() for one in here]
                 keys = [one.key for one in here]
                 ranked += matcher.match(rows, [one.at for one in here], keys).ranked
-        return Matched(counts, ids, ranked, self._take_undecided())
+        undecided = [id for one in asked for id in one.take_undecided()]
+        return Matched(counts, ids, ranked, sorted(undecided))
 
-    def _take_undecided(self) -> list[int]:
-        matchers = (self._plain, self._designs, *self._ranked.values())
-        return sorted(id for one in matchers for id in one.take_undecided())
-
-    def _unranked(self, shown: Sequence[Shown]) -> tuple[list[int], Positions]:
-        matchers = [one for one in (self._plain, self._designs) if len(one)]
+    def _unranked(
+        self, shown: Sequence[Shown], matchers: Sequence[Matcher]
+    ) -> tuple[list[int], Positions]:
         if not matchers:
             return [], _NOBODY
         row_of: list[int] = []
@@ -259,7 +259,10 @@ class Cell:
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest; infinity if never."""
-        return min(one.next_change_at() for one in (self._designs, *self._ranked.values()))
+        due_at = self._designs.next_change_at()
+        for one in self._ranked.values():
+            due_at = min(due_at, one.next_change_at())
+        return due_at
 
     def live_keys(self) -> list[object]:
         """The publications that some window may still deliver."""

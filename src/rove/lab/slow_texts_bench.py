@@ -37,7 +37,7 @@ def run(trials: int = TRIALS, seed: int = 1) -> Iterator[Measure]:
     yield _judged("texts.slowest.accepting", slowest, slowest.accepting, ACCEPTING_MS_MAX)
     slowest = max(again, key=lambda one: one.matching)
     yield _judged("texts.slowest.matching", slowest, slowest.matching, MATCHING_MS_MAX)
-    foreseen_ms = slowest.cost.matching_steps / 1e6
+    foreseen_ms = slowest.cost.peak_steps / 1e6
     yield Measure(
         "texts.slowest.foreseen",
         foreseen_ms,

@@ -98,6 +98,7 @@ def covers(
     wanted, taken = _wanted(b), _wanted(a)
     everything = _everything(during, (a, b) if same_subscriber else ())
     try:
+        seeker.look_at(_normalising(wanted) + _normalising(taken))
         cases = [c for one in wanted for c in _left_over(everything.within(one), taken, seeker)]
         witness = seeker.find(cases)
     except Undecided as undecided:
@@ -109,6 +110,11 @@ def covers(
             Verdict.UNKNOWN, reason="what is left out for want of rank, the stream decides"
         )
     return Answer(Verdict.YES)
+
+
+def _normalising(conjunctions: Sequence[Conjunction]) -> int:
+    """What it took to normalise a text, whose conjunctions are compared with each other."""
+    return len(conjunctions) ** 2 // 4
 
 
 def _common(

@@ -2,7 +2,9 @@
 
 The unit is a *step*, about a nanosecond on a machine of today. `matching_steps` is what one
 publication of 1 KB can make a text cost at most: every row is found, every computed condition is
-evaluated, and all characters are in the one string that most patterns are tried on. `moving_steps`
+evaluated, and all characters are in the one string that most patterns are tried on. Computed
+conditions are compiled little by little: until then their trees are walked, at `first_steps` for
+each of the first publications. `moving_steps`
 is what a change of the subscriber's `me.` variables costs. A window's memory is the span or the
 number of publications that it asks for; how many fall into a span only the stream decides.
 
@@ -20,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from rove.lang.limits import COMPILED_NODES_MAX
 from rove.lang.normal import Conjunction, accepted_form, parts_of
 from rove.lang.patterns import Pattern
 from rove.lang.pieces import steps_per_character
@@ -51,6 +54,10 @@ PART_STEPS: Final = 40
 """To compare one span, fact or line in time there."""
 COMPUTED_STEPS: Final = 1_500
 """To begin computing a conjunction that an index cannot decide."""
+WALK_STEPS: Final = 2_000
+"""To begin walking a conjunction that is not compiled yet."""
+WALKED_NODE_STEPS: Final = 1_000
+"""For each node of its values."""
 SET_STEPS: Final = 200
 """To look a computed value up in a set, or to compare two."""
 PATTERN_STEPS: Final = 500
@@ -85,10 +92,17 @@ class Cost(msgspec.Struct, frozen=True):
     window_s: float | None = None
     window_publications: int | None = None
     """What a window holds: all of a span of time, or so many."""
+    first_steps: int = 0
+    """For each of the first publications; 0 if nothing is computed."""
 
     @property
     def has_window(self) -> bool:
         return self.window_s is not None or self.window_publications is not None
+
+    @property
+    def peak_steps(self) -> int:
+        """For the publication that costs most."""
+        return max(self.matching_steps, self.first_steps)
 
 
 NO_COST: Final = Cost(0)
@@ -106,6 +120,7 @@ def cost_of(subscription: Subscription, *, versions: bool = False) -> Cost:
     )
     if len(conjunctions) > 1:
         matching += SEVERAL_STEPS * len(conjunctions)
+    first = matching + computing.walking - computing.computing if computing.walking else 0
     rank = subscription.rank
     if rank is not None:
         matching += SCORE_STEPS + computing.steps(rank.score)
@@ -113,7 +128,7 @@ def cost_of(subscription: Subscription, *, versions: bool = False) -> Cost:
     moving = 0
     if any(type(part) is Me for node in _distinct(nodes) for part in walk(node)):
         moving = MOVING_STEPS * sum(1 + parts_of(one) for one in conjunctions)
-    return Cost(matching, moving, *_window(rank))
+    return Cost(matching, moving, *_window(rank), first)
 
 
 def _window(rank: Rank | None) -> tuple[float | None, int | None]:
@@ -135,7 +150,7 @@ def _row_cost(conjunction: Conjunction, computing: _Computing, *, versions: bool
         return cost
     sides = (side for atom in conjunction.atoms for side in (atom.left, atom.right))
     cost += COMPUTED_STEPS + SET_STEPS * (len(conjunction.sets) + len(conjunction.atoms))
-    return cost + sum(map(computing.steps, (*conjunction.sets, *sides)))
+    return cost + computing.conjunction((*conjunction.sets, *sides))
 
 
 class _Computing:
@@ -143,17 +158,35 @@ class _Computing:
     at once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, int] = {}
+        self._known: dict[int, tuple[int, int]] = {}
+        self.computing = self.walking = 0
+        """Of all conjunctions so far: by their programs, and by walking their trees."""
+
+    def conjunction(self, nodes: Iterable[ValueNode]) -> int:
+        """To compute the values of one more conjunction."""
+        found = [self._steps(node) for node in nodes]
+        steps = sum(steps for steps, _ in found)
+        self.computing += steps
+        self.walking += WALK_STEPS + WALKED_NODE_STEPS * sum(count for _, count in found)
+        return steps
 
     def steps(self, node: ValueNode) -> int:
-        if id(node) not in self._known:
-            self._known[id(node)] = sum(
+        return self._steps(node)[0]
+
+    def _steps(self, node: ValueNode) -> tuple[int, int]:
+        found = self._known.get(id(node))
+        if found is None:
+            steps = [
                 CALL_STEPS.get(part.name, OTHER_CALL_STEPS)
                 if type(part) is Call
                 else OPERATION_STEPS.get(type(part), 0)
                 for part in walk(node)
-            )
-        return self._known[id(node)]
+            ]
+            count = len(steps)
+            is_compiled = count <= COMPILED_NODES_MAX
+            cost = sum(steps) if is_compiled else WALKED_NODE_STEPS * count
+            found = self._known[id(node)] = cost, count
+        return found
 
 
 def _patterns_cost(conjunctions: Iterable[Conjunction]) -> int:

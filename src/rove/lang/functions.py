@@ -114,10 +114,10 @@ def call(name: str, arguments: list[Known]) -> Known:
     if name == "lower":
         (text,) = arguments
         return text.lower() if isinstance(text, str) else None
-    if not all(map(is_number, arguments)):
-        return None
-    function, _, _ = NUMERIC[name]
-    return _fit(function(*arguments))
+    for each in arguments:
+        if type(each) is not float and type(each) is not int:
+            return None
+    return _fit(NUMERIC[name][0](*arguments))
 
 
 def arithmetic(operator: str, left: Known, right: Known) -> Known:
@@ -129,6 +129,6 @@ def arithmetic(operator: str, left: Known, right: Known) -> Known:
 
 def _fit(result: Number | None) -> Number | None:
     """`result`, or None where it left the 64 bits of its type."""
-    if isinstance(result, float):
+    if type(result) is float:
         return result if math.isfinite(result) else None
     return result if result is not None and INTEGER_MIN <= result <= INTEGER_MAX else None

@@ -20,6 +20,9 @@ later pass may recurse without fear of the interpreter's stack."""
 PREDICATES_MAX: Final = 256
 """Comparisons, BETWEENs, INs, LIKEs, text tests, IS NULLs and bare booleans in one text."""
 
+COMPILED_NODES_MAX: Final = 64
+"""Names, values and operations in a predicate that is compiled; what has more is walked."""
+
 OPERATIONS_MAX: Final = 512
 """Arithmetic operations, signs and function calls in one text."""
 

@@ -30,7 +30,6 @@ from rove.lang.tree import (
     Or,
     Subscription,
     TextTest,
-    Time,
     ValueNode,
 )
 from rove.lang.values import CARRIED, Known, Path, is_number, look_up
@@ -87,25 +86,27 @@ def truth(
 
 def value_of(node: ValueNode, publication: Publication, t: float, me: State) -> Known:
     """The value of a node, or None where it has none that can be compared."""
-    match node:
-        case Literal(value=value):
-            return value
-        case Attribute(path=path):
-            return _value_at(publication, path)
-        case Me(path=path):
-            return _value_at(me, path)
-        case Time():
-            return float(t)
-        case Negation(operand=operand):
-            return functions.negate(value_of(operand, publication, t, me))
-        case Arithmetic(operator=operator, left=left, right=right):
-            return functions.arithmetic(
-                operator,
-                value_of(left, publication, t, me),
-                value_of(right, publication, t, me),
-            )
-        case Call(name=name, arguments=arguments):
-            return functions.call(name, [value_of(a, publication, t, me) for a in arguments])
+    # Texts that were not compiled yet are walked for each publication: no patterns here, they take
+    # twice as long.
+    if type(node) is Literal:
+        return node.value
+    if type(node) is Attribute:
+        return _value_at(publication, node.path)
+    if type(node) is Me:
+        return _value_at(me, node.path)
+    if type(node) is Call:
+        return functions.call(
+            node.name, [value_of(each, publication, t, me) for each in node.arguments]
+        )
+    if type(node) is Arithmetic:
+        return functions.arithmetic(
+            node.operator,
+            value_of(node.left, publication, t, me),
+            value_of(node.right, publication, t, me),
+        )
+    if type(node) is Negation:
+        return functions.negate(value_of(node.operand, publication, t, me))
+    return float(t)
 
 
 def score_of(

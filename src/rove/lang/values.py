@@ -43,7 +43,8 @@ def look_up(publication: Mapping[str, object], path: Path) -> object:
     """What `path` leads to: a value, CARRIED, or None when it is missing or null."""
     found: object = publication
     for name in path:
-        if not isinstance(found, Mapping):
+        # Asking for the type is several times as fast, and nearly always enough.
+        if type(found) is not dict and not isinstance(found, Mapping):
             return None
         found = found.get(name)
     return comparable(found)

@@ -6,74 +6,103 @@ are no part of the programs. Which patterns a publication fits is found in one p
 strings, for all subscriptions at once (`rove.match.texts`), so here it is a set of numbers to look
 into, and a conjunction of 256 patterns costs no more than one of two.
 
-Compiling takes up to 500 µs a predicate, more than a row that waits is worth, and a text of 256
-would hold up the first publication after it. So conjunctions are cut into parts. The first times
-their trees are walked; then, for each publication, a subscription compiles a few more of them.
+Compiling takes 15 to 40 µs for each node, more than a row that waits is worth, and a text of 256
+predicates would hold up the first publication after it. So conjunctions are cut into parts. The
+first times their trees are walked; then, for each publication, a subscription compiles a few more
+of them. A predicate that would take too long by itself is walked for ever, at 1 µs a node; its text
+costs accordingly (`rove.lang.costs`).
 
 Cost: 0.3 to 2 µs for a conjunction, once its program is compiled; 5 to 20 µs before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import count, islice
-from typing import Final, NamedTuple, Self
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
+from rove.lang.limits import COMPILED_NODES_MAX
 from rove.lang.moment import at_moment, at_moments
 from rove.lang.normal import Conjunction, NormalForm, holds
 from rove.lang.patterns import Pattern
 from rove.lang.sets import ValueSet
-from rove.lang.tree import Comparison, ValueNode
+from rove.lang.tree import Comparison, ValueNode, walk
 from rove.match.batch import Batch
 from rove.match.designs import Split, split
 from rove.match.programs import TruthProgram, compiled_conjunction
-from rove.match.rows import Row
+from rove.match.rows import Integers, Row
 from rove.match.subjects import Subjects
 
 Publication = Mapping[str, object]
 State = Mapping[str, object]
+One = TypeVar("One", ValueNode, Comparison)
 
 WALKS_MIN: Final = 2
 """How often a conjunction is computed before it is compiled."""
 PART_MAX: Final = 6
 """Predicates that are compiled together."""
-COMPILED_AT_ONCE: Final = 4
-"""Programs of a subscription that are compiled for one publication: some 2 ms at most."""
+PART_NODES_MAX: Final = 16
+"""The same in nodes, unless one predicate has more."""
+NODES_AT_ONCE: Final = 8
+"""Nodes of a subscription that are compiled for one publication, with the rest of their part:
+so one large predicate at most. Nearly always less than 1 ms, 2 ms at worst."""
+PREPARED_FROM: Final = 32
+"""Predicates of a subscription from which on it is cut into parts when it is accepted."""
 
 
 class Facts:
-    """Which patterns a publication fits, by the numbers of their subjects."""
+    """Which patterns a publication fits, by the numbers of their subjects.
 
-    __slots__ = ("present", "true")
+    Most subscriptions ask for none, so the sets are made when the first one does.
+    """
 
-    def __init__(self, subjects: Iterable[int], undecided: Iterable[int] = ()) -> None:
-        self.present = frozenset(subjects)
-        self.true = self.present.difference(undecided)
+    __slots__ = ("_present", "_subjects", "_true", "_undecided")
+
+    def __init__(self, subjects: Sequence[int] | Integers, undecided: Iterable[int] = ()) -> None:
+        self._subjects = subjects
+        self._undecided = undecided
+        self._present: frozenset[int] | None = None
+        self._true: frozenset[int] | None = None
 
     @classmethod
     def of(cls, batch: Batch, publication: int) -> Self:
         """Those of a publication in a batch."""
         first, end = batch.starts[publication], batch.starts[publication + 1]
-        return cls(batch.subjects[first:end].tolist(), batch.undecided.get(publication, ()))
+        return cls(batch.subjects[first:end], batch.undecided.get(publication, ()))
+
+    @property
+    def present(self) -> frozenset[int]:
+        """The patterns that it fits, and those that nobody could decide."""
+        if self._present is None:
+            self._present = frozenset(map(int, self._subjects))
+        return self._present
+
+    @property
+    def true(self) -> frozenset[int]:
+        """The patterns that it fits."""
+        if self._true is None:
+            self._true = self.present.difference(self._undecided)
+        return self._true
 
 
 class Test:
     """Some predicates: computed by walking their trees at first, then by a compiled program."""
 
-    __slots__ = ("_form", "_program", "_walks")
+    __slots__ = ("_form", "_program", "nodes", "walks")
 
-    def __init__(self, predicates: Conjunction, walks: int) -> None:
+    def __init__(self, predicates: Conjunction, nodes: int) -> None:
         self._form = NormalForm((predicates,))
-        self._walks = walks
+        self.nodes = nodes
+        self.walks = math.inf
         """How often the trees are still walked."""
         self._program: TruthProgram | None = None
 
     def holds(self, publication: Publication, t: float, me: State) -> bool:
         if self._program is None:
-            if self._walks:
-                self._walks -= 1
+            if self.walks:
+                self.walks -= 1
                 return holds(self._form, publication, t, me)
             (predicates,) = self._form.conjunctions
             self._program = compiled_conjunction(predicates)
@@ -90,11 +119,14 @@ class Tests(NamedTuple):
     """The rest of it, in parts that are quick to compile."""
 
     def hold(self, publication: Publication, t: float, me: State, facts: Facts) -> bool:
-        return (
-            self.fitting <= facts.true
-            and self.missing.isdisjoint(facts.present)
-            and all(part.holds(publication, t, me) for part in self.parts)
-        )
+        if self.fitting and not self.fitting <= facts.true:
+            return False
+        if self.missing and not self.missing.isdisjoint(facts.present):
+            return False
+        for part in self.parts:  # noqa: SIM110 - a generator costs as much as a short program
+            if not part.holds(publication, t, me):
+                return False
+        return True
 
 
 class Kept(msgspec.Struct):
@@ -142,24 +174,31 @@ class Kept(msgspec.Struct):
         splits = self.splits or [split(one) for one in self.conjunctions]
         return msgspec.structs.replace(self, me=me, splits=splits)
 
+    def prepare(self, subjects: Subjects) -> None:
+        """Cut the conjunctions into parts, to be compiled one after the other."""
+        asked = self.asked if self.follows else None
+        self.tests = [_tests(one, subjects, asked) for one in self.conjunctions]
+        nodes = 0
+        for tests in self.tests:
+            for part in tests.parts:
+                if part.nodes <= COMPILED_NODES_MAX:
+                    part.walks = WALKS_MIN + nodes // NODES_AT_ONCE
+                    nodes += part.nodes
+
     def holds(self, publication: Publication, at: float, facts: Facts, subjects: Subjects) -> bool:
         """Whether one of the conjunctions holds."""
         if at < self.accepted_at:
             return False
         if self.tests is None:
-            asked = self.asked if self.follows else None
-            parts = count()
-            self.tests = [_tests(one, subjects, asked, parts) for one in self.conjunctions]
+            self.prepare(subjects)
         t = at - self.accepted_at
-        return any(tests.hold(publication, t, self.me, facts) for tests in self.tests)
+        for tests in self.tests or ():  # noqa: SIM110 - as above
+            if tests.hold(publication, t, self.me, facts):
+                return True
+        return False
 
 
-def _tests(
-    conjunction: Conjunction,
-    subjects: Subjects,
-    asked: frozenset[int] | None,
-    numbers: Iterator[int],
-) -> Tests:
+def _tests(conjunction: Conjunction, subjects: Subjects, asked: frozenset[int] | None) -> Tests:
     """A conjunction with its patterns as facts, as far as its rows ask for them (None: all)."""
 
     def numbers_of(subject: ValueNode, patterns: Iterable[Pattern]) -> set[int] | None:
@@ -180,19 +219,28 @@ def _tests(
             fitting |= fits
             missing |= misses
             rest[subject] = ValueSet(allowed.numbers, allowed.strings, facts=allowed.facts)
-    parts = tuple(
-        Test(part, WALKS_MIN + number // COMPILED_AT_ONCE)
-        for part, number in zip(_parts(rest, conjunction.atoms), numbers, strict=False)
-    )
+    parts = tuple(_parts(rest, conjunction.atoms))
     return Tests(frozenset(fitting), frozenset(missing), parts)
 
 
-def _parts(
-    sets: Mapping[ValueNode, ValueSet], atoms: Iterable[Comparison]
-) -> Iterator[Conjunction]:
+def _parts(sets: Mapping[ValueNode, ValueSet], atoms: Iterable[Comparison]) -> Iterator[Test]:
     """The predicates of a conjunction, a few at a time and the cheap ones first."""
-    ordered_sets, ordered_atoms = iter(sets.items()), iter(sorted(atoms, key=repr))
-    while some := dict(islice(ordered_sets, PART_MAX)):
-        yield Conjunction(some)
-    while others := frozenset(islice(ordered_atoms, PART_MAX)):
-        yield Conjunction({}, others)
+    for some, nodes in _some(sets):
+        yield Test(Conjunction({subject: sets[subject] for subject in some}), nodes)
+    for others, nodes in _some(sorted(atoms, key=repr)):
+        yield Test(Conjunction({}, frozenset(others)), nodes)
+
+
+def _some(predicates: Iterable[One]) -> Iterator[tuple[list[One], int]]:
+    """A few predicates at a time, and how many nodes these have."""
+    some: list[One] = []
+    total = 0
+    for one in predicates:
+        nodes = sum(1 for _ in walk(one))
+        if some and (len(some) == PART_MAX or total + nodes > PART_NODES_MAX):
+            yield some, total
+            some, total = [], 0
+        some.append(one)
+        total += nodes
+    if some:
+        yield some, total

@@ -34,7 +34,7 @@ from rove.match import layout
 from rove.match.batch import Batch
 from rove.match.building import built
 from rove.match.compiling import rows_of
-from rove.match.computing import Facts, Kept, Publication, State
+from rove.match.computing import PREPARED_FROM, Facts, Kept, Publication, State
 from rove.match.engine import kernel, warm_up
 from rove.match.layout import COMPUTE, Buffer
 from rove.match.pairs import Pairs
@@ -171,6 +171,8 @@ class Index:
         follows = _follow(conjunctions)
         kept = Kept(tuple(conjunctions), accepted_at, me or {}, follows)
         rows = self._compiled(id, kept)
+        if kept.work >= PREPARED_FROM:
+            kept.prepare(self.subjects)
         if follows or not rows or any(row.flags & COMPUTE for row in rows):
             self._kept[id] = kept
         self._known_ids().add(id)

@@ -282,7 +282,10 @@ class Matcher:
         Trying their patterns on a publication took more steps than one may take
         (`rove.lang.limits.PATTERN_STEPS_MAX`), so nobody knows whether they wanted it.
         """
-        return {id for index in self._indexes() for id in index.take_undecided()}
+        found: set[int] = set()
+        for index in (self._index, self._conditions, *self._design_indexes):
+            found |= index.take_undecided()
+        return found
 
     def advance(self, now: float) -> list[RankedDelivery]:
         """Let time pass: windows slide, publications move up, designs evolve."""
@@ -292,8 +295,10 @@ class Matcher:
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest; infinity if never."""
-        designs = (design.next_change_at() for design in self._designs.values())
-        return min((self._windows.next_change_at(), *designs))
+        due_at = self._windows.next_change_at()
+        for design in self._designs.values():
+            due_at = min(due_at, design.next_change_at())
+        return due_at
 
     def live_keys(self) -> list[object]:
         """What the publications are called that some window may still deliver."""

@@ -130,10 +130,10 @@ class Windows:
 
     def next_change_at(self) -> float:
         """When to advance at the latest; infinity if nothing will leave by age."""
-        changes = [one.window.next_change_at() for one in self._plain.values()]
-        if self._quick is not None:
-            changes.append(self._quick.next_change_at())
-        return min(changes, default=math.inf)
+        due_at = math.inf if self._quick is None else self._quick.next_change_at()
+        for one in self._plain.values():
+            due_at = min(due_at, one.window.next_change_at())
+        return due_at
 
     def live_keys(self) -> list[object]:
         """What the publications are called that some window may still deliver."""

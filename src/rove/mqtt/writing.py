@@ -99,7 +99,7 @@ def publish_parts(publish: Publish, version: int = V5) -> tuple[bytes, bytes]:
             tail = b"\0" + tail
         else:
             tail = write(properties, Place.PUBLISH) + tail
-    topic = write_text(publish.topic)
+    topic = write_binary(publish.topic.encode())
     qos = publish.qos
     first = 0x30 | qos << 1 | publish.retain
     size = len(topic) + len(tail) + (2 if qos else 0)

@@ -155,14 +155,14 @@ def tried(recipe: Recipe, steps_max: int, measured: Measured) -> Trial | None:
     def accept() -> None:
         parsed = parse(text)
         found.append(cost_of(parsed))
-        if found[0].matching_steps <= steps_max:
+        if found[0].peak_steps <= steps_max:
             matcher.add(1, parsed, 0.0, _ME)
 
     try:
         accepting = measured(accept)
     except LanguageError:
         return None
-    if found[0].matching_steps > steps_max:
+    if found[0].peak_steps > steps_max:
         return None
     waiting = max(_matching(matcher, one, measured) for one in publications())
     matcher.compact()
