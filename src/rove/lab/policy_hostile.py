@@ -2,8 +2,9 @@
 
 `rove bench policy --part hostile` runs a broker with the limits that it ships with, once with
 policies within the broker and once in processes of their own. Hostile sessions do what their case
-says, each on a topic of its own, from a process of their own; they have no user names, so that none
-shares another's offences. Beside them a bystander without a policy and one with a small policy are
+says, each on a topic of its own, from a process of their own; they have no user names, and other
+client ids in every case, so that none shares another's offences or is suspended for an earlier
+case. Beside them a bystander without a policy and one with a small policy are
 sent a message every ten milliseconds. A victim's policy takes some milliseconds of a worker, with
 five attackers beside it.
 
@@ -18,6 +19,7 @@ import base64
 import contextlib
 import io
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -111,11 +113,16 @@ class Attack(msgspec.Struct):
 # -- hostile sessions ---------------------------------------------------------------------------
 
 
+def _names(attack: Attack) -> list[str]:
+    """Client ids that no other process of hostile sessions has had."""
+    return [f"{attack.case}-{os.getpid()}-{number}" for number in range(attack.sessions)]
+
+
 async def _attack(attack: Attack) -> None:
     """Go on until somebody ends the process."""
     hostile = CASES[attack.case]
     payload = msgspec.json.encode(hostile.payload())
-    clients = [Client(f"hostile-{number}") for number in range(attack.sessions)]
+    clients = [Client(name) for name in _names(attack)]
     await connect_all(clients, attack.port)
     for number, client in enumerate(clients):
         setting = Publish("$rove/policy", hostile.text.encode(), 1, packet_id=1)
