@@ -223,7 +223,7 @@ class PolicyWorkers:
         """Give what waits to those that are free, and start as many more as it needs."""
         for worker in self._workers:
             if not self._waiting:
-                return
+                break
             if worker.is_there and worker.task is None:
                 self._give(worker, self._waiting.popleft())
         if self._starting is None and self._wants_more:
@@ -232,8 +232,10 @@ class PolicyWorkers:
 
     @property
     def _wants_more(self) -> bool:
-        starting = sum(not worker.is_there for worker in self._workers)
-        return len(self._waiting) > starting and len(self._workers) < self._count
+        """Whether there are too few for what there is to do, and one more: starting one takes a
+        while on a busy machine, and a light job must not wait for it behind a long one."""
+        todo = len(self._waiting) + sum(worker.task is not None for worker in self._workers)
+        return todo > 0 and len(self._workers) < min(self._count, todo + 1)
 
     def _start(self) -> None:
         """Begin another, and see whether that is enough."""
