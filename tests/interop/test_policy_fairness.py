@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
+
+import pytest
 
 from rove.broker.access import Identity
 from rove.broker.state import Output
+from rove.policy.agents import Allowance
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
@@ -151,9 +155,65 @@ class TestAccounts:
 class Ticking(SimulatedWorkers):
     """Every look at the clock takes a while."""
 
+    tick_s = 0.001
+
     def clock(self) -> float:
-        self._clock_s += 0.001
+        self._clock_s += self.tick_s
         return self._clock_s
+
+
+class InOrder(random.Random):
+    """Whatever there is to choose from, the first is chosen."""
+
+    def randrange(self, *_: int) -> int:  # type: ignore[override]
+        return 0
+
+
+class TestLightCalls:
+    TEXT = """\
+def arrived(m, me):
+    n = 0
+    while n < m.rounds:
+        n += 1
+    return message(n=n)
+"""
+
+    def test_one_that_takes_long_for_its_steps_is_begun_again_as_a_long_one(self) -> None:
+        """However few its steps are, others wait for it no longer than for any light one."""
+        workers = Ticking()
+        world = World(policies=PolicyLimits(share=1.0), workers=workers, isolation="process")
+        ann, bob = world.connect("ann"), world.connect("bob")
+        ann.subscribe("t")
+        set_policy(ann, self.TEXT)
+        done: list[int] = []
+        for rounds in (1, 30_000, 30_000):
+            bob.publish("t", b'{"rounds": %d}' % rounds)
+            done.append(workers.done)
+        assert done == [1, 3, 4]
+        assert [one["n"] for one in values(ann)] == [1, 30_000, 30_000]
+        assert world.broker.policies_view().total.stopped == {}
+
+    def test_an_answer_for_who_has_used_little_is_taken_before_dear_ones(self) -> None:
+        """Taking an answer takes time too, and a turn has little of it."""
+        workers = Ticking(count=60)
+        workers.holds_jobs = True
+        world = World(policies=PolicyLimits(share=1.0), workers=workers, isolation="process")
+        hostile = [world.connect(f"hostile{number}") for number in range(40)]
+        modest, bob = world.connect("modest"), world.connect("bob")
+        for number, client in enumerate((*hostile, modest)):
+            client.subscribe(f"t/{number}")
+            set_policy(client, self.TEXT)
+        for number in range(41):
+            bob.publish(f"t/{number}", b'{"rounds": 1}')
+        # What the others asked for is done first, and has taken a worker a while.
+        workers.job_s = 0.009
+        workers._random = InOrder()
+        workers.work(40)
+        workers.job_s = 0.0001
+        workers.work(1)
+        world.turn()
+        assert len(modest.payloads()) == 1
+        assert sum(len(client.payloads()) for client in hostile) < 10
 
 
 class TestTurns:
@@ -186,6 +246,30 @@ class TestTurns:
         assert [values(client) for client in clients] == [[{"x": 1, "seen": 1}]] * 50
         assert max(calls) <= 6
         assert len([count for count in calls if count]) >= 10
+
+    def test_who_is_next_is_found_once_a_turn(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Not once for each of those who wait: there may be thousands."""
+        looks = 0
+
+        def left_s(self: Allowance) -> float:
+            nonlocal looks
+            looks += 1
+            return 0.0
+
+        workers = Ticking()
+        world = World(policies=PolicyLimits(share=1.0), workers=workers)
+        clients = [world.connect(f"client{number}") for number in range(100)]
+        for client in clients:
+            client.subscribe("t")
+            set_policy(client, COUNTING)
+        world.connect("bob").publish("t", b'{"x": 1}')
+        waiting = len(world.broker.state.agents._later)
+        assert waiting > 80
+        workers.tick_s = 0.0
+        monkeypatch.setattr(Allowance, "left_s", property(left_s))
+        world.advance(0.001)
+        assert not world.broker.state.agents.has_later
+        assert looks == waiting
 
     def test_messages_stay_in_order_when_they_wait_for_a_turn(self) -> None:
         world = World(policies=PolicyLimits(share=1.0), workers=Ticking())

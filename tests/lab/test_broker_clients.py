@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from array import array
 from collections.abc import Callable
@@ -21,8 +22,8 @@ from rove.lab.broker_clients import (
     Tally,
     delays_into,
 )
-from rove.lab.broker_process import BrokerBenchError
-from rove.mqtt.packets import Disconnect, Puback, Publish, Reason
+from rove.lab.broker_process import HOST, BrokerBenchError
+from rove.mqtt.packets import Connack, Disconnect, Puback, Publish, Reason
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
 
@@ -41,6 +42,25 @@ def client() -> tuple[Client, Written]:
     made, written = Client("one"), Written()
     made.connection_made(cast(Any, written))
     return made, written
+
+
+def test_small_packets_do_not_wait_for_acknowledgements() -> None:
+    """Or the client's own system would hold them back, and the broker be blamed for it."""
+
+    class LetIn(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            cast(asyncio.Transport, transport).write(encode(Connack()))
+
+    async def run() -> int:
+        server = await asyncio.get_running_loop().create_server(LetIn, HOST, 0)
+        async with server:
+            made = Client("one")
+            await made.connect(server.sockets[0].getsockname()[1])
+            its_socket = made.transport.get_extra_info("socket")
+            made.leave()
+            return int(its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    assert asyncio.run(run())
 
 
 def read(data: bytes) -> list[Any]:

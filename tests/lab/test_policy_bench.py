@@ -170,6 +170,7 @@ def test_hostile() -> None:
         assert measures[f"{group}.quiet.plain.worst"].goal is None
         for name in ("plain", "policy"):
             assert measures[f"{group}.reset.{name}.worst"].goal == "<= 50 ms"
+            assert " ms late" in (measures[f"{group}.reset.{name}.worst"].note or "")
         p99 = measures[f"{group}.reset.victim.reset.p99"]
         assert p99.against == f"{group}.reset.victim.quiet.p99"
         assert p99.goal == "<= 3 times"

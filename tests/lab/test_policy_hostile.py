@@ -1,9 +1,11 @@
 """Each hostile program is a policy, and really goes to a limit or near one."""
 
+import os
+
 import msgspec
 import pytest
 
-from rove.lab.policy_hostile import CASES
+from rove.lab.policy_hostile import CASES, Attack, _names
 from rove.policy.compiling import compiled
 from rove.policy.jobs import Outcome, Stopped, Wanted
 from rove.policy.limits import PolicyLimits
@@ -27,3 +29,17 @@ def test_it_uses_what_it_can(name: str) -> None:
         return
     assert result.steps > 5_000
     assert isinstance(result, Stopped if name in ("outputs", "reset") else Outcome)
+
+
+def test_nobody_begins_suspended_for_what_an_earlier_case_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each case is a process of its own, against one broker, which remembers offences by name."""
+    seen: set[str] = set()
+    for process in (1, 2):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        for case in ("reset", "texts"):
+            names = _names(Attack(1883, case, 3))
+            assert len(set(names)) == 3
+            assert seen.isdisjoint(names)
+            seen.update(names)

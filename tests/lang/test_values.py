@@ -305,6 +305,36 @@ def test_exactly_the_sound_payloads_are_admitted(publication: dict[str, object])
             admit(publication)
 
 
+def test_a_list_of_numbers_costs_one_pass_of_pythons_own() -> None:
+    """Whoever sets 64 KB of variables with every message must not hold others up."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    changes = {"x": [1.5] * 3_000, "y": {"z": tuple(range(3_000))}}
+    sys.setprofile(count)
+    try:
+        admit(changes)
+    finally:
+        sys.setprofile(None)
+    assert calls < 100
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, "\ud800"])
+@pytest.mark.parametrize("where", [0, 1, 50, -1])
+def test_one_bad_value_among_many_numbers_is_found(bad: object, where: int) -> None:
+    many: list[object] = [1.7e308, 2, *range(100)]
+    many[where] = bad
+    with pytest.raises(PublicationError, match=rf"x\.{where % len(many)} "):
+        admit({"x": many})
+
+
+def test_numbers_whose_sum_is_too_large_are_admitted() -> None:
+    admit({"x": [1.7e308, 1.7e308], "y": [2**1030, 0.5]})
+
+
 def test_a_change_of_state_sets_replaces_and_removes() -> None:
     me: dict[str, object] = {"x": 1, "y": 2}
     change_state(me, {"x": 3, "y": None, "z": 4, "w": None})

@@ -13,7 +13,7 @@ from rove.policy.jobs import (
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
-from rove.policy.pool import AHEAD, CACHE_BYTES_MAX, IDLE_MAX, Pool, Ready
+from rove.policy.pool import CACHE_BYTES_MAX, IDLE_MAX, Pool, Ready
 
 
 class Workers:
@@ -49,10 +49,10 @@ def test_workers_get_no_more_than_keeps_them_busy() -> None:
     pool: Pool[str] = Pool(workers)
     for number in range(10):
         pool.run("ann", call(), f"a{number}", 500, is_light=True)
-    assert len(workers.given) == pool.under_way == 2 * AHEAD
-    assert pool.waiting == 10 - 2 * AHEAD
+    assert len(workers.given) == pool.under_way == 2
+    assert pool.waiting == 10 - 2
     pool.answered(Ran(workers.given[0].number, Outcome((), {}, None, 0)))
-    assert len(workers.given) == 2 * AHEAD + 1
+    assert len(workers.given) == 2 + 1
 
 
 def done_in_order(pool: Pool[str], workers: Workers, took_s: dict[str, float]) -> list[str]:
@@ -102,6 +102,64 @@ def test_idleness_saves_nothing_up() -> None:
     assert 4 <= [text[0] for text in texts[10:20]].count("i") <= 6
 
 
+def test_who_is_known_for_short_jobs_waits_for_none_of_fifty_who_are_new() -> None:
+    workers = Workers(1)
+    pool: Pool[str] = Pool(workers)
+    took_s = {"m": 0.0001, "h": 0.01}
+    for _ in range(3):
+        pool.run("modest", call("m"), "", 500, is_light=True)
+        done_in_order(pool, workers, took_s)
+    for number in range(50):
+        pool.run(f"hostile{number}", call("h"), "", 500, is_light=True)
+    begun = len(workers.given) - 1
+    overtaken = 0
+    for _ in range(20):
+        # It asks while one of them is being done, and is next.
+        pool.run("modest", call("m"), "", 500, is_light=True)
+        pool.answered(Ran(min(pool._under_way), Outcome((), {}, None, 0), took_s["h"]))
+        overtaken += workers.given[-1].text == "m"  # type: ignore[union-attr]
+        pool.answered(Ran(min(pool._under_way), Outcome((), {}, None, 0), took_s["m"]))
+    assert overtaken == 20
+    assert len(workers.given) - begun == 20 + 21
+
+
+def test_who_has_become_slow_is_expected_to_be() -> None:
+    workers = Workers(1)
+    pool: Pool[str] = Pool(workers)
+    for number in range(30):
+        pool.run("turned", call(f"t{number}"), "", 500)
+        done_in_order(pool, workers, {"t": 0.001 if number < 10 else 0.1})
+    pool.run("other", call("o"), "", 500)
+    pool.run("turned", call("t"), "", 500)
+    pool.run("new", call("n"), "", 500)
+    texts = done_in_order(pool, workers, {"t": 0.1, "o": 0.01, "n": 0.01})
+    assert texts[-3:] == ["o", "n", "t"]
+
+
+def test_what_the_broker_does_for_a_user_counts() -> None:
+    workers = Workers(1)
+    pool: Pool[str] = Pool(workers)
+    pool.run("other", call("x"), "", 500)
+    for owner in ("costly", "cheap"):
+        pool.run(owner, call(owner), "", 500)
+    pool.charge("costly", 0.01)
+    pool.charge("nobody", 1.0)
+    texts = done_in_order(pool, workers, {"x": 0.01, "c": 0.01})
+    assert texts == ["x", "cheap", "costly"]
+    assert "nobody" not in pool._used_s
+
+
+def test_answers_are_taken_by_what_their_users_have_used() -> None:
+    workers = Workers(3)
+    pool: Pool[str] = Pool(workers)
+    for owner in ("greedy", "modest", "middling"):
+        pool.run(owner, call(), owner, 500, is_light=True)
+    took_s = {"greedy": 0.3, "modest": 0.001, "middling": 0.1}
+    for job, owner in zip(list(workers.given), took_s, strict=True):
+        pool.answered(Ran(job.number, Outcome((), {}, None, 0), took_s[owner]))
+    assert [one.asker for one in taken(pool)] == ["modest", "middling", "greedy"]
+
+
 def test_long_jobs_leave_a_worker_to_light_ones() -> None:
     workers = Workers(3)
     pool: Pool[str] = Pool(workers)
@@ -110,7 +168,7 @@ def test_long_jobs_leave_a_worker_to_light_ones() -> None:
     assert [pool.under_way, pool.waiting] == [2, 3]
     for _ in range(5):
         pool.run("victim", call("light"), "", 500, is_light=True)
-    assert [pool.under_way, pool.waiting] == [3 * AHEAD, 4]
+    assert [pool.under_way, pool.waiting] == [3, 3 + 4]
 
 
 def test_owners_who_want_nothing_are_forgotten() -> None:
@@ -131,10 +189,11 @@ def test_the_same_wish_is_done_once_and_told_to_all() -> None:
     assert [type(job) for job in workers.given] == [Compress]
     answer = Compressed(workers.given[0].number, b"small", took_s=0.1)
     pool.answered(answer)
+    # Whose job it was has used what it took, and is the last to be told.
     assert [(one.asker, one.answer, one.is_first) for one in taken(pool)] == [
-        ("a", answer, True),
         ("b", answer, False),
         ("c", answer, False),
+        ("a", answer, True),
     ]
     assert pool.compressed[wish()] is answer
     assert not pool.has_ready
@@ -164,8 +223,9 @@ def test_what_is_lost_is_told_and_not_remembered() -> None:
     pool.compress("a", wish(), "a", 500)
     pool.run("b", call(), "b", 500, is_light=True)
     pool.lost(workers.given[0].number, "time", "too late")
+    (first,) = taken(pool)
     pool.lost(workers.given[1].number, "memory", "too large")
-    first, second = taken(pool)
+    (second,) = taken(pool)
     assert isinstance(first.answer, Compressed)
     assert (first.answer.kind, first.answer.is_lost, first.answer.image) == ("time", True, b"")
     assert isinstance(second.answer, Ran)
@@ -178,7 +238,7 @@ def test_what_is_lost_is_told_and_not_remembered() -> None:
 
 
 def test_what_a_worker_died_of_is_done_once_more_and_before_what_else_its_owner_wants() -> None:
-    workers = Workers()
+    workers = Workers(2)
     pool: Pool[str] = Pool(workers)
     for number in range(4):
         pool.run("ann", call(f"a{number}"), f"a{number}", 500, is_light=True)
@@ -198,7 +258,7 @@ def test_what_a_worker_died_of_is_done_once_more_and_before_what_else_its_owner_
 
 
 def test_a_picture_that_many_want_is_done_once_more_for_all() -> None:
-    workers = Workers()
+    workers = Workers(2)
     pool: Pool[str] = Pool(workers)
     pool.run("ann", call(), "busy", 500, is_light=True)
     for asker in ("ann", "bob", "eve"):

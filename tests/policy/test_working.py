@@ -76,6 +76,21 @@ def test_time_is_up() -> None:
     assert answer.result.kind == "time"
 
 
+def test_a_light_call_has_a_time_of_its_own() -> None:
+    def took(cpu_ms: int) -> Outcome | Stopped:
+        ticks = iter(range(1_000_000))
+        text = "def arrived(m, me):\n    n = 0\n    while n < 30000:\n        n += 1\n    return m"
+        answer = answer_of(call(text, cpu_ms=cpu_ms), lambda: next(ticks) / 1000)
+        assert isinstance(answer, Ran)
+        return answer.result
+
+    assert isinstance(took(0), Outcome)
+    stopped = took(10)
+    assert isinstance(stopped, Stopped)
+    assert stopped.kind == "time"
+    assert 10_000 < stopped.steps < 30_000
+
+
 def test_pictures_that_somebody_remembers_are_taken() -> None:
     wish = Compression(b"a picture", 50)
     remembered = {wish: Compressed(0, b"small", "")}

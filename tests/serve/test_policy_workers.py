@@ -473,6 +473,38 @@ def test_what_a_call_can_come_to_is_believed() -> None:
     assert fits(Ran(0, Stopped("steps", "too many", 3, 10)), job)
 
 
+def test_another_is_started_before_it_is_needed() -> None:
+    """A light job that comes behind a long one would wait until another has begun."""
+
+    async def hear() -> None:
+        with Bench(3) as bench:
+            assert bench.workers.pids == []
+            number = bench.submit(call(PASSES))
+            await bench.until(lambda: number in bench.heard.answers)
+            await bench.until(lambda: len(bench.workers.pids) == 2)
+
+    run(hear)
+
+
+@pytest.mark.parametrize("many", [["a"] * 15_000, [1.5] * 3_000, [None, 7, "x"] * 5_000])
+def test_long_lists_are_not_looked_through_one_by_one(many: list[object]) -> None:
+    """The broker does this between two turns, and everybody waits."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    answer, job = Ran(0, Outcome((), {"x": many}, {"y": [many]}, 1)), call(PASSES)
+    sys.setprofile(count)
+    try:
+        is_fit = fits(answer, job)
+    finally:
+        sys.setprofile(None)
+    assert is_fit
+    assert calls < 200
+
+
 def test_what_a_worker_says_of_itself_is_bounded(fake: Callable[[str], None]) -> None:
     async def hear() -> None:
         with Bench() as bench:

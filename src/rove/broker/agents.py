@@ -67,13 +67,13 @@ INLINE_MS: Final = 5
 LIGHT_FACTOR: Final = 4
 """A worker is first asked for so many times `inline_steps_max`, in the lane of light jobs. Few
 policies need more; they get all their steps where only such as they wait."""
-LIGHT_S: Final = 0.01
-"""A job that takes longer is not light, however few its steps are."""
+LIGHT_MS: Final = 10
+"""Processor time after which it is begun again as a long one, however few its steps are."""
 SHOWN_MAX: Final = 64
 """Publications that are remembered within a turn as policies see them."""
 
 _LIMITED: Final = ("steps", "time")
-"""What a call within a turn is stopped by that a worker may take further."""
+"""What a call is stopped by, within a turn or as a light one, that is begun again with more."""
 
 Asker = tuple[Seat, Case, Compression | None] | Link
 """A case that waits, or a client that sets a policy."""
@@ -396,6 +396,8 @@ class Agents:
         seat.account.allowance.use(took_s)
         if took_s > BRIEF_S:
             self._spent_s += took_s
+            if self.pool is not None:
+                self.pool.charge(seat.account.name, took_s)
 
     def _called(self, seat: Seat, case: Case) -> Outcome | Stopped | Wanted:
         result, took_s = self._call(seat, self._shown_in(case).arrived, case.results)
@@ -435,7 +437,8 @@ class Agents:
         case.limits = limits
         light_steps = LIGHT_FACTOR * limits.inline_steps_max
         case.is_light = not seat.agent.is_long and light_steps < limits.steps_max
-        job = seat.job(case, arrived, limits, light_steps if case.is_light else 0)
+        light = (light_steps, min(LIGHT_MS, limits.time_ms)) if case.is_light else (0, 0)
+        job = seat.job(case, arrived, limits, light)
         asker = (seat, case, None)
         pool.run(seat.account.name, job, asker, limits.time_ms, is_light=case.is_light)
         seat.agent.tally.in_workers += 1
@@ -467,11 +470,13 @@ class Agents:
             self._take(self.pool.take())
             is_first = False
         is_first = True
-        while self._later and (is_first or self._spent_s <= TURN_S):
-            # Who has used least is first, of those who have to wait.
-            seat = max(self._later, key=lambda seat: seat.account.allowance.left_s)
-            del self._later[seat]
-            if seat in self.seating.seats:
+        # Who has used least is first, of those who have to wait.
+        for seat in sorted(self._later, key=lambda seat: -seat.account.allowance.left_s):
+            if self._spent_s > TURN_S and not is_first:
+                break
+            # If not, it has had its turn with another of its session.
+            if seat in self._later:
+                del self._later[seat]
                 self._go_on_alone(seat, "turn of a policy")
             is_first = False
         self._spent_s = 0.0
@@ -566,12 +571,11 @@ class Agents:
             assert request is not None
             case.results[request] = answer
             return self._try(seat, case)
-        if answer.took_s > LIGHT_S:
-            seat.agent.is_long = True
+        seat.agent.is_long |= answer.took_s > LIGHT_MS / 1000
         return self._with_result(seat, case, answer.result)
 
     def _with_result(self, seat: Seat, case: Case, result: Outcome | Stopped) -> bool:
-        if case.is_light and isinstance(result, Stopped) and result.kind == "steps":
+        if case.is_light and isinstance(result, Stopped) and result.kind in _LIMITED:
             seat.agent.is_slow = seat.agent.is_long = True
             return self._try(seat, case)
         if case.me is seat.session.me and case.limits is self.limits:

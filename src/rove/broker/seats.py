@@ -174,8 +174,13 @@ class Seat:
         """Where the agent is kept in the journal."""
         return seat_key(self.session, self.subscription)
 
-    def job(self, case: Case, arrived: Arrived, limits: PolicyLimits, light_steps: int) -> Run:
-        """What a worker is asked to do for a case; its number is given to it later."""
+    def job(
+        self, case: Case, arrived: Arrived, limits: PolicyLimits, light: tuple[int, int]
+    ) -> Run:
+        """What a worker is asked to do for a case; its number is given to it later.
+
+        `light` are the steps and the milliseconds after which it is begun again as a long one.
+        """
         session, agent = self.session, self.agent
         return Run(
             0,
@@ -189,7 +194,7 @@ class Seat:
             case.asked_at,
             limits,
             agent.policy.code,
-            light_steps,
+            *light,
         )
 
     def view(self) -> PolicyView:

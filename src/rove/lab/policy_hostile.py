@@ -2,13 +2,15 @@
 
 `rove bench policy --part hostile` runs a broker with the limits that it ships with, once with
 policies within the broker and once in processes of their own. Hostile sessions do what their case
-says, each on a topic of its own, from a process of their own; they have no user names, so that none
-shares another's offences. Beside them a bystander without a policy and one with a small policy are
+says, each on a topic of its own, from a process of their own; they have no user names, and other
+client ids in every case, so that none shares another's offences or is suspended for an earlier
+case. Beside them a bystander without a policy and one with a small policy are
 sent a message every ten milliseconds. A victim's policy takes some milliseconds of a worker, with
 five attackers beside it.
 
 Told is the longest that a bystander waited, and the victim's p99. Where other things run on the
-machine, the quiet case shows what they cost.
+machine, the quiet case shows what they cost, and every note says how late the measuring process
+itself was woken: that is the machine's doing, but it counts in the delays.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import base64
 import contextlib
 import io
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -111,11 +114,16 @@ class Attack(msgspec.Struct):
 # -- hostile sessions ---------------------------------------------------------------------------
 
 
+def _names(attack: Attack) -> list[str]:
+    """Client ids that no other process of hostile sessions has had."""
+    return [f"{attack.case}-{os.getpid()}-{number}" for number in range(attack.sessions)]
+
+
 async def _attack(attack: Attack) -> None:
     """Go on until somebody ends the process."""
     hostile = CASES[attack.case]
     payload = msgspec.json.encode(hostile.payload())
-    clients = [Client(f"hostile-{number}") for number in range(attack.sessions)]
+    clients = [Client(name) for name in _names(attack)]
     await connect_all(clients, attack.port)
     for number, client in enumerate(clients):
         setting = Publish("$rove/policy", hostile.text.encode(), 1, packet_id=1)
@@ -210,13 +218,15 @@ class _Watched:
         return len(self._sent_at) - len(self.delays_ms)
 
 
-async def _watch(port: int, watched: Sequence[_Watched], seconds: float, every_s: float) -> None:
-    """Let messages be sent for so long, and wait for the last."""
+async def _watch(port: int, watched: Sequence[_Watched], seconds: float, every_s: float) -> float:
+    """Let messages be sent for so long, and wait for the last; by how many milliseconds one was
+    sent too late, at worst."""
     publisher = Client("watched-publisher")
     await connect_all([publisher, *(one.client for one in watched)], port)
     for one in watched:
         await one.begin()
     begun = time.perf_counter()
+    late_s = 0.0
     for number in itertools.count(1):
         for one in watched:
             one.send(publisher)
@@ -224,6 +234,7 @@ async def _watch(port: int, watched: Sequence[_Watched], seconds: float, every_s
         if due > begun + seconds:
             break
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        late_s = max(late_s, time.perf_counter() - due)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_S):
             while any(one.missing for one in watched):
@@ -231,20 +242,23 @@ async def _watch(port: int, watched: Sequence[_Watched], seconds: float, every_s
     for client in (publisher, *(one.client for one in watched)):
         client.take = _ignore
         client.leave()
+    return 1e3 * late_s
 
 
 def bystanders(port: int, group: str, case: str, sessions: int, seconds: float) -> list[Measure]:
     """How long bystanders waited beside a case."""
     plain, small = _Watched("plain"), _Watched("small", _SMALL)
     with _attacked(port, case, sessions):
-        asyncio.run(_watch(port, [plain, small], seconds, _EVERY_S))
+        late_ms = asyncio.run(_watch(port, [plain, small], seconds, _EVERY_S))
     found = []
     for name, one in (("plain", plain), ("policy", small)):
         if not one.delays_ms:
             raise BrokerBenchError(f"beside {case} nothing came to the bystander")
         worst_ms = max(one.delays_ms)
         p99_ms = float(np.percentile(one.delays_ms, 99))
-        note = f"p99 {p99_ms:.1f} ms" + (f", {one.missing} did not come" if one.missing else "")
+        note = f"p99 {p99_ms:.1f} ms, woken up to {late_ms:.1f} ms late"
+        if one.missing:
+            note += f", {one.missing} did not come"
         worst = Measure(f"{group}.{case}.{name}.worst", worst_ms, "ms", note=note)
         if case != QUIET:
             is_reached = worst_ms <= WORST_MS_GOAL and not one.missing
@@ -262,11 +276,13 @@ def victim(port: int, group: str, case: str, attackers: int, seconds: float) -> 
     for beside in (QUIET, case):
         one = _Watched("victim", _DEMANDING)
         with _attacked(port, beside, attackers):
-            asyncio.run(_watch(port, [one], seconds, 5 * _EVERY_S))
+            late_ms = asyncio.run(_watch(port, [one], seconds, 5 * _EVERY_S))
         if not one.delays_ms:
             raise BrokerBenchError(f"beside {beside} nothing came to the victim")
         p99_ms = float(np.percentile(one.delays_ms, 99))
-        note = f"{len(one.delays_ms):,} came, {one.missing} did not"
+        note = (
+            f"{len(one.delays_ms):,} came, {one.missing} did not, woken up to {late_ms:.1f} ms late"
+        )
         measure = Measure(f"{name}.{beside}.p99", p99_ms, "ms", note=note)
         if beside == QUIET:
             quiet_ms = p99_ms

@@ -110,6 +110,9 @@ class Run(msgspec.Struct, array_like=True, tag=True):
     """What the text was compiled to."""
     steps_max: int = 0
     """Fewer than the limits allow, if the call is to be begun again where it delays nobody."""
+    cpu_ms: int = 0
+    """Processor time after which it is begun again there too, however few its steps are; 0 is that
+    nobody looks at it."""
 
 
 class Compile(msgspec.Struct, array_like=True, tag=True):
@@ -182,7 +185,7 @@ class Workers(Protocol):
         ...
 
     def submit(self, job: Job, time_ms: int) -> None:
-        """Have a job done; never waits. At most `2 * count` are under way at any time.
+        """Have a job done; never waits. At most `count` are under way at any time.
 
         `answered` or `lost` of the listener follows for each, later, never from within this call.
         """

@@ -1,12 +1,16 @@
 """Jobs for workers, in a queue that is fair: whoever asks for much waits for itself.
 
-Each user has a queue of its own, and the next job is of the user whose jobs have taken the least
-processor time so far; who was idle begins where the others are. Workers are given no more than
-keeps them busy, so that a user who asks now need not wait for what somebody else asked before.
+Each user has a queue of its own, and the next job is of the user who will have used the least
+processor time when it is done, by what its jobs took before; who was idle begins where the others
+are. A user who is known for short jobs so comes before any number of those who are new or known
+for longer ones, until it has used as much as they. What the broker itself does for a user counts
+too (`charge`), and answers are taken in the same order. Each worker is given one job at a time, so
+that a user who asks now need not wait for what somebody else asked before.
 
 A job cannot be interrupted. So there are two lanes: *light* jobs, which take few milliseconds
-(`Agents` bounds their steps), may use every worker; *long* ones, which are whole calls, pictures
-and compilations, all but one. A light job waits for light ones only.
+(`Agents` bounds their steps and their time), may use every worker; *long* ones, which are whole
+calls, pictures and compilations, all but one. A light job waits for light ones only, and one of a
+user who is known for short jobs for no more than the one that is being done.
 
 What several want alike is done once, and its answer is kept for a while: two hundred doctors who
 want the same picture smaller cost one compression. A job whose worker dies is done once more by
@@ -42,11 +46,10 @@ from rove.policy.jobs import (
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of pictures that were made smaller, and of what they were made from."""
-AHEAD: Final = 2
-"""Jobs under way for each worker: one that it does and one that it finds when that is done."""
-
-EXPECTED_S: Final = 0.001
-"""What a job counts for while it is being done."""
+EXPECTED_S: Final = 0.01
+"""What the first job of a user is expected to take: as much as a light one may."""
+_LATEST: Final = 8
+"""So many of a user's last jobs say what the next is expected to take."""
 IDLE_MAX: Final = 1_000
 """Users who wait for nothing and are remembered, for what they have used."""
 
@@ -59,12 +62,15 @@ class _Wish(msgspec.Struct):
     owner: str
     job: Job
     time_ms: int
-    askers: list[object]
+    askers: list[tuple[str, object]]
+    """Each with the user that it belongs to."""
     is_light: bool = False
     is_begun: bool = False
     """A worker has it; it may still be in queues of others who asked for it."""
     is_again: bool = False
     """A worker that had it has died."""
+    expected_s: float = 0.0
+    """What it counts for while it is being done."""
 
 
 class Ready(msgspec.Struct, Generic[Asker]):
@@ -77,15 +83,30 @@ class Ready(msgspec.Struct, Generic[Asker]):
 
 
 class _Lane:
-    """Jobs that wait, by owner; the one who has used least is next."""
+    """Jobs that wait, by owner; next is who will have used least when its job is done."""
 
     def __init__(self, used_s: dict[str, float]) -> None:
         self._used_s = used_s
         self.queues: dict[str, deque[_Wish]] = {}
         """Empty ones are not there."""
         self._order: list[tuple[float, int, str]] = []
-        """A heap of owners who wait, each once, by what they had used when they were put there."""
+        """A heap of owners who wait, each once, by what they would have used after their next job,
+        as it was known when they were put there."""
         self._entered = 0
+        self.mean_s: dict[str, float] = {}
+        """What the latest jobs of an owner took."""
+
+    def expected_s(self, owner: str) -> float:
+        """What the next job of an owner will take, as far as one can know."""
+        return self.mean_s.get(owner, EXPECTED_S)
+
+    def took(self, owner: str, took_s: float) -> None:
+        """A job of an owner has taken so long."""
+        mean_s = self.mean_s.get(owner, took_s)
+        self.mean_s[owner] = mean_s + (took_s - mean_s) / _LATEST
+
+    def _after_s(self, owner: str) -> float:
+        return self._used_s[owner] + self.expected_s(owner)
 
     def put(self, owner: str, wish: _Wish, *, is_first: bool = False) -> None:
         """Let a job wait, behind the others of its owner or before them."""
@@ -100,11 +121,11 @@ class _Lane:
 
     def _push(self, owner: str) -> None:
         self._entered += 1
-        heapq.heappush(self._order, (self._used_s[owner], self._entered, owner))
+        heapq.heappush(self._order, (self._after_s(owner), self._entered, owner))
 
     def least_s(self) -> float | None:
-        """What the next owner has used; None if nothing waits."""
-        order, used_s = self._order, self._used_s
+        """What the next owner will have used after its job; None if nothing waits."""
+        order = self._order
         while order:
             known_s, _, owner = order[0]
             queue = self.queues[owner]
@@ -114,7 +135,7 @@ class _Lane:
             if not queue:
                 del self.queues[owner]
                 heapq.heappop(order)
-            elif used_s[owner] > known_s:
+            elif self._after_s(owner) > known_s:
                 heapq.heappop(order)
                 self._push(owner)
             else:
@@ -149,7 +170,9 @@ class Pool(Generic[Asker]):
         self._wanted: dict[Compression, _Wish] = {}
         self._cache: OrderedDict[Compression, Compressed] = OrderedDict()
         self._cache_bytes = 0
-        self._ready: deque[Ready[Asker]] = deque()
+        self._ready: list[tuple[float, int, Ready[Asker]]] = []
+        """A heap, by what its owner had used when the answer came."""
+        self._answered = 0
         self.texts: deque[tuple[Asker, Compiled]] = deque()
         """Texts that were compiled, and who asked; for whoever asked to take."""
         self._next = 1
@@ -177,14 +200,14 @@ class Pool(Generic[Asker]):
         """Have a picture made smaller."""
         wish = self._wanted.get(request)
         if wish is not None:
-            wish.askers.append(asker)
+            wish.askers.append((owner, asker))
             if not wish.is_begun and owner != wish.owner:
                 # Whoever asked first may have asked for much else before.
                 self._begin_to_wait(owner)
                 self._long.put(owner, wish)
             return
         job = Compress(self._number(), request, time_ms)
-        wish = self._wanted[request] = _Wish(owner, job, time_ms, [asker])
+        wish = self._wanted[request] = _Wish(owner, job, time_ms, [(owner, asker)])
         self._enter(wish)
 
     def run(
@@ -192,11 +215,13 @@ class Pool(Generic[Asker]):
     ) -> None:
         """Have a call done; the job's number is given here."""
         job.number = self._number()
-        self._enter(_Wish(owner, job, time_ms, [asker], is_light))
+        self._enter(_Wish(owner, job, time_ms, [(owner, asker)], is_light))
 
     def compile(self, owner: str, text: str, bytes_max: int, asker: Asker, time_ms: int) -> None:
         """Have the text of a policy compiled."""
-        self._enter(_Wish(owner, Compile(self._number(), text, bytes_max), time_ms, [asker]))
+        self._enter(
+            _Wish(owner, Compile(self._number(), text, bytes_max), time_ms, [(owner, asker)])
+        )
 
     def _number(self) -> int:
         number, self._next = self._next, self._next + 1
@@ -220,11 +245,18 @@ class Pool(Generic[Asker]):
         busy.update(self._light.queues, self._long.queues)
         for owner in self._used_s.keys() - busy:
             del self._used_s[owner]
+            self._light.mean_s.pop(owner, None)
+            self._long.mean_s.pop(owner, None)
+
+    def charge(self, owner: str, took_s: float) -> None:
+        """The broker itself has worked so long for an owner whose jobs wait, or were done."""
+        if owner in self._used_s:
+            self._used_s[owner] += took_s
 
     def _feed(self) -> None:
-        """Give workers what they have room for, of the owner who has used least."""
+        """Give a job to each worker that has none."""
         count = self._workers.count
-        while len(self._under_way) < AHEAD * count:
+        while len(self._under_way) < count:
             light_s = self._light.least_s()
             # One worker is left to light jobs, if there are two.
             has_room = self._long_count < max(1, count - 1)
@@ -232,9 +264,11 @@ class Pool(Generic[Asker]):
             if light_s is None and long_s is None:
                 return
             is_light = long_s is None or (light_s is not None and light_s <= long_s)
-            owner, wish = (self._light if is_light else self._long).take()
+            lane = self._light if is_light else self._long
+            owner, wish = lane.take()
             self._least_s = max(self._least_s, self._used_s[owner])
-            self._used_s[wish.owner] += EXPECTED_S
+            wish.expected_s = lane.expected_s(wish.owner)
+            self._used_s[wish.owner] += wish.expected_s
             wish.is_begun = True
             self.waiting -= 1
             self._long_count += not is_light
@@ -246,8 +280,10 @@ class Pool(Generic[Asker]):
         wish = self._under_way.pop(number, None)
         if wish is not None:
             self._long_count -= not wish.is_light
-            used_s = wish.time_ms / 1000 if took_s is None else took_s
-            self._used_s[wish.owner] += used_s - EXPECTED_S
+            if took_s is None:
+                took_s = wish.time_ms / 1000
+            self._used_s[wish.owner] += took_s - wish.expected_s
+            (self._light if wish.is_light else self._long).took(wish.owner, took_s)
         return wish
 
     # -- answers -------------------------------------------------------------------------------
@@ -293,11 +329,14 @@ class Pool(Generic[Asker]):
 
     def _hand_out(self, wish: _Wish, answer: Answer) -> None:
         if isinstance(answer, Compiled):
-            self.texts.append((wish.askers[0], answer))  # type: ignore[arg-type]
+            self.texts.append((wish.askers[0][1], answer))  # type: ignore[arg-type]
             self._feed()
             return
-        for place, asker in enumerate(wish.askers):
-            self._ready.append(Ready(asker, answer, place == 0))  # type: ignore[arg-type]
+        for place, (owner, asker) in enumerate(wish.askers):
+            ready: Ready[Asker] = Ready(asker, answer, place == 0)  # type: ignore[arg-type]
+            self._answered += 1
+            used_s = self._used_s.get(owner, self._least_s)
+            heapq.heappush(self._ready, (used_s, self._answered, ready))
         self._feed()
 
     def _remember(self, request: Compression, answer: Compressed) -> None:
@@ -312,5 +351,5 @@ class Pool(Generic[Asker]):
         return bool(self._ready)
 
     def take(self) -> Ready[Asker]:
-        """The oldest answer that nobody has taken; there is one (`has_ready`)."""
-        return self._ready.popleft()
+        """The next answer, of who has used least; there is one (`has_ready`)."""
+        return heapq.heappop(self._ready)[2]

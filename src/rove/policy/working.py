@@ -89,6 +89,7 @@ def _ran(
         automatic=job.automatic,
         results=results,
         steps_max=job.steps_max or None,
+        time_ms=job.cpu_ms or None,
         clock=clock,
     )
     assert not isinstance(result, Wanted), "nothing is put off here"

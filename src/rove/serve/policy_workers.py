@@ -42,6 +42,7 @@ from typing import Final
 
 import msgspec
 
+from rove.lang.values import are_finite
 from rove.policy.jobs import (
     Answer,
     Compile,
@@ -83,6 +84,9 @@ _DYING_S: Final = 0.5
 _BURY_S: Final = 0.01
 _ANSWER_BYTES: Final = MIB
 """Of an answer, besides what its job allows."""
+
+_PLAIN: Final = frozenset({int, bool, str, type(None)})
+"""Kinds of values of which policies may have every one."""
 
 _answers: Final = msgspec.msgpack.Decoder(Answer)
 _hellos: Final = msgspec.msgpack.Decoder(Hello)
@@ -219,7 +223,7 @@ class PolicyWorkers:
         """Give what waits to those that are free, and start as many more as it needs."""
         for worker in self._workers:
             if not self._waiting:
-                return
+                break
             if worker.is_there and worker.task is None:
                 self._give(worker, self._waiting.popleft())
         if self._starting is None and self._wants_more:
@@ -228,8 +232,10 @@ class PolicyWorkers:
 
     @property
     def _wants_more(self) -> bool:
-        starting = sum(not worker.is_there for worker in self._workers)
-        return len(self._waiting) > starting and len(self._workers) < self._count
+        """Whether there are too few for what there is to do, and one more: starting one takes a
+        while on a busy machine, and a light job must not wait for it behind a long one."""
+        todo = len(self._waiting) + sum(worker.task is not None for worker in self._workers)
+        return todo > 0 and len(self._workers) < min(self._count, todo + 1)
 
     def _start(self) -> None:
         """Begin another, and see whether that is enough."""
@@ -488,16 +494,23 @@ def _are_sent(result: Outcome, job: Run) -> bool:
 
 def _is_plain(value: object, *, bytes_too: bool) -> bool:
     """Whether there is nothing in it that policies do not have."""
-    if isinstance(value, dict):
-        return all(
-            isinstance(name, str) and _is_plain(each, bytes_too=bytes_too)
-            for name, each in value.items()
-        )
-    if isinstance(value, list):
-        return all(_is_plain(each, bytes_too=bytes_too) for each in value)
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, int | str) or (bytes_too and isinstance(value, bytes))
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            # Nearly all lists are of one kind; one at a time would take milliseconds.
+            if not (_PLAIN.issuperset(map(type, each)) or are_finite(each)):
+                waiting.extend(each)
+        elif isinstance(each, dict):
+            if not all(isinstance(name, str) for name in each):
+                return False
+            waiting.extend(each.values())
+        elif isinstance(each, float):
+            if not math.isfinite(each):
+                return False
+        elif type(each) not in _PLAIN and not (bytes_too and isinstance(each, bytes)):
+            return False
+    return True
 
 
 def _cancel(worker: _Worker) -> None:

@@ -51,7 +51,7 @@ class SimulatedWorkers:
     def submit(self, job: Job, time_ms: int) -> None:
         """Have a job done, when somebody says so."""
         assert time_ms > 0
-        assert len(self._jobs) < 2 * self.count, "workers are given more than they can do"
+        assert len(self._jobs) < self.count, "workers are given more than they can do"
         if isinstance(job, Compile):
             self._texts.append(job)
         else:
