@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +37,21 @@ def test_each_java_has_its_own(cache: Path) -> None:
     assert len(paths) == 2
     assert {path.parent for path in paths} == {cache}
     assert "java-17.0.1-" in path_of(JAVA_17).name
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_spark_that_was_installed_again_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "pyspark" / "jars" / "spark-core.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    spark = SimpleNamespace(origin=str(tmp_path / "pyspark" / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spark)
+    before = path_of(JAVA_17)
+    assert path_of(JAVA_17) == before
+    os.utime(jar, (1, 1))
+    assert path_of(JAVA_17) != before
 
 
 def test_java_is_told_of_it_as_soon_as_it_is_there(cache: Path) -> None:
@@ -93,6 +109,7 @@ def test_it_is_made_and_spark_starts_from_it(tmp_path: Path, path: str) -> None:
     script = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from rove.pipeline.class_archive import exercise, make
 from rove.pipeline.java import find_java
 from rove.pipeline.session import *

@@ -45,7 +45,7 @@ def test_nothing_is_done_before_it_is_said() -> None:
 def test_a_seed_decides_the_order() -> None:
     orders = set()
     for seed in range(5):
-        workers = SimulatedWorkers(seed, count=4)
+        workers = SimulatedWorkers(seed, count=8)
         heard = jobs(workers, 8)
         workers.work()
         orders.add(tuple(one.number for one in heard.answers))
@@ -53,7 +53,7 @@ def test_a_seed_decides_the_order() -> None:
 
 
 def test_some_die_and_some_are_late() -> None:
-    workers = SimulatedWorkers(3, count=50)
+    workers = SimulatedWorkers(3, count=100)
     workers.kill_share, workers.late_share, workers.job_s = 0.3, 0.3, 0.5
     heard = jobs(workers, 100)
     workers.work()
@@ -64,7 +64,7 @@ def test_some_die_and_some_are_late() -> None:
 
 
 def test_a_crash_ends_all() -> None:
-    workers = SimulatedWorkers()
+    workers = SimulatedWorkers(count=3)
     heard = jobs(workers, 3)
     workers.end_all()
     assert workers.work() == 0
