@@ -87,6 +87,7 @@ def test_files_and_the_database(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert names == {name: row["subscribes"] for name, row in final.items()}
 
 
+@pytest.mark.soak
 def test_a_run_over_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("run", "sparse", "--players", "4", "--seconds", "1", "--engines", "tile", "--live")
     run, live, beside, delays, *processes = rows(capsys, *words)

@@ -135,6 +135,7 @@ def test_runs_of_several_sizes_and_lengths(broker: Running) -> None:
     assert last.matchers_cpu_s == 0
 
 
+@pytest.mark.soak
 def test_paces_are_traced(broker: Running) -> None:
     job = Paced(
         port=broker.port, pid=broker.pid, sessions=1, size=30, steps=[(50, 0.2), (200, 0.2)]

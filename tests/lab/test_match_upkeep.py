@@ -73,6 +73,7 @@ class TestChanges:
 
 
 class TestMemory:
+    @pytest.mark.soak
     def test_bytes_for_many_and_one_by_one(self) -> None:
         measures = list(memory(("W2",), 1_000, silent))
         assert [(measure.name, measure.goal) for measure in measures] == [

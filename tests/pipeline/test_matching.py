@@ -85,6 +85,7 @@ class TestMatch:
         assert pairs(found) == wanted(TEXTS)
         assert {number for _, number in wanted(TEXTS)} == set(range(len(TEXTS)))
 
+    @pytest.mark.soak
     def test_all_columns_are_kept_unless_some_are_named(self, table: Any) -> None:
         (row,) = match(table, [("home", "count = 7")]).collect()
         assert (row.id, row.NO2, row.name, row.n) == (1, 12.0, "b", None)

@@ -220,6 +220,7 @@ def test_a_checkpoint_of_another_sink_is_refused(spark: Any, tmp_path: Path) -> 
     assert len(manifests(settings.out)) == 1
 
 
+@pytest.mark.soak
 def test_it_follows_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
     feed = lively(tmp_path / "lake", 1)
     settings = settings_of(tmp_path, trigger_s=0.05)
