@@ -10,10 +10,13 @@ Nothing is garbage while thousands of tests are collected, and what they are mad
 end. So the garbage collector waits until they are there, never looks through them again, and runs
 less often than a server would have it. That takes a fifth off collection and tests alike, and most
 of what `gc.collect()` takes in a test.
+
+A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start.
 """
 
 import gc
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +35,8 @@ settings.register_profile("soak", deadline=None, max_examples=SOAK_EXAMPLES, pri
 settings.load_profile("default")
 os.environ.setdefault("ROVE_SPARK_BRIEF", "1")
 gc.disable()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -417,8 +417,9 @@ def _run_session(block: Block, names: dict[str, Any]) -> None:
 
 
 def _subscriptions() -> int:
+    """How many have been made: those of clients that have left are not there for long."""
     with urllib.request.urlopen("http://127.0.0.1:8080/metrics", timeout=WAIT_S) as answer:
-        found = re.search(r"^rove_subscriptions (\d+)$", answer.read().decode(), re.MULTILINE)
+        found = re.search(r"^rove_subscriptions_made_total (\d+)", answer.read().decode(), re.M)
     return int(found[1]) if found else 0
 
 
