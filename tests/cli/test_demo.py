@@ -97,6 +97,7 @@ def test_ctrl_c_ends_it_without_a_traceback() -> None:
     assert b"Traceback" not in rest
 
 
+@pytest.mark.soak
 def test_a_page_that_does_not_come_holds_nothing_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

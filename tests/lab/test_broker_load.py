@@ -47,6 +47,7 @@ def test_everybody_gets_everything(broker: Running, qos: int) -> None:
     assert after[made] - before[made] == 3 + 4
 
 
+@pytest.mark.soak
 def test_a_pace_is_kept_and_delays_are_taken(broker: Running) -> None:
     outcome = run(msgspec.structs.replace(fan_out(broker, 1), per_s=100.0))
     assert outcome.received == outcome.expected

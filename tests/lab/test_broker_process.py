@@ -47,6 +47,7 @@ def test_settings_reach_rove_and_its_last_words_reach_us(tmp_path: Path) -> None
         pytest.fail("it started")
 
 
+@pytest.mark.soak
 def test_a_crash_leaves_nothing_running(tmp_path: Path) -> None:
     with rove(tmp_path) as broker:
         broker.kill()

@@ -33,6 +33,31 @@ print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])))
     assert told_by(script) == ["None", "False", "10", "None", "False", "True", "10"]
 
 
+def test_it_is_wanted_when_there_is_something_to_find() -> None:
+    script = """
+import numpy as np
+from rove.lang import parse
+from rove.match import Matcher, engine
+def plain():
+    return Matcher(compiled=False)
+def is_wanted():
+    calls = []
+    engine.when_wanted(lambda: calls.append(1))
+    engine._is_wanted = False
+    return bool(calls)
+full = plain()
+full.add(1, parse("x > 1"))
+print(is_wanted())
+Matcher.load(b"".join(plain().save()), compiled=False)
+print(is_wanted())
+Matcher.load(b"".join(full.save()), compiled=False)
+print(is_wanted())
+plain().add_boxes(np.array([1]), ["x"], np.array([[0.0]]), np.array([[1.0]]))
+print(is_wanted())
+"""
+    assert told_by(script) == ["True", "False", "True", "True"]
+
+
 def test_warming_up_twice_changes_nothing() -> None:
     warm_up()
     first = kernel()

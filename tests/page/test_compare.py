@@ -105,6 +105,7 @@ def test_two_runs_of_one_engine_over_a_period(watched: Watched, recorded: str) -
     expect(page.get_by_role("alert")).to_have_text("It has to end after it begins.")
 
 
+@pytest.mark.soak
 def test_the_same_as_a_table(watched: Watched, recorded: str) -> None:
     page = opened(watched, recorded)
     page.get_by_text("Table", exact=True).click()

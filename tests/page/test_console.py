@@ -42,6 +42,7 @@ def test_what_is_no_command_is_refused_with_a_hint(page: Any) -> None:
     expect(answers(page, "refused").last).to_contain_text("there is no command")
 
 
+@pytest.mark.soak
 def test_a_command_changes_the_world(page: Any) -> None:
     page.get_by_label("Find somebody by name").fill("player5")
     page.keyboard.press("Enter")

@@ -213,6 +213,7 @@ def test_past_and_present_meet_without_gap_or_double(graphs: Any) -> None:
     assert moments == sorted(moments, reverse=True), "the newest first"
 
 
+@pytest.mark.soak
 def test_how_tracks_are_joined(modules: Any) -> None:
     joined = """async ([past, live]) => {
       const { joined } = await import('/page/graphs/tracks.js');
@@ -231,6 +232,7 @@ def test_how_tracks_are_joined(modules: Any) -> None:
     assert modules.evaluate(joined, [rolled, whole]) == [[0, 10, 20, 30], [5, 6, 8, 4]]
 
 
+@pytest.mark.soak
 def test_a_hole_is_as_wide_as_nothing_is_known(modules: Any) -> None:
     first = """async (tracks) => {
       const { aligned } = await import('/page/graphs/tracks.js');
@@ -245,6 +247,7 @@ def test_a_hole_is_as_wide_as_nothing_is_known(modules: Any) -> None:
     ]
 
 
+@pytest.mark.soak
 def test_rates_are_made_of_totals(modules: Any) -> None:
     rates = """async (samples) => {
       const { liveTracks } = await import('/page/graphs/tracks.js');

@@ -83,6 +83,7 @@ def check_attributes(tables: Path, published: Published) -> None:
 # --- by Spark ---------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_channels_and_odd_names_come_back_through_spark(spark: Any, tmp_path: Path) -> None:
     payloads = [
         b'{"NO2": 1.5, "no2": "x", "a": {"b": [1]}, "a.b": true, "at": 7}',

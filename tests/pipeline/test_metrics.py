@@ -278,6 +278,7 @@ def test_a_clock_that_was_set_back_spoils_nothing(spark: Any, tmp_path: Path) ->
         assert_equal(everything(database), expected(rows))
 
 
+@pytest.mark.soak
 def test_a_run_that_failed_is_done_again(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

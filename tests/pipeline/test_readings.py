@@ -76,6 +76,7 @@ def test_however_they_come_it_is_the_same_as_all_at_once(spark: Any, tmp_path: P
         assert pending(database).arrivals == []
 
 
+@pytest.mark.soak
 def test_little_is_read_when_little_is_new(spark: Any, tmp_path: Path) -> None:
     readings = sorted(drawn_readings(seed=3), key=lambda one: one.at)
     with Database(str(tmp_path / "metrics.db")) as database:

@@ -25,7 +25,7 @@ from rove.errors import RoveError
 from rove.serve import lake as lake_module
 from rove.serve.lake import NOTIFICATION_SCHEMA, SCHEMA, Lake, LakeError, LakeWriter
 from rove.serve.store import Store, Writer
-from tests.effort import PATIENCE_S, is_soak
+from tests.effort import PATIENCE_S, is_soak, some
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 DAY_S = 86_400.0
@@ -258,7 +258,7 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("before", some([True, False]))
 @pytest.mark.parametrize("step", ["_sync", "rename"])
 def test_stopped_at_any_step_the_rest_is_made_up_for(
     tmp_path: Path, step: str, before: bool, monkeypatch: pytest.MonkeyPatch

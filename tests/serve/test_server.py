@@ -106,7 +106,9 @@ def test_ranked_subscriptions_that_are_restored_before_the_kernels_become_quick(
     first = start_server()
     run(subscribe_ranked(url_of(first)))
     first.stop()
-    engine.warm_up()
+    for thread in threading.enumerate():
+        if thread.name == "rove-warm-up":
+            thread.join()
     may_load, quick = threading.Event(), engine.kernel()
 
     def load() -> None:

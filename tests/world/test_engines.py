@@ -13,7 +13,7 @@ from rove.world.maps import Map
 from rove.world.simulation import World
 from rove.world.state import Changes, Kind, WorldError
 from rove.world.truth import Checker, Truth
-from tests.effort import is_soak
+from tests.effort import is_soak, some
 
 if TYPE_CHECKING:
     from tests.world.conftest import Toy, ToyMaker
@@ -45,7 +45,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some([1, 0, 2]))
 def test_nothing_is_missing_or_stale_after_the_stated_delay(
     name: str, seed: int, random_toy: ToyMaker
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rove.world.results import Result
 from rove.world.running import Run, run
 from rove.world.scenarios import Scenario, ScenarioError, load_scenario, shipped_scenarios
-from tests.effort import some
+from tests.effort import is_soak, some
 
 SMALL = """
 title = "Small"
@@ -150,7 +150,7 @@ def test_every_shipped_scenario_runs(name: str) -> None:
     """All engines are exact in all of them, and all audiences are published to."""
     scenario = load_scenario(name)
     players = min(scenario.people.players, 100)
-    result = run(scenario, players=players, seconds=min(scenario.seconds, 12))
+    result = run(scenario, players=players, seconds=min(scenario.seconds, 12 if is_soak() else 8))
     for figures in result.summary().values():
         assert figures["missing_s"] == figures["stale_s"] == 0
         assert figures["update_notifications"] > 0

@@ -28,6 +28,7 @@ from rove.match.batch import Batch
 from rove.match.clees import Clees
 from rove.match.columns import Columns, batch_of
 from rove.match.designs import Counters, Design, Evolve, checked_seconds
+from rove.match.engine import want
 from rove.match.index import Index
 from rove.match.lees import Lees
 from rove.match.pairs import Pairs
@@ -156,6 +157,7 @@ class Matcher:
 
     def _add(self, id: int, subscription: Subscription, checked: _Checked) -> None:
         conjunctions, accepted_at, me, evolve = checked
+        want()
         if me:
             self._states[id] = me
         if subscription.rank is not None:
@@ -192,6 +194,7 @@ class Matcher:
         taken = [id for id in ids.tolist() if id in self]
         if taken:
             raise LanguageError(f"there is already a subscription {taken[0]}", "remove it first")
+        want()
         self._index.add_boxes(ids, attributes, lows, highs, speeds)
 
     # -- matching ----------------------------------------------------------------------------
@@ -386,6 +389,8 @@ class Matcher:
             head["conditions"], others, subjects, compiled=compiled
         )
         matcher._restore(head)
+        if len(matcher):
+            want()
         return matcher
 
     def _restore(self, head: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """A whole broker: opens its folder, takes up where it left off, listens, and stops in good order.
 
 Made from a configuration. Starting reads everything that was kept into memory before the first
-connection is accepted; the compiled kernels are loaded meanwhile and until then the matcher
-searches with NumPy.
+connection is accepted; the compiled kernels are loaded once they are wanted, and until then the
+matcher searches with NumPy.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Server:
         warming = threading.Thread(
             target=self._warm_up, args=(loop,), name="rove-warm-up", daemon=True
         )
-        warming.start()
+        engine.when_wanted(warming.start)
         data = self.config.data
         self._store = Store.open(
             Path(data.folder),
@@ -164,7 +164,7 @@ class Server:
         )
 
     def _warm_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Load the kernels, in a thread; then have used what was restored before they came."""
+        """Load the kernels, in a thread; then have used what was there before they came."""
         engine.warm_up()
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(self._warmed_up)
