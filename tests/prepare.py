@@ -15,6 +15,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from _pytest.assertion.rewrite import PYTEST_TAG
+
 import rove
 
 
@@ -50,8 +52,16 @@ def make_classes() -> None:
 
 
 def rewrite_tests() -> None:
+    if not any(map(is_changed, Path(__file__).parent.rglob("test_*.py"))):
+        return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
+def is_changed(test: Path) -> bool:
+    """Whether pytest would rewrite a module of tests."""
+    rewritten = test.parent / "__pycache__" / f"{test.stem}.{PYTEST_TAG}.pyc"
+    return not rewritten.exists() or rewritten.stat().st_mtime < test.stat().st_mtime
 
 
 if __name__ == "__main__":

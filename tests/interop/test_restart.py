@@ -194,6 +194,7 @@ def restarted(broker: RunningBroker) -> float:
 # -- the tests -----------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_everything_is_there_after_a_restart(start_broker: StartBroker) -> None:
     broker = start_broker()
     asyncio.run(fill(broker.port, SMALL))

@@ -57,6 +57,7 @@ def test_a_pace_is_kept_and_delays_are_taken(broker: Running) -> None:
     assert 0 < half <= most <= longest
 
 
+@pytest.mark.soak
 def test_a_slow_one_changes_nothing_for_the_others(broker: Running) -> None:
     job = msgspec.structs.replace(fan_out(broker, 0), per_s=200.0, has_slow_one=True)
     outcome = run(job)

@@ -149,6 +149,7 @@ def test_paces_are_traced(broker: Running) -> None:
     assert 0 <= sent_s.min() < sent_s.max()
 
 
+@pytest.mark.soak
 def test_as_many_as_are_taken(broker: Running) -> None:
     job = Flooded(
         port=broker.port,

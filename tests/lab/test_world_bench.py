@@ -22,6 +22,7 @@ def test_speed_and_memory_in_small() -> None:
     assert told[0] == "speed"
 
 
+@pytest.mark.soak
 def test_evolving_saves_what_was_published_of_the_operations_and_errs_no_more() -> None:
     rows = world_bench.walk_far(40, 60.0)
     area, evolving = rows["area"], rows["evolving"]

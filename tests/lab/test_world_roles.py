@@ -162,6 +162,7 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
     assert 0 < asyncio.run(scene()).last.tick < 9_000
 
 
+@pytest.mark.soak
 def test_a_process_says_in_a_line_why_it_cannot_begin() -> None:
     nowhere = Job(
         name="server 1",

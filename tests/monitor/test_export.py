@@ -125,6 +125,7 @@ def test_nothing_is_fetched(database: Database) -> None:
     assert not re.search(r"https?:|url\(|@import", report(database, "dense-1"))
 
 
+@pytest.mark.soak
 def test_seven_engines_fit_into_a_letter(database: Database) -> None:
     engines = ["object", "tile", "area", "evolving", "evolving-pes", "evolving-lees"]
     record(database, "dense-1", [*engines, "evolving-clees"], seconds=600)

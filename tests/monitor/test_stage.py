@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from rove.monitor.frames import header_of
 from rove.monitor.playing import Say
 from rove.monitor.stage import WAITING_MAX, Stage
@@ -39,6 +41,7 @@ def test_it_is_heard_and_asked_and_its_death_is_noticed() -> None:
     asyncio.run(check())
 
 
+@pytest.mark.soak
 def test_an_early_ctrl_c_is_not_for_it() -> None:
     async def check() -> None:
         heard: asyncio.Queue[bytes] = asyncio.Queue()

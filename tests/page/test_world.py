@@ -15,6 +15,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from rove.monitor.frames import Areas, Motion
+from tests.effort import some
 from tests.page.conftest import PATIENCE_MS, PLAYERS, RunningMonitor, Shot, Watched
 from tests.page.plain_monitor import PlainMonitor
 from tests.page.waiting import until
@@ -111,7 +112,7 @@ def next_picture(page: Any) -> None:
 PLAYER, WALL = (47, 95, 208), (201, 206, 215)
 
 
-@pytest.mark.parametrize(("path", "name"), [("/", "webgl2"), ("/?renderer=2d", "canvas2d")])
+@pytest.mark.parametrize(("path", "name"), some([("/", "webgl2"), ("/?renderer=2d", "canvas2d")]))
 def test_the_map_shows_walls_and_players(watched: Watched, path: str, name: str) -> None:
     page = watched.open(path)
     is_drawn(page)
@@ -190,6 +191,7 @@ def test_beliefs_of_engines_are_drawn_in_their_colours(page: Any) -> None:
     assert reds(page, 15) > 40  # tiles, in a breath of orange
 
 
+@pytest.mark.soak
 def test_a_click_selects_and_escape_lets_go(page: Any) -> None:
     is_drawn(page)
     said(page, "stop player2")

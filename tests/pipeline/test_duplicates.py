@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from rove.pipeline.duplicates import duplicate_positions
 
@@ -26,6 +27,7 @@ def file(path: Path, *rows: Row) -> Path:
     return path
 
 
+@pytest.mark.soak
 def test_the_same_id_of_the_same_client_shortly_before(spark: Any, tmp_path: Path) -> None:
     one = file(
         tmp_path / "1.parquet",

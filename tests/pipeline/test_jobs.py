@@ -259,6 +259,7 @@ def wait_for(folder: Path, is_there: Any) -> Status:
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.soak
 def test_tables_and_sensors_are_made_by_one_run(tmp_path: Path) -> None:
     feed = filled(tmp_path)
     feed.publish("air/1", {"NO2": 41.5, "lat": 45.81, "long": 15.97}, 100.0)

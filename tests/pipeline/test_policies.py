@@ -193,6 +193,7 @@ def test_a_policy_that_was_not_there_and_what_it_would_have_saved(
     frame.unpersist()
 
 
+@pytest.mark.soak
 def test_without_notifications_in_the_lake_they_are_found(tmp_path: Path, spark: Any) -> None:
     """Everybody gets everything, once, with the variables of that moment."""
     written = Written(tmp_path / "lake", seed=7, notifications=False)

@@ -221,6 +221,7 @@ def _straight(toy: ToyMaker, ticks: int, leg_ticks: int, name: str) -> Watched:
     return watched
 
 
+@pytest.mark.soak
 def test_evolving_subscriptions_save_resubscribing(toy: ToyMaker) -> None:
     runs = {name: _straight(toy, 1200, 400, name) for name in ("area", "evolving", "evolving-lees")}
     operations = {}

@@ -66,6 +66,7 @@ def test_switching_makes_no_difference_to_counters() -> None:
 
 
 @pytest.mark.parametrize("seed", some(range(2)))
+@pytest.mark.soak
 def test_a_switch_loses_no_replica(seed: int, random_toy: ToyMaker) -> None:
     world = random_toy(seed, jumps=0.005)
     world.engine_names, world.engine_wanted = (), None  # type: ignore[attr-defined]
