@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """More processes than cores: many tests wait, and on a busy machine more get a share."""
-    return 2 * (os.cpu_count() or 1) + 1
+    return 3 * (os.cpu_count() or 1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
