@@ -45,8 +45,9 @@ from rove.mqtt.writing import encode
 from rove.serve.config import Config, Data, Listen, Tls
 from rove.serve.listener import stop_listening
 from rove.serve.server import Server
+from tests.effort import PATIENCE_S
 
-TIMEOUT_S = 30
+TIMEOUT_S = PATIENCE_S
 CERTIFICATES = Path(__file__).resolve().parent.parent / "serve" / "certificates"
 
 

@@ -70,7 +70,7 @@ def test_who_says_nothing_is_closed(start_server: Callable[..., Running]) -> Non
 )
 def test_who_dribbles_a_head_is_closed(start_server: Callable[..., Running], first: bytes) -> None:
     server = start_server(limits=Limits(connect_timeout_s=0.3))
-    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as slow:
+    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=PATIENCE_S) as slow:
         slow.sendall(first + b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: ")
         assert is_closed_while_sending(slow, b"x")
 
@@ -79,7 +79,9 @@ def test_who_dribbles_a_body_is_closed(server: Running, monkeypatch: pytest.Monk
     monkeypatch.setattr("rove.serve.web.BODY_S", 0.1)
     monkeypatch.setattr("rove.serve.web.GOODBYE_S", 0.1)
     for path in ("/nothing", "/healthz"):  # answered without a look at the body
-        with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as slow:
+        with socket.create_connection(
+            ("127.0.0.1", server.ports["http"]), timeout=PATIENCE_S
+        ) as slow:
             head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n"
             slow.sendall(head.encode())
             assert is_closed_while_sending(slow, b"x")
@@ -110,7 +112,9 @@ def test_every_request_has_a_deadline_of_its_own(server: Running) -> None:
         while not answer.endswith(b'"ok"}\n'):
             answer += steady.recv(10_000)
 
-    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as steady:
+    with socket.create_connection(
+        ("127.0.0.1", server.ports["http"]), timeout=PATIENCE_S
+    ) as steady:
         steady.sendall(request[:9])
         wait_for(lambda: bool(server.server._web.connections))
         (one,) = server.server._web.connections
@@ -127,7 +131,7 @@ def test_every_request_has_a_deadline_of_its_own(server: Running) -> None:
 
 
 def test_a_body_of_two_lengths_ends_the_connection(server: Running) -> None:
-    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20) as bent:
+    with socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=PATIENCE_S) as bent:
         head = b"POST /publish?topic=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n"
         bent.sendall(
             head + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
