@@ -19,6 +19,7 @@ import os
 import signal
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,8 +45,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """More processes than cores: many tests wait, and on a busy machine more get a share."""
-    return 3 * (os.cpu_count() or 1)
+    """More processes than cores, because many tests wait. On a busy machine even more, which get a
+    larger share of it; on an idle one they would only be in each other's way."""
+    cores = os.cpu_count() or 1
+    return (3 if _running() > 2 * cores else 2) * cores
+
+
+def _running() -> int:
+    """How many processes of the machine want a core right now, as far as that is known."""
+    try:
+        now = Path("/proc/loadavg").read_text(encoding="ascii")
+        return int(now.split()[3].partition("/")[0])
+    except OSError:
+        return 0
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
