@@ -115,7 +115,7 @@ def new_seed() -> int:
     return SystemRandom().randrange(10**12)
 
 
-# A quarter of them in `make test`, all in `make soak`.
+# Some 27,000 of them in `make test`, by smaller trials; all in `make soak`.
 @pytest.mark.parametrize(
     "shard", [0, *(pytest.param(shard, marks=pytest.mark.soak) for shard in range(1, SHARDS))]
 )
