@@ -26,6 +26,7 @@ from rove.lang import (
     to_text,
 )
 from rove.lang.algebra import STATE_MAX
+from rove.lang.oracle import value_of
 from rove.lang.tree import (
     And,
     Arithmetic,
@@ -282,3 +283,9 @@ def test_laws_hold_for_what_moves(a: Subscription, b: Subscription) -> None:
     assert covers(a, both, same_subscriber=True).verdict is not Verdict.NO
     there, back = intersects(a, b).verdict, intersects(b, a).verdict
     assert there is back or Verdict.UNKNOWN in (there, back)
+
+
+def test_what_is_no_value_is_never_taken_for_the_time() -> None:
+    condition: Any = parse("a > 1").condition
+    with pytest.raises(TypeError, match="is no value"):
+        value_of(condition, {}, 7.0, {})

@@ -30,6 +30,7 @@ from rove.lang.tree import (
     Or,
     Subscription,
     TextTest,
+    Time,
     ValueNode,
 )
 from rove.lang.values import CARRIED, Known, Path, is_number, look_up
@@ -106,7 +107,9 @@ def value_of(node: ValueNode, publication: Publication, t: float, me: State) -> 
         )
     if type(node) is Negation:
         return functions.negate(value_of(node.operand, publication, t, me))
-    return float(t)
+    if type(node) is Time:
+        return float(t)
+    raise TypeError(f"{node!r} is no value")
 
 
 def score_of(
