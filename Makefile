@@ -11,7 +11,7 @@ FIRST := .venv/.first
 READY := .venv/.ready
 
 # tests/conftest.py says how many `auto` are, tests/sharing.py which tests share a process.
-IN_PARALLEL := -n auto --maxprocesses=6 --dist loadscope --no-loadscope-reorder
+IN_PARALLEL := -n auto --maxprocesses=8 --dist loadscope --no-loadscope-reorder
 
 # Errors only: pip has a warning for every package that a configured extra source lacks.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check

@@ -48,7 +48,7 @@ def pytest_xdist_auto_num_workers() -> int:
     """More processes than cores, because many tests wait. On a busy machine even more, which get a
     larger share of it; on an idle one they would only be in each other's way."""
     cores = os.cpu_count() or 1
-    return (3 if _running() > 2 * cores else 2) * cores
+    return (4 if _running() > 2 * cores else 2) * cores
 
 
 def _running() -> int:
