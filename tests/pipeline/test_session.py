@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rove.pipeline.session import (
     SparkSettings,
     configuration,
     cores,
+    home_without_zip,
     machine_bytes,
     memory_bytes,
     open_session,
@@ -183,10 +185,35 @@ def test_a_session_that_runs_is_taken_and_not_mistaken_for_another(spark: Any) -
         open_session(SparkSettings(master="local[7]"))
 
 
+def test_workers_take_the_installed_pyspark_and_compile_nothing(spark: Any) -> None:
+    """Spark gives up on a worker that is not there after 10 s, which compiling takes when busy."""
+
+    def where(_: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyspark
+
+        yield pa.record_batch({"file": [pyspark.__file__]})
+
+    found = spark.range(1).mapInArrow(where, "file string").first()["file"]
+    assert Path(found).parent == spark_home()
+
+
+def test_a_home_without_zip_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = home_without_zip()
+    assert sorted(path.name for path in home.iterdir()) == ["bin", "jars"]
+    assert (home / "jars").resolve() == spark_home() / "jars"
+    assert home_without_zip() == home
+    assert list(home.parent.iterdir()) == [home]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert home_without_zip() == spark_home()
+
+
 def is_farewell(line: str) -> bool:
     """What Spark's own workers say when the JVM is gone before them, on a busy machine."""
     said = ("Traceback (most recent call last):", "BrokenPipeError: [Errno 32] Broken pipe")
-    return line in said or "/pyspark.zip/pyspark/daemon.py" in line
+    return line in said or "/pyspark/daemon.py" in line
 
 
 @pytest.mark.soak

@@ -61,7 +61,8 @@ def path_of(java: Java) -> Path | None:
     # Java does not use an archive of files that have changed since, and does not say so.
     jars = Path(spark.origin).parent.glob("jars/*")
     installed_ns = max((jar.stat().st_mtime_ns for jar in jars), default=0)
-    key = f"{java.real_home} {java.full_version} {spark.origin} {version} {installed_ns}"
+    found = f"{spark.origin} {version} {installed_ns}, without zip"
+    key = f"{java.real_home} {java.full_version} {found}"
     name = (
         f"spark-{version}-java-{java.full_version}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     )

@@ -27,7 +27,7 @@ from typing import Final, Self
 from rove.errors import RoveError
 from rove.pipeline.class_archive import options as archive_options
 from rove.pipeline.java import find_java
-from rove.pipeline.session import LOOPBACK, quoted, spark_home
+from rove.pipeline.session import LOOPBACK, home_without_zip, quoted
 
 LOST_AFTER_S: Final = 6
 """A worker that was silent for so long counts as dead; Spark's own patience is a minute."""
@@ -114,7 +114,7 @@ class LocalCluster:
         self.workers.append(self._start(name, _WORKER_CLASS, *sizes, *where, self.master))
 
     def _start(self, name: str, java_class: str, *words: str) -> subprocess.Popen[bytes]:
-        home = spark_home()
+        home = home_without_zip()
         ports = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
         with self._log(name).open("wb") as log:
             daemon = subprocess.Popen(
