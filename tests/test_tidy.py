@@ -48,6 +48,7 @@ CROSS_CUTTING_TESTS = {
     "tests/test_docs.py",  # what strangers read first, all of it run
     "tests/pages.py",  # by this
     "tests/effort.py",  # how many examples a property is tried with
+    "tests/waiting.py",  # for what others do
     "tests/prepare.py",  # what `make test` makes before them
     "tests/soak.py",  # the tests for hours, in parts
     "tests/sharing.py",

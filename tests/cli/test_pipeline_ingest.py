@@ -69,7 +69,6 @@ def test_the_lake_is_ingested_and_told(
             by_channel={"air": 1_990},
             files_written=3,
             bytes_written=4_500,
-            files_gone=1,
             seconds=2.0,
         )
 

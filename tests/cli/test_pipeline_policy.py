@@ -42,7 +42,7 @@ def test_a_policy_is_tried_on_some_clients_and_days(tmp_path: Path, spark: Any) 
     lake = written.live(40)
     parser = argparse.ArgumentParser()
     pipeline_policy.configure(parser)
-    words = [str(lake.folder), "-", "--client", "c1", "--client", "c2", "--channel", "air"]
+    words = [str(lake.uri), "-", "--client", "c1", "--client", "c2", "--channel", "air"]
     found = pipeline_policy.counted(spark, lake, TRIED, parser.parse_args(words), None)
     assert {one["client_id"] for one in found} == {"c1", "c2"}
     assert found[0]["messages"] >= found[1]["messages"]
@@ -59,7 +59,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     file.write_text(TRIED)
     words = [
         *(sys.executable, "-W", "ignore", "-m", "rove", "pipeline", "policy"),
-        *(str(lake.folder), str(file), "--client", "c1", "--client", "c2", "--json"),
+        *(str(lake.uri), str(file), "--client", "c1", "--client", "c2", "--json"),
         *("--since", "2023-11-14", "--until", "2023-11-14T23:00"),
         *("--master", "local[1]", "--memory", "512m"),
     ]

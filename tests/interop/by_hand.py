@@ -15,7 +15,7 @@ from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.mqtt.topics import fits
-from rove.pipeline.lake import NOTHING, Event, Lake, read_file
+from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.ranking import NOTIFICATIONS
 from rove.pipeline.sink import Manifest, Sink, write_part
 
@@ -84,7 +84,7 @@ class HandMatch:
             (event.position, event) for event in self._lake.events(self._done, up_to)
         ]
         for file in self._lake.files("publications", self._done, up_to):
-            rows = read_file(file, None, self._done, up_to).to_pylist()
+            rows = self._lake.read(file, after=self._done, up_to=up_to).to_pylist()
             happened += [(row["position"], row) for row in rows]
         found = []
         for position, each in sorted(happened, key=lambda one: one[0]):

@@ -22,6 +22,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, Queue
@@ -30,6 +32,7 @@ import pytest
 
 from rove.lab.broker_process import family
 from tests.effort import PATIENCE_S
+from tests.waiting import eventually
 
 TOOLS = Path(sys.prefix) / "interop"
 PORTS = range(20_000, 32_000)
@@ -292,3 +295,38 @@ def node_modules() -> Path:
     if not (folder / "mqtt").exists():
         pytest.skip("mqtt.js is not there: tests/interop/fetch-tools.sh could not fetch it")
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """An object store with the protocol of S3; its address.
+
+    In a process of its own: our reading goes through threads of Rust that call back into Python, so
+    a server in this process would wait for itself.
+    """
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: accepts(port), "the server does not listen")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket of the test's own; credentials are in the environment, as people have them."""
+    name = f"b{uuid.uuid4().hex}"
+    request = urllib.request.Request(f"{s3_server}/{name}", method="PUT")
+    urllib.request.urlopen(request).close()
+    for variable, value in {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    return f"s3://{name}"

@@ -24,8 +24,8 @@ from rove.broker.records import LogRow, decoded
 from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import LAYOUTS
+from rove.lake.log import COLUMNS
 from rove.mqtt.packets import V5, Filter, Properties, Publish, Unsubscribe
-from rove.pipeline.lake import PUBLICATION_COLUMNS, read_file
 from rove.pipeline.lake import Lake as ReadLake
 from rove.serve.lake import Lake
 from rove.testing.matchers import SimulatedMatchers
@@ -73,7 +73,6 @@ def move_log(world: World, lake: Lake) -> None:
     rows = [(int(key), decoded(LogRow, row)) for key, row in sorted(log.items())]
     if rows:
         lake.take(rows)
-        lake.mark(rows[-1][0])
     log.clear()
 
 
@@ -289,8 +288,8 @@ class Recording:
     def publications(self) -> Any:
         """All rows of publications in the order of positions."""
         files = self.read.files("publications")
-        columns = [*PUBLICATION_COLUMNS, "earlier"]
-        found = pa.concat_tables([read_file(file, columns) for file in files])
+        columns = [*COLUMNS, "earlier"]
+        found = pa.concat_tables([self.read.read(file, columns) for file in files])
         is_first = pc.equal(pc.list_value_length(found["earlier"]), 0)
         return found.filter(is_first).drop_columns(["earlier"]).sort_by("position")
 
@@ -299,7 +298,7 @@ class Recording:
         found: list[Notified] = []
         for file in self.read.files("notifications"):
             columns = ["id", "payload", "subscriptions", "earlier"]
-            for row in read_file(file, columns).to_pylist():
+            for row in self.read.read(file, columns).to_pylist():
                 if row["earlier"]:
                     continue
                 why = json.loads(row["payload"] or b"{}")

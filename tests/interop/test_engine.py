@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from rove.client import sync
 from rove.pipeline.delivering import at_once, deliver
 from tests.effort import PATIENCE_S
 from tests.interop.by_hand import HandMatch
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.interop.conftest import RunningBroker, StartBroker
@@ -39,13 +39,6 @@ from pathlib import Path
 from rove.pipeline.delivering import deliver
 deliver(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
 """
-
-
-def eventually(is_so: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def url_of(broker: RunningBroker) -> str:
@@ -79,7 +72,6 @@ def test_any_client_of_mqtt_5_is_served(start_broker: StartBroker, tmp_path: Pat
         with sync.connect(url_of(broker)) as publisher:
             for x in (1, 2, 3):
                 publisher.publish("air/zagreb", {"x": x, "y": 0})
-        eventually(lambda: lake_of(broker).is_dir(), "there is no lake")
         match = HandMatch(lake_of(broker), tmp_path / "out")
         eventually(lambda: match.step() and len(match.ids) == 3, "the lake is not complete")
         assert came == []
@@ -105,7 +97,6 @@ class Life:
         self.errors: list[BaseException] = []
 
     def start(self) -> None:
-        eventually(lambda: lake_of(self.broker).is_dir(), "there is no lake")
         self.match = HandMatch(lake_of(self.broker), self.out)
         for thread in self._threads:
             thread.start()

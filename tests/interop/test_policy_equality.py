@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rove.pipeline.lake import read_file
 from rove.pipeline.policies import replay_policies
 from rove.testing.policies import SimulatedWorkers
 from tests.effort import is_soak
@@ -36,7 +35,7 @@ def logged(day: RecordedDay) -> list[Logged]:
     found = []
     for file in day.read.files("notifications"):
         columns = ["position", "client_id", "id", "payload", "earlier"]
-        for row in read_file(file, columns).to_pylist():
+        for row in day.read.read(file, columns).to_pylist():
             if not row["earlier"]:
                 facts = json.loads(row["payload"] or b"{}")
                 found.append(Logged(row["position"], row["client_id"], row["id"], facts))

@@ -21,16 +21,16 @@ from rove.lab.pipeline_stream_bench import (
     subscribe,
     write,
 )
+from rove.lake.log import COLUMNS
 from rove.pipeline.lake import Lake
 from rove.pipeline.ranking import NOTIFICATIONS
 from rove.pipeline.sink import Manifest, Sink, write_part
-from rove.pipeline.source import COLUMNS, Slice, read_slice
+from rove.pipeline.source import schema_of, whole
 from rove.pipeline.stream import StreamSettings
 
 
 def rows_of(lake: Path) -> pa.Table:
-    files = Lake(lake).files("publications")
-    return read_slice(Slice(-1, 2**62, tuple(str(file.path) for file in files)))[0]
+    return whole(Lake(lake))
 
 
 @pytest.mark.soak
@@ -38,7 +38,7 @@ def test_the_writer_keeps_its_rate_and_its_order(tmp_path: Path) -> None:
     append(tmp_path, "W1", 400, 0.5)
     write(tmp_path, "W1", 100, 0.3, 0.1)
     rows = rows_of(tmp_path)
-    assert rows.schema == COLUMNS
+    assert rows.schema == schema_of(COLUMNS)
     assert rows["position"].to_pylist() == list(range(230))
     assert Lake(tmp_path).position() == 229
     at_us = rows["at"].cast(pa.int64()).to_numpy()

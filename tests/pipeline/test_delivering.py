@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,21 @@ import pytest
 
 from rove.broker.limits import Limits
 from rove.client import ConnectionFailed, PublishRefused, sync
+from rove.lake.log import open_for_writing
 from rove.pipeline import delivering
 from rove.pipeline.delivering import Delivered, DeliverError, at_once, deliver
 from rove.pipeline.jobs import JobSettings, run_jobs
 from rove.pipeline.lake import Lake as ReadLake
-from rove.pipeline.lake import read_file
 from rove.pipeline.session import SparkSettings
 from rove.pipeline.sink import Sink
+from rove.pipeline.source import whole
 from rove.pipeline.status import statuses
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
 from rove.serve.passwords import set_password
 from tests.effort import PATIENCE_S
 from tests.interop.by_hand import Batches, HandMatch
 from tests.serve.conftest import Running
+from tests.waiting import eventually
 
 CHANNELS = (Channel("air", ("air/#",), ("publications", "notifications")),)
 LOCAL = SparkSettings(master="local[2]", memory="1g")
@@ -74,13 +75,6 @@ class Place:
 
     def deliver(self, **options: Any) -> int:
         return deliver(self.out, self.lake, self.url, until=at_once, **options)
-
-
-def eventually(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -253,7 +247,7 @@ def test_it_follows_and_outlives_the_broker(place: Place) -> None:
 
 
 def test_it_waits_for_a_broker_unless_it_is_for_once(tmp_path: Path) -> None:
-    (tmp_path / "lake").mkdir()
+    open_for_writing(tmp_path / "lake")
     nobody = "mqtt://127.0.0.1:1"
     with pytest.raises(ConnectionFailed):
         deliver(tmp_path / "out", tmp_path / "lake", nobody, until=at_once)
@@ -324,12 +318,13 @@ def test_spark_finds_it_and_the_broker_delivers_it(place: Place) -> None:
         assert [heavy.get(PATIENCE_S).payload for _ in range(2)] == [b'{"x":7}', b'{"x":5}']
         assert taken(best, 2) == [2, 7]
     (status,) = statuses(place.out, ["deliver"])
-    assert (status.state, status.rows_out, status.lag_rows) == ("done", 4, 0)
+    assert (status.state, status.rows_out) == ("done", 4)
+    assert status.lag_rows is not None
+    assert status.lag_rows <= 4, "the notifications are in the log as well, and may be there by now"
     place.broker.stop()
     notified = [
         json.loads(row["payload"])
-        for file in ReadLake(place.lake).files("notifications")
-        for row in read_file(file).to_pylist()
+        for row in whole(ReadLake(place.lake), "notifications").to_pylist()
     ]
     plain, ranked = {"engine": "spark"}, {"engine": "spark", "promoted": False}
     assert notified[:2] == [plain, plain]

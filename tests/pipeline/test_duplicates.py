@@ -27,6 +27,10 @@ def file(path: Path, *rows: Row) -> Path:
     return path
 
 
+def fresh(spark: Any, *paths: Path) -> Any:
+    return spark.read.parquet(*map(str, paths)).select("position", "at", "client_id", "id")
+
+
 @pytest.mark.soak
 def test_the_same_id_of_the_same_client_shortly_before(spark: Any, tmp_path: Path) -> None:
     one = file(
@@ -37,12 +41,12 @@ def test_the_same_id_of_the_same_client_shortly_before(spark: Any, tmp_path: Pat
         tmp_path / "2.parquet",
         (6, 20, "a", "x"), (7, 20, "a", ""), (8, 30.5, "a", "x"), (9, 30.5, "b", "x"),
     )  # fmt: skip
-    found = duplicate_positions(spark, [one, two], [], 10.0, -1, 100)
+    found = duplicate_positions(fresh(spark, one, two), [], 10.0)
     # 4 repeats 1 and 6 repeats 4, which was no good itself; 8 comes 10.5 s after 6.
     assert found.tolist() == [4, 6]
-    again = duplicate_positions(spark, [two], [one], 10.0, 5, 100)
+    again = duplicate_positions(fresh(spark, two), [one], 10.0)
     assert again.tolist() == [6]  # as if they had come together
-    assert duplicate_positions(spark, [one, two], [], 10.5, -1, 5).tolist() == [4]
+    assert duplicate_positions(fresh(spark, one), [], 10.5).tolist() == [4]
 
 
 def test_old_rows_without_a_position_and_broken_files(spark: Any, tmp_path: Path) -> None:
@@ -50,5 +54,6 @@ def test_old_rows_without_a_position_and_broken_files(spark: Any, tmp_path: Path
     new = file(tmp_path / "new.parquet", (1, 6, "a", "x"), (2, 6, "a", "z"))
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(b"PAR1 torn")
-    assert duplicate_positions(spark, [new, torn], [outside], 60.0, -1, 9).tolist() == [1]
-    assert duplicate_positions(spark, [torn], [outside], 60.0, -1, 9).tolist() == []
+    assert duplicate_positions(fresh(spark, new), [outside, torn], 60.0).tolist() == [1]
+    nothing = fresh(spark, new).limit(0)
+    assert duplicate_positions(nothing, [outside], 60.0).tolist() == []

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rove.broker.records import LogRow
+from rove.lake.log import open_for_writing
 from rove.lang import parse
 from rove.lang.attributes import attributes_of
 from rove.lang.replay import Notification, Replay
@@ -137,7 +138,7 @@ def test_a_period_ends_before_its_end() -> None:
 def test_tables_are_taken_where_there_are_any(past: Past, tmp_path: Path) -> None:
     data = past.lake.parent
     assert isinstance(open_history(data_folder=data), TableHistory)
-    assert isinstance(open_history(lake_folder=past.lake), LakeHistory)
+    assert isinstance(open_history(lake=past.lake), LakeHistory)
     (tmp_path / "lake").symlink_to(past.lake)
     history = open_history(data_folder=tmp_path, channels=["road"])
     assert isinstance(history, LakeHistory)
@@ -154,9 +155,10 @@ def test_what_is_missing_is_named(past: Past, tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="no channel 'sea'; it has 'air', 'road'"):
         open_history(tables_folder=past.tables, channels=["sea"])
     with pytest.raises(HistoryError, match="no channel 'sea'; it has 'air', 'road'"):
-        open_history(lake_folder=past.lake, channels=["sea"])
+        open_history(lake=past.lake, channels=["sea"])
+    open_for_writing(tmp_path)
     with pytest.raises(HistoryError, match="has no publications yet"):
-        open_history(lake_folder=tmp_path)
+        open_history(lake=tmp_path)
 
 
 @pytest.mark.parametrize(("since", "until"), [(0, 3), (0.3, 1.9), (1, 2), (2.9, 9), (-5, -1)])

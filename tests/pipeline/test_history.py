@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as f
 
+from rove.lake.log import open_for_writing
 from rove.pipeline.history import replay
 from rove.pipeline.lake import Lake, LakeError
 from rove.pipeline.session import cores
@@ -85,9 +86,9 @@ def difference(spark: Any, lake: Lake, until: float) -> Any:
 
     Whose turn it is in a group of those who share is not in the log, so a group counts as one.
     """
-    rows = spark.read.parquet(str(lake.folder / "notifications"))
+    rows = lake.notifications(spark)
     why = f.coalesce(f.decode("payload", "utf-8"), f.lit(""))
-    first = rows.where(f.size("earlier") == 0).where(~why.contains("initial"))
+    first = rows.where(~why.contains("initial"))
     expected = first.select(
         f.explode("subscriptions").alias("subscription"),
         "id",
@@ -131,5 +132,6 @@ def test_a_stretch_of_the_past_on_one_channel(tmp_path: Path, spark: Any) -> Non
 
 
 def test_an_empty_lake_says_so(tmp_path: Path, spark: Any) -> None:
+    open_for_writing(tmp_path)
     with pytest.raises(LakeError, match="has no publications yet"):
         replay(spark, Lake(tmp_path))

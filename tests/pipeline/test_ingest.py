@@ -13,15 +13,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.compute as pc
 import pytest
 
 from rove.broker.records import LogRow
+from rove.lake.log import LogFile, open_for_writing
+from rove.lake.storage import MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.pipeline import ingest as ingest_module
 from rove.pipeline.commits import ManifestError, State
 from rove.pipeline.ingest import IngestError, IngestReport, Piece, ingest, rounds, tasks
-from rove.pipeline.lake import LakeError, LakeFile
+from rove.pipeline.lake import Lake, LakeError
 from rove.pipeline.quality import AttributeRule, RuleBook, Rules
 from rove.pipeline.tables import Table, attributes, attributes_of_rows, channels
 from rove.serve.lake import Lake as BrokersLake
@@ -37,7 +40,6 @@ def fill(
     """Let the broker's own writer put publications into a lake, and say how far it is."""
     writer = BrokersLake(lake, rows_per_file=rows_per_file)
     writer.take([(at, _log_row(at, *each, seconds_apart)) for at, each in published.items()])
-    say_position(lake, max(published))
 
 
 def _log_row(position: int, channel: str, payload: bytes, seconds_apart: float) -> LogRow:
@@ -45,10 +47,6 @@ def _log_row(position: int, channel: str, payload: bytes, seconds_apart: float) 
     return LogRow(
         "publications", channel, at_s, f"t/{position % 3}", f"id{position}", "c", payload, qos=1
     )
-
-
-def say_position(lake: Path, position: int) -> None:
-    (lake / "_position").write_text(str(position))
 
 
 def numbered(first: int, last: int, channel: str = "air") -> Published:
@@ -174,13 +172,12 @@ def test_what_only_a_late_row_has_is_found(tmp_path: Path, monkeypatch: pytest.M
 
 def test_running_again_adds_nothing_and_goes_on_where_it_was(tmp_path: Path) -> None:
     lake, tables = tmp_path / "lake", tmp_path / "tables"
-    fill(lake, numbered(1, 20), rows_per_file=7)
-    say_position(lake, 12)  # the broker has not said that 13 to 20 are complete
+    fill(lake, numbered(1, 12), rows_per_file=7)
     assert ingest(None, lake, tables, up_to=5).position == 5
     assert positions(tables) == [1, 2, 3, 4, 5]
     assert ingest(None, lake, tables, up_to=100).rows_out == 7
     assert ingest(None, lake, tables).rows_out == 0
-    say_position(lake, 20)
+    fill(lake, numbered(13, 20), rows_per_file=7)
     assert ingest(None, lake, tables).rows_out == 8
     assert positions(tables) == list(range(1, 21))
     again = ingest(None, lake, tables)
@@ -213,13 +210,13 @@ def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_file_that_cannot_be_read_is_named_and_read_when_it_is_mended(tmp_path: Path) -> None:
     lake, tables = tmp_path / "lake", tmp_path / "tables"
     fill(lake, numbered(1, 9))
-    broken = sorted(lake.rglob("*.parquet"))[1]
+    broken = lake / Lake(lake).files("publications")[1].path
     content = broken.read_bytes()
     broken.write_bytes(content[:100])
     report = ingest(None, lake, tables, up_to=5)
     assert report.rows_out == 3
     [unreadable] = report.unreadable
-    assert unreadable.startswith(f"{broken}: ")
+    assert unreadable.startswith(f"{broken.relative_to(lake)}: ")
     assert ingest(None, lake, tables).unreadable == [unreadable, unreadable]  # 4, 5 and then 6
     assert positions(tables) == [1, 2, 3, 7, 8, 9]
     broken.write_bytes(content)
@@ -228,21 +225,30 @@ def test_a_file_that_cannot_be_read_is_named_and_read_when_it_is_mended(tmp_path
     assert ingest(None, lake, tables).unreadable == []
 
 
-def test_a_file_that_retention_took_is_counted(
+def test_workers_that_do_not_see_the_lake_are_an_error_and_nothing_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(tmp_path / "lake", numbered(1, 9))
-    gone = min((tmp_path / "lake").rglob("*.parquet"))
+    lake, tables = tmp_path / "lake", tmp_path / "tables"
+    fill(lake, numbered(1, 9))
     run_task = ingest_module.run_task
 
-    def overtaken(work: Any) -> Any:
-        gone.unlink()
-        return run_task(work)
+    def elsewhere(work: Any) -> Any:
+        return run_task(msgspec.structs.replace(work, lake=str(tmp_path / "elsewhere")))
 
-    monkeypatch.setattr(ingest_module, "run_task", overtaken)
-    report = ingest(None, tmp_path / "lake", tmp_path / "tables")
-    assert (report.files_gone, report.files_read, report.unreadable) == (1, 2, [])
-    assert positions(tmp_path / "tables") == list(range(4, 10))
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest_module, "run_task", elsewhere)
+        with pytest.raises(MissingFileError, match="does it see the same folder as the driver"):
+            ingest(None, lake, tables)
+    assert ingest(None, lake, tables).rows_out == 9
+    assert positions(tables) == list(range(1, 10))
+
+
+def test_what_retention_took_before_it_was_read_is_left_out(tmp_path: Path) -> None:
+    lake, tables = tmp_path / "lake", tmp_path / "tables"
+    fill(lake, numbered(1, 9))
+    open_for_writing(lake).delete("position <= 3")
+    assert ingest(None, lake, tables).rows_out == 6
+    assert positions(tables) == list(range(4, 10))
 
 
 def test_rejected_rows_are_kept_and_counted(tmp_path: Path) -> None:
@@ -253,7 +259,6 @@ def test_rejected_rows_are_kept_and_counted(tmp_path: Path) -> None:
     assert (report.rows_in, report.rows_out, report.rejected) == (10, 8, {"range:x": 2})
     late = LogRow("publications", "air", NOON_S - 60, "t", "late", "c", b"{}")
     BrokersLake(lake).take([(20, late)])
-    say_position(lake, 20)
     assert ingest(None, lake, tables, rules=rules).rejected == {"late": 1}
     table = Table(tables, "air")
     rejected = table.read("rejected").to_pylist()
@@ -273,7 +278,7 @@ def test_an_empty_lake_an_unknown_channel_and_rules_that_do_not_fit(tmp_path: Pa
     lake, tables = tmp_path / "lake", tmp_path / "tables"
     with pytest.raises(LakeError, match="there is no lake"):
         ingest(None, lake, tables)
-    lake.mkdir()
+    BrokersLake(lake)
     with pytest.raises(LakeError, match="has no publications yet"):
         ingest(None, lake, tables)
     fill(lake, numbered(1, 2))
@@ -308,8 +313,9 @@ def test_of_two_that_ingest_the_same_one_is_refused(
 
 
 def piece(first: int, last: int, size_bytes: int, channel: str = "air") -> Piece:
-    file = LakeFile(first, last, Path(f"{channel}-{first}"), "publications", channel, "2026-11-16")
-    return Piece(file, first - 1, last, size_bytes)
+    path, day = f"{channel}-{first}", "2026-11-16"
+    file = LogFile(first, last, path, "publications", channel, day, last - first + 1, size_bytes)
+    return Piece(file, first - 1, last)
 
 
 def test_rounds_are_bounded_and_share_no_row(monkeypatch: pytest.MonkeyPatch) -> None:

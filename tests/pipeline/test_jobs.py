@@ -15,6 +15,7 @@ import pytest
 
 from rove.errors import UsageError
 from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, DatabaseError
 from rove.pipeline import jobs
 from rove.pipeline.jobs import JOBS, Context, Job, JobError, JobSettings, one_line, run_jobs
@@ -152,7 +153,7 @@ def test_what_cannot_be_run_is_told_before_spark_starts(tmp_path: Path) -> None:
         run_jobs(["mach"], settings)
     with pytest.raises(LakeError, match="there is no lake at"):
         run_jobs(["match"], settings)
-    (tmp_path / "lake").mkdir()
+    open_for_writing(tmp_path / "lake")
     with pytest.raises(LakeError, match="is empty, so there is nothing to do once"):
         run_jobs(["match"], settings)
     filled(tmp_path)
@@ -206,9 +207,9 @@ def test_the_match_job_in_spark(spark: Any, tmp_path: Path) -> None:
 
 def test_a_lake_that_cannot_be_read_ends_the_job(spark: Any, tmp_path: Path) -> None:
     filled(tmp_path)
-    broken = next((tmp_path / "lake" / "publications").glob("*/*/*.parquet"))
+    broken = next((tmp_path / "lake" / "kind=publications").glob("*/*/*.parquet"))
     broken.write_bytes(b"not at all")
-    with pytest.raises(JobError, match=rf"^match: cannot read {broken} of the lake: Parquet"):
+    with pytest.raises(JobError, match=rf"^match: cannot read {broken}: Parquet"):
         run_jobs(["match"], settings_of(tmp_path, once=True), LOCAL)
     status = read_status(tmp_path / "out" / "match")
     assert status is not None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rove.broker.records import LogRow
+from rove.lake.log import open_for_writing
 from rove.pipeline import policies
 from rove.pipeline.deciding import Decided, Recorded, Row, Supposed
 from rove.pipeline.lake import Lake, LakeError
@@ -133,7 +134,6 @@ class Written:
     def write(self) -> Lake:
         lake = WrittenLake(self.folder, rows_per_file=20)
         lake.take(self._lines)
-        lake.mark(self._lines[-1][0])
         return Lake(self.folder)
 
 
@@ -253,6 +253,7 @@ def test_a_stretch_of_the_past_begins_without_memory_and_its_stops_are_counted(
 
 
 def test_what_cannot_be_is_said_before_spark_begins(tmp_path: Path, spark: Any) -> None:
+    open_for_writing(tmp_path)
     with pytest.raises(LakeError, match="has no notifications yet; a channel keeps them if"):
         replay_policies(spark, Lake(tmp_path))
     with pytest.raises(PolicyError, match="line 1"):

@@ -378,7 +378,6 @@ class World:
             line = LogRow("publications", row.channel, at, "t", id, row.client_id, content)
             lines.append((row.position, line))
         self._writer.take(lines)
-        self._writer.mark(lines[-1][0])
         ingest(None, self.lake, self.tables)
 
     def run(self, spark: Any, **options: Any) -> Report:

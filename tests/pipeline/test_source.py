@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lake.log import COLUMNS, LogFile
+from rove.lake.storage import LakeError, MissingFileError
 from rove.pipeline import source
-from rove.pipeline.lake import Lake, LakeFile
+from rove.pipeline.lake import Lake
 from rove.pipeline.source import (
     BEGINNING,
     LakeSource,
     LakeStreamReader,
     Options,
+    Piece,
     Slice,
     SourceError,
     end_of_batch,
+    may_hold,
+    one_slice,
     read_slice,
     register,
+    schema_of,
     slices,
+    whole,
 )
+from rove.serve import lake as written_lake
+from rove.serve.lake import Lake as WrittenLake
 
 
 def filled(folder: Path, writes: int = 4, rows: int = 50, **settings: int) -> Feed:
@@ -42,11 +63,7 @@ def positions(table: Any) -> list[int]:
 
 
 def all_positions(folder: Path) -> list[int]:
-    whole, missing = read_slice(
-        Slice(-1, 2**62, tuple(str(file.path) for file in Lake(folder).files("publications")))
-    )
-    assert not missing
-    return positions(whole)
+    return positions(whole(Lake(folder)))
 
 
 # --- planning -------------------------------------------------------------------------------------
@@ -61,23 +78,26 @@ def test_slices_have_every_row_once_in_order(
     expected = all_positions(tmp_path)
     assert len(expected) == 200
     for count in (1, 2, 3, 7, 100):
-        found = [read_slice(one)[0] for one in slices(files, BEGINNING, feed.position, count)]
+        found = [
+            read_slice(one) for one in slices(files, BEGINNING, feed.position, count, str(tmp_path))
+        ]
         assert len(found) == min(count, (feed.position + 1) // 10)
         assert [each for table in found for each in positions(table)] == expected
-    part = [read_slice(one)[0] for one in slices(files, 60, 130, 2)]
+    part = [read_slice(one) for one in slices(files, 60, 130, 2, str(tmp_path))]
     joined = [each for table in part for each in positions(table)]
     assert joined == [each for each in expected if 60 < each <= 130]
 
 
 def test_little_is_not_spread(tmp_path: Path) -> None:
     feed = filled(tmp_path)
-    assert len(slices(Lake(tmp_path).files("publications"), BEGINNING, feed.position, 8)) == 1
+    files = Lake(tmp_path).files("publications")
+    assert len(slices(files, BEGINNING, feed.position, 8, str(tmp_path))) == 1
 
 
 def test_nothing_is_no_slice() -> None:
-    assert slices([], BEGINNING, 10, 2) == []
-    file = LakeFile(0, 9, Path("x"), "publications", "", "2026-01-01")
-    assert slices([file], 9, 9, 2) == []
+    assert slices([], BEGINNING, 10, 2, "lake") == []
+    file = LogFile(0, 9, "x", "publications", "", "2026-01-01", 10, 1)
+    assert slices([file], 9, 9, 2, "lake") == []
 
 
 @pytest.mark.parametrize("rows_max", [1, 7, 50, 51, 199, 200, 1000])
@@ -88,7 +108,7 @@ def test_a_batch_is_bounded(tmp_path: Path, rows_max: int) -> None:
     after, seen = BEGINNING, []
     while after < feed.position:
         here = [file for file in files if file.last > after]
-        end = end_of_batch(here, after, feed.position, rows_max)
+        end = end_of_batch(Lake(tmp_path), here, after, feed.position, rows_max)
         assert end > after
         seen.append(sum(after < each <= end for each in expected))
         after = end
@@ -97,15 +117,16 @@ def test_a_batch_is_bounded(tmp_path: Path, rows_max: int) -> None:
 
 
 def test_names_of_files_are_enough_for_a_small_batch(tmp_path: Path) -> None:
-    gone = LakeFile(10, 19, tmp_path / "gone", "publications", "", "2026-01-01")
-    assert end_of_batch([gone], 9, 30, 10) == 30
+    Feed(tmp_path)
+    gone = LogFile(10, 19, "gone", "publications", "", "2026-01-01", 10, 1)
+    assert end_of_batch(Lake(tmp_path), [gone], 9, 30, 10) == 30
 
 
 def test_only_row_groups_within_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path, writes=1, rows=100)
     (air, _road) = (file.path for file in Lake(tmp_path).files("publications"))
-    table = pq.ParquetFile(air).read()
-    pq.write_table(table, air, row_group_size=10)
+    table = pq.ParquetFile(tmp_path / air).read()
+    pq.write_table(table, tmp_path / air, row_group_size=10)
     asked: list[list[int]] = []
     real = pq.ParquetFile.read_row_groups
 
@@ -115,7 +136,7 @@ def test_only_row_groups_within_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", listening)
     wanted = positions(table)[23:28]
-    found, _ = read_slice(Slice(wanted[0] - 1, wanted[-1], (str(air),)))
+    found = read_slice(Slice(wanted[0] - 1, wanted[-1], str(tmp_path), (Piece(air),)))
     assert positions(found) == wanted
     assert asked == [[2]]
 
@@ -127,42 +148,55 @@ def test_rows_are_what_was_published(tmp_path: Path) -> None:
     feed = Feed(tmp_path)
     feed.publish("air/ü", {"NO2": 41}, 1.000001)
     feed.write()
-    (one,) = slices(Lake(tmp_path).files("publications"), BEGINNING, feed.position, 2)
-    table, _ = read_slice(one)
-    assert table.schema == source.COLUMNS
+    table = whole(Lake(tmp_path))
+    assert table.schema == schema_of(COLUMNS)
     (row,) = table.to_pylist()
     assert row["payload"] == b'{"NO2":41}'
     assert (row["topic"], row["id"], row["client_id"]) == ("air/ü", "p0", "feed")
     assert table["at"].cast(pa.int64()).to_pylist() == [1_000_001]
 
 
-def test_a_file_that_retention_removed_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    """It does not count as expired: an executor that does not see the lake would lose its rows."""
     feed = filled(tmp_path, writes=2)
     files = Lake(tmp_path).files("publications")
-    (one,) = slices(files, BEGINNING, feed.position, 1)
-    files[0].path.unlink()
-    table, missing = read_slice(one)
-    assert missing == [str(files[0].path)]
-    assert table.num_rows == 75
-    end_of_batch(files, BEGINNING, feed.position, 10)
+    (one,) = slices(files, BEGINNING, feed.position, 1, str(tmp_path))
+    (tmp_path / files[0].path).unlink()
+    with pytest.raises(MissingFileError, match="does it see the same folder as the driver"):
+        read_slice(one)
+
+
+def test_a_file_that_was_compacted_since_it_was_listed_is_still_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, writes=4)
+    listed = one_slice(Lake(tmp_path))
+    before = read_slice(listed)
+    written = WrittenLake(tmp_path)
+    monkeypatch.setattr(written_lake, "SMALL_FILES_MAX", 2)
+    written.maintain(time.time())
+    assert written.files == 2
+    assert read_slice(listed).equals(before)
+    assert whole(Lake(tmp_path)).equals(before), "in order, though compaction turns it round"
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 but not really PAR1"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "0-9.parquet"
+    filled(tmp_path, writes=1)
+    lake = Lake(tmp_path)
+    files = lake.files("publications")
+    path = tmp_path / files[0].path
     path.write_bytes(content)
-    with pytest.raises(SourceError, match=f"cannot read {path} of the lake"):
-        read_slice(Slice(-1, 9, (str(path),)))
-    file = LakeFile(0, 9, path, "publications", "", "")
-    with pytest.raises(SourceError, match="cannot read"):
-        end_of_batch([file], -1, 9, 1)
+    with pytest.raises(LakeError, match=f"cannot read {path}: "):
+        whole(lake)
+    with pytest.raises(LakeError, match="cannot read"):
+        end_of_batch(lake, files, -1, 99, 1)
 
 
 def test_a_file_of_something_else_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "0-9.parquet"
-    pq.write_table(pa.table({"position": [1], "at": [2]}), path)
-    with pytest.raises(SourceError, match="it has no column client_id, id, payload"):
-        read_slice(Slice(-1, 9, (str(path),)))
+    pq.write_table(pa.table({"position": [1], "at": [2]}), tmp_path / "0-9.parquet")
+    with pytest.raises(SourceError, match=r"0-9.parquet has no column client_id, earlier, id, pay"):
+        read_slice(Slice(-1, 9, str(tmp_path), (Piece("0-9.parquet"),)))
 
 
 # --- the reader, without Spark --------------------------------------------------------------------
@@ -188,18 +222,14 @@ def test_offsets_follow_the_position_of_the_lake(tmp_path: Path) -> None:
     assert [row for batch in reader.read(part) for row in positions(batch)] == list(range(10))
 
 
-def test_files_above_the_position_are_not_read(tmp_path: Path) -> None:
-    feed = filled(tmp_path, writes=2)
-    (tmp_path / "_position").write_text("60\n")
+def test_a_batch_ends_within_a_file(tmp_path: Path) -> None:
+    filled(tmp_path, writes=2)
     reader = reader_of(tmp_path)
-    end = reader.latestOffset({"position": -1}, ReadAllAvailable())
-    assert end == {"position": 60}
-    (part,) = reader.partitions({"position": -1}, end)
+    (part,) = reader.partitions({"position": 7}, {"position": 60})
     found = [row for batch in reader.read(part) for row in positions(batch)]
-    assert found == [each for each in all_positions(tmp_path) if each <= 60]
-    # A broker that was killed may say less than before.
-    assert reader.latestOffset({"position": 80}, ReadAllAvailable()) == {"position": 80}
-    assert feed.position > 80
+    assert found == [each for each in all_positions(tmp_path) if 7 < each <= 60]
+    # Somebody has put an older lake in its place.
+    assert reader.latestOffset({"position": 999}, ReadAllAvailable()) == {"position": 999}
 
 
 def test_what_comes_later_is_not_for_a_query_that_runs_once(tmp_path: Path) -> None:
@@ -214,13 +244,14 @@ def test_what_comes_later_is_not_for_a_query_that_runs_once(tmp_path: Path) -> N
 
 
 def test_options_are_checked(tmp_path: Path) -> None:
-    assert Options.read({"path": "x"}).lake == "x"
+    assert Options.read({"path": "x"}).lake == str(Path("x").resolve())
     assert Options.read({"lake": "x", "start": "17"}).start == 17
     wrong = [
         ({}, "needs the option"),
         ({"lake": "x", "start": "soon"}, r"Expected `int`, got `str`.*start"),
         ({"lake": "x", "max_rows": "0"}, "must be at least 1"),
         ({"lake": "x", "content": "all"}, "is rows or slices, not all"),
+        ({"lake": "x", "columns": "at, NO2"}, "the lake has no column 'NO2'; it has kind, "),
     ]
     for given, told in wrong:
         with pytest.raises(SourceError, match=told):
@@ -241,7 +272,7 @@ def test_a_query_reads_all_of_it_in_batches(spark: Any, tmp_path: Path) -> None:
         seen.append(sorted(row["position"] for row in frame.select("position").collect()))
 
     def run() -> None:
-        rows = spark.readStream.format("rove-lake").option("max_rows", 60)
+        rows = spark.readStream.format("rove").option("max_rows", 60)
         stream = rows.load(str(tmp_path / "lake")).writeStream.foreachBatch(take)
         stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         assert stream.trigger(availableNow=True).start().awaitTermination(60)
@@ -258,7 +289,7 @@ def test_a_query_reads_all_of_it_in_batches(spark: Any, tmp_path: Path) -> None:
 def test_rows_are_exact_in_spark(spark: Any, tmp_path: Path) -> None:
     filled(tmp_path / "lake", writes=1)
     register(spark)
-    stream = spark.readStream.format("rove-lake").load(str(tmp_path / "lake"))
+    stream = spark.readStream.format("rove").load(str(tmp_path / "lake"))
     tables: list[Any] = []
 
     def take(frame: Any, _batch: int) -> None:
@@ -267,7 +298,54 @@ def test_rows_are_exact_in_spark(spark: Any, tmp_path: Path) -> None:
     query = stream.writeStream.foreachBatch(take)
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
     assert query.trigger(availableNow=True).start().awaitTermination(60)
-    files = Lake(tmp_path / "lake").files("publications")
-    expected, _ = read_slice(Slice(-1, 2**62, tuple(str(file.path) for file in files)))
-    assert tables[0].sort_by("position").cast(source.COLUMNS).equals(expected)
+    expected = whole(Lake(tmp_path / "lake"))
+    assert tables[0].sort_by("position").cast(schema_of(COLUMNS)).equals(expected)
     assert np.all(np.diff(expected["position"].to_numpy()) > 0)
+
+
+def test_filters_of_spark_spare_files_and_change_nothing(spark: Any, tmp_path: Path) -> None:
+    filled(tmp_path / "lake", writes=3)
+    register(spark)
+    options = {"columns": "position, topic, channel, day", "slices": "3"}
+    rows = spark.read.format("rove").options(**options).load(str(tmp_path / "lake"))
+    everything = rows.toArrow().sort_by("position")
+    assert everything.num_rows == 150
+    for condition, said in (
+        ("position > 60 AND position <= 100", pc.field("position") > 60),
+        ("channel = 'air' AND position IN (5, 7, 900)", pc.field("channel") == "air"),
+        ("day = '1970-01-01' AND topic = 'air/2'", pc.field("topic") == "air/2"),
+        ("channel = 'sea'", pc.field("channel") == "sea"),
+    ):
+        found = rows.where(condition).toArrow().sort_by("position")
+        kept = everything.filter(said)
+        if "position <=" in condition:
+            kept = kept.filter(pc.field("position") <= 100)
+        if "IN (5" in condition:
+            kept = kept.filter(pc.field("position").isin([5, 7, 900]))
+        assert found.equals(kept), condition
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (EqualTo(("position",), 5), [0]),
+        (In(("position",), (9, 10)), [0, 1]),
+        (GreaterThan(("position",), 9), [1, 2]),
+        (GreaterThanOrEqual(("position",), 9), [0, 1, 2]),
+        (LessThan(("position",), 10), [0]),
+        (LessThanOrEqual(("position",), 10), [0, 1]),
+        (EqualTo(("channel",), "road"), [1]),
+        (EqualTo(("day",), date(2026, 1, 1)), [0, 1]),
+        (LessThan(("day",), date(2026, 1, 2)), [0, 1]),
+        (EqualTo(("payload",), b""), [0, 1, 2]),
+        (EqualTo(("user", "name"), "x"), [0, 1, 2]),
+        (IsNull(("position",)), [0, 1, 2]),
+    ],
+)
+def test_which_files_a_filter_leaves(condition: Any, expected: list[int]) -> None:
+    files = [
+        LogFile(0, 9, "a", "publications", "air", "2026-01-01", 10, 1),
+        LogFile(10, 19, "b", "publications", "road", "2026-01-01", 10, 1),
+        LogFile(20, 29, "c", "publications", "air", "2026-01-02", 10, 1),
+    ]
+    assert [n for n, file in enumerate(files) if may_hold(file, condition)] == expected

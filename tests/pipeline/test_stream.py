@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lake.storage import Location, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
@@ -18,7 +19,7 @@ from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
 from rove.pipeline.sink import Sink, SinkError, manifests, table
-from rove.pipeline.source import Slice, read_slice
+from rove.pipeline.source import Piece, Slice, one_slice, whole
 from rove.pipeline.stream import (
     BatchReport,
     Stream,
@@ -33,12 +34,11 @@ NEAREST = "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 10 SECONDS"
 Notification = tuple[int, int, float | None, bool | None]
 
 
-def publications(folder: Path) -> Any:
-    files = Lake(folder).files("publications")
-    return read_slice(Slice(-1, 2**62, tuple(str(file.path) for file in files)))[0]
+def publications(folder: Location) -> Any:
+    return whole(Lake(folder))
 
 
-def expected(folder: Path, engine: str | None = None) -> list[Notification]:
+def expected(folder: Location, engine: str | None = None) -> list[Notification]:
     """By the judge of the language: each version of a subscription against each publication."""
     rows = publications(folder).select(["position", "at", "topic", "payload"])
     at_us = rows["at"].cast(pa.int64()).to_pylist()
@@ -58,7 +58,7 @@ def expected(folder: Path, engine: str | None = None) -> list[Notification]:
     return sorted(found)
 
 
-def expected_ranked(folder: Path, work: Path) -> list[Notification]:
+def expected_ranked(folder: Location, work: Path) -> list[Notification]:
     """By windows that see everything at once, in one bucket."""
     lake = Lake(folder)
     index = LiveIndex(work)
@@ -123,23 +123,26 @@ def test_a_slice_is_matched_as_the_judge_would(tmp_path: Path) -> None:
     lively(tmp_path / "lake")
     index = LiveIndex(tmp_path / "index")
     index.take(Lake(tmp_path / "lake").events())
-    files = Lake(tmp_path / "lake").files("publications")
-    whole = Slice(-1, 2**62, tuple(str(file.path) for file in files))
     sink = Sink(tmp_path / "out")
-    report = match_slice(whole, index.spec(), sink.folder, 0, 0)
+    report = match_slice(one_slice(Lake(tmp_path / "lake")), index.spec(), sink.folder, 0, 0)
     assert report.rows == 300
     assert report.part is not None
     found = pa.parquet.read_table(sink.folder / "parts" / report.part.name)
     assert sorted(as_notifications(found)) == expected(tmp_path / "lake")
     assert found["position"].to_pylist() == sorted(found["position"].to_pylist())
-    assert report.missing == ()
     assert report.at_us == 44_000_019
 
 
 def test_nothing_found_is_no_part(tmp_path: Path) -> None:
-    report = match_slice(Slice(-1, 9, ("/nowhere",)), IndexSpec(), tmp_path, 0, 2)
+    report = match_slice(Slice(-1, 9, str(tmp_path), ()), IndexSpec(), tmp_path, 0, 2)
     assert (report.rows, report.part, report.ranked) == (0, None, {})
-    assert report.missing == ("/nowhere",)
+
+
+def test_a_file_that_a_task_does_not_find_is_an_error(tmp_path: Path) -> None:
+    """It does not count as expired: an executor that does not see the lake would lose its rows."""
+    lost = Slice(-1, 9, str(tmp_path), (Piece("gone.parquet"),))
+    with pytest.raises(MissingFileError, match=r"gone.parquet is not to be found on"):
+        match_slice(lost, IndexSpec(), tmp_path, 0, 2)
 
 
 def test_bounds_of_a_batch_are_those_that_spark_noted(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rove.lang import LimitError, TextError, matches, normalise, parse, to_text
 from rove.pipeline import tables as tables_module
 from rove.pipeline import typed as typed_module
 from rove.pipeline.judging import AT_TYPE
-from rove.pipeline.lake import Lake, read_file
+from rove.pipeline.lake import Lake
 from rove.pipeline.tables import Table, TableSchema
 from rove.pipeline.tallying import (
     BOTH,
@@ -48,8 +48,9 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 
 def lake_batches(past: Past) -> Iterator[pa.RecordBatch]:
-    for file in Lake(past.lake).files("publications"):
-        yield from read_file(file).to_batches()
+    lake = Lake(past.lake)
+    for file in lake.files("publications"):
+        yield from lake.read(file).to_batches()
 
 
 def table_batches(past: Past, channel: str) -> tuple[TableSchema, pa.Table]:

@@ -110,7 +110,7 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     assert config.tls.key == "/etc/key"
     assert config.tls.certificate == "here.pem"
     assert config.data.folder == "rove-data"
-    assert config.lake_folder == Path("rove-data/lake")
+    assert config.lake_location == "rove-data/lake"
 
 
 def test_urls_in_a_file_are_no_paths(tmp_path: Path) -> None:
@@ -278,6 +278,10 @@ def test_an_address_of_a_listener_that_is_off_does_not_matter() -> None:
         (
             {"lake__channels": '[{name="a", topics=[]}, {name="a", topics=[]}]'},
             "two channels are called 'a'",
+        ),
+        (
+            {"lake__channels": f'[{{name="{"ü" * 41}", topics=[]}}]'},
+            "channel 'üüüüüüüüü'…: a name has at most 80 bytes, not 82",
         ),
     ],
 )

@@ -335,24 +335,24 @@ def lake_of(tmp_path: Path) -> Path:
     """The only file of a lake."""
     lake = Lake(tmp_path / "d" / "lake")
     lake.take(
-        [(n, LogRow("publications", "air", 1.7e9, payload=os.urandom(500))) for n in range(99)]
+        [
+            (n, LogRow("publications", "air", 1.7e9, payload=os.urandom(500).hex().encode()))
+            for n in range(99)
+        ]
     )
-    lake.mark(98)
-    [path] = (tmp_path / "d" / "lake").rglob("*.parquet")
+    [path] = (tmp_path / "d" / "lake" / "kind=publications").rglob("*.parquet")
     return path
 
 
 def files_found(tmp_path: Path, *, is_deep: bool = False) -> list[tuple[str, str]]:
     config = patient(tmp_path)
-    return about("files", examine_configuration(config, time.time(), is_deep=is_deep))
+    return about("lake", examine_configuration(config, time.time(), is_deep=is_deep))
 
 
 def test_parquet_files_that_are_whole(tmp_path: Path) -> None:
     assert files_found(tmp_path) == []
-    lake = lake_of(tmp_path)
-    (lake.parent / f".{lake.name}.tmp").write_bytes(b"not finished")
-    folder = tmp_path / "d" / "lake"
-    told = f"{folder}: 1 Parquet files, 99 rows"
+    lake_of(tmp_path)
+    told = f"{tmp_path / 'd' / 'lake'}: 1 files, 99 rows up to position 98"
     assert files_found(tmp_path) == [("ok", f"{told}, footers read")]
     assert files_found(tmp_path, is_deep=True) == [("ok", f"{told}, read")]
 
@@ -363,7 +363,7 @@ def test_a_parquet_file_cut_short_is_found(tmp_path: Path, kept: float) -> None:
     os.truncate(path, int(path.stat().st_size * kept) if kept < 1 else int(kept))
     (state, text), _ = files_found(tmp_path)
     assert state == "problem"
-    assert text.startswith(f"{path} cannot be read: ")
+    assert text.startswith(f"cannot read {path}: ")
     assert "\n" not in text
 
 
@@ -376,8 +376,17 @@ def test_a_spoilt_page_of_a_parquet_file_is_found_by_a_deep_look(tmp_path: Path)
     assert [state for state, _ in files_found(tmp_path, is_deep=True)] == ["problem", "ok"]
 
 
-def test_a_position_that_is_none_is_found(tmp_path: Path) -> None:
+def test_a_list_of_files_that_cannot_be_read_is_found(tmp_path: Path) -> None:
     lake_of(tmp_path)
-    (tmp_path / "d" / "lake" / "_position").write_text("")
+    [*_, commit] = sorted((tmp_path / "d" / "lake" / "_delta_log").glob("*.json"))
+    commit.write_text("{")
+    ((state, text),) = files_found(tmp_path)
+    assert state == "problem"
+    assert text.startswith(f"cannot open the table {tmp_path}/d/lake: ")
+
+
+def test_a_file_that_is_gone_is_found(tmp_path: Path) -> None:
+    lake_of(tmp_path).unlink()
     (state, text), _ = files_found(tmp_path)
-    assert (state, text) == ("problem", f"{tmp_path}/d/lake/_position does not hold a position")
+    assert state == "problem"
+    assert "is not to be found" in text

@@ -1,5 +1,6 @@
 """Every row is in the lake once and in order, whatever happens, and others can read it."""
 
+import json
 import random
 import signal
 import stat
@@ -8,36 +9,37 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow, encoded
 from rove.errors import RoveError
+from rove.lake import delta
+from rove.lake.log import Log
+from rove.lake.storage import NAME_BYTES_MAX, LakeError
 from rove.serve import lake as lake_module
-from rove.serve.lake import NOTIFICATION_SCHEMA, SCHEMA, Lake, LakeError, LakeWriter
+from rove.serve.lake import Lake, LakeWriter
 from rove.serve.store import Store, Writer
-from tests.effort import PATIENCE_S, is_soak, some
+from tests.effort import PATIENCE_S, is_soak
+from tests.waiting import eventually
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 DAY_S = 86_400.0
-PARTITIONS = ds.partitioning(
-    pa.schema([("channel", pa.string()), ("day", pa.date32())]), flavor="hive"
-)
 
 
 def read(lake: Path, kind: str = "publications") -> list[dict[str, Any]]:
     """All rows of a kind as a stranger would read them, by position."""
-    dataset = ds.dataset(lake / kind, format="parquet", partitioning=PARTITIONS)
-    rows: list[dict[str, Any]] = dataset.to_table().sort_by("position").to_pylist()
+    table = DeltaTable(lake).to_pyarrow_table(filters=[("kind", "=", kind)])
+    rows: list[dict[str, Any]] = table.sort_by("position").to_pylist()
     return rows
 
 
@@ -52,18 +54,12 @@ def positions(lake: Path, kind: str = "publications") -> list[int]:
     return [row["position"] for row in read(lake, kind)]
 
 
-def file_names(lake: Path) -> list[str]:
-    return sorted(path.name for path in lake.rglob("*") if path.is_file())
+def data_files(lake: Path) -> list[Path]:
+    """Also those that were replaced."""
+    return [path for path in lake.rglob("*.parquet") if path.parent.name != "_delta_log"]
 
 
-def eventually(is_so: Callable[[], object], within_s: float = 20) -> None:
-    end = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.002)
-
-
-# --- what is in a file --------------------------------------------------------------------------
+# --- what is in it ------------------------------------------------------------------------------
 
 
 def test_a_row_is_read_back_as_it_was(tmp_path: Path) -> None:
@@ -72,6 +68,9 @@ def test_a_row_is_read_back_as_it_was(tmp_path: Path) -> None:
     Lake(tmp_path).take([(7, row), (9, LogRow("publications", "air", NOON_S))])
     first, second = read(tmp_path)
     assert first == {
+        "kind": "publications",
+        "channel": "air",
+        "day": date(2026, 11, 16),
         "position": 7,
         "at": datetime(2026, 11, 16, 12, 0, 0, 250_000, tzinfo=UTC),
         "topic": "air/1",
@@ -81,36 +80,28 @@ def test_a_row_is_read_back_as_it_was(tmp_path: Path) -> None:
         "user": [{"name": name, "value": value} for name, value in user],
         "qos": 2,
         "earlier": [],
-        "channel": "air",
-        "day": date(2026, 11, 16),
+        "subscriptions": None,
     }
     assert (second["position"], second["payload"], second["user"]) == (9, b"", [])
 
 
-def test_each_kind_is_a_table_and_only_notifications_have_subscriptions(tmp_path: Path) -> None:
+def test_only_notifications_have_subscriptions(tmp_path: Path) -> None:
     row = LogRow("notifications", "air", NOON_S, subscriptions=(3, 5))
     state = LogRow("states", "air", NOON_S, payload=b'{"x":1}')
     Lake(tmp_path).take([(1, row), (2, state), (3, LogRow("notifications", "air", NOON_S))])
     assert [each["subscriptions"] for each in read(tmp_path, "notifications")] == [[3, 5], []]
-    assert read(tmp_path, "states")[0]["payload"] == b'{"x":1}'
-    assert "subscriptions" not in read(tmp_path, "states")[0]
-    [notified] = (tmp_path / "notifications").rglob("*.parquet")
-    assert pq.read_schema(notified).equals(NOTIFICATION_SCHEMA)
-    [kept] = (tmp_path / "states").rglob("*.parquet")
-    assert pq.read_schema(kept).equals(SCHEMA)
-    assert pq.ParquetFile(kept).metadata.row_group(0).column(0).compression == "ZSTD"
-
-
-def test_the_path_has_kind_channel_day_and_positions(tmp_path: Path) -> None:
-    Lake(tmp_path).take(publications(5, 8))
-    [path] = tmp_path.rglob("*.parquet")
-    assert path.relative_to(tmp_path).as_posix() == (
-        "publications/channel=air/day=2026-11-16/0000000000000005-0000000000000008.parquet"
-    )
+    [kept] = read(tmp_path, "states")
+    assert (kept["payload"], kept["subscriptions"]) == (b'{"x":1}', None)
+    compressed = {
+        pq.ParquetFile(path).metadata.row_group(0).column(0).compression
+        for path in data_files(tmp_path)
+    }
+    assert compressed == {"ZSTD"}
 
 
 CHANNELS = [
     "a/b", "..", ".", "", "ünï/😀", "%", "a%2Fb", "17", "x y", "a=b", "~", "\\", "A", "\x7f", "*",
+    "ü" * (NAME_BYTES_MAX // 2),
 ]  # fmt: skip
 
 
@@ -124,19 +115,11 @@ def test_odd_channels_stay_apart_and_are_read_back(tmp_path: Path) -> None:
     assert [row["channel"] for row in read(lake)] == [channel or None for channel in CHANNELS]
     assert list(tmp_path.iterdir()) == [lake], "nothing beside it"
     assert Lake(lake).files == len(CHANNELS)
-
-
-def test_long_channels_are_shortened_and_stay_apart(tmp_path: Path) -> None:
-    channels = ["/" * 300, "/" * 301, "ü" * 300, "x" * 65_535, "x" + "/" * 300]
-    rows = [
-        (position, LogRow("publications", channel, NOON_S))
-        for position, channel in enumerate(channels)
-    ]
-    Lake(tmp_path).take(rows)
-    found = [row["channel"] for row in read(tmp_path)]
-    assert len(set(found)) == len(channels)
-    for channel, name in zip(channels, found, strict=True):
-        assert channel.startswith(name.rsplit("~", 1)[0])
+    log = Log(lake)
+    assert log.channels() == sorted(CHANNELS)
+    for file in log.files("publications"):
+        [position] = log.read(file)["position"].to_pylist()
+        assert CHANNELS[position] == file.channel
 
 
 def test_days_are_those_of_utc_and_agree_with_the_column(tmp_path: Path) -> None:
@@ -159,7 +142,7 @@ def test_many_rows_are_several_files(tmp_path: Path) -> None:
     lake = Lake(tmp_path, rows_per_file=10)
     lake.take(publications(1, 25))
     assert lake.files == 3
-    assert lake.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
+    assert lake.size_bytes == sum(path.stat().st_size for path in data_files(tmp_path))
     assert positions(tmp_path) == list(range(1, 26))
 
 
@@ -173,20 +156,7 @@ def test_rows_that_come_again_are_skipped(tmp_path: Path) -> None:
     again.take(publications(1, 4))
     again.take(publications(5, 15))
     assert positions(tmp_path) == list(range(1, 16))
-    assert file_names(tmp_path) == [
-        "0000000000000001-0000000000000010.parquet",
-        "0000000000000011-0000000000000015.parquet",
-    ]
-
-
-def test_a_folder_that_has_its_file_says_nothing_about_another(tmp_path: Path) -> None:
-    both = [
-        (position, LogRow("publications", "even" if position % 2 == 0 else "odd", NOON_S))
-        for position in range(1, 11)
-    ]
-    Lake(tmp_path).take([line for line in both if line[0] % 2 == 0])  # then it crashed
-    Lake(tmp_path).take(both)
-    assert positions(tmp_path) == list(range(1, 11))
+    assert len(data_files(tmp_path)) == 2
 
 
 def test_positions_must_grow(tmp_path: Path) -> None:
@@ -194,7 +164,7 @@ def test_positions_must_grow(tmp_path: Path) -> None:
     for rows in ([two, one], [one, one]):
         with pytest.raises(ValueError, match="they must grow"):
             Lake(tmp_path).take(rows)
-    assert file_names(tmp_path) == []
+    assert data_files(tmp_path) == []
 
 
 def modes_in(lake: Path) -> set[tuple[bool, int]]:
@@ -205,15 +175,12 @@ def modes_in(lake: Path) -> set[tuple[bool, int]]:
 
 def test_who_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "lake"
-    lake = Lake(folder)
-    lake.take(publications(1, 9))
-    lake.mark(9)
-    assert modes_in(folder) == {(True, 0o700), (False, 0o600)}
+    Lake(folder).take(publications(1, 9))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "nobody else gets as far as its files"
     assert caplog.records == []
     lake = Lake(folder, readers="group")
     assert modes_in(folder) == {(True, 0o750), (False, 0o640)}
     lake.take(publications(10, 12, "other"))
-    lake.mark(12)
     assert modes_in(folder) == {(True, 0o750), (False, 0o640)}
     Lake(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -223,31 +190,14 @@ def test_who_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     ]
 
 
-def test_unfinished_files_are_passed_over_and_removed(tmp_path: Path) -> None:
-    Lake(tmp_path).take(publications(1, 3))
-    [finished] = tmp_path.rglob("*.parquet")
-    leftover = finished.parent / ".0000000000000004-0000000000000009.parquet.tmp"
-    leftover.write_bytes(b"half a file")
-    assert positions(tmp_path) == [1, 2, 3]
-    again = Lake(tmp_path)
-    assert not leftover.exists()
-    again.take(publications(2, 6))
-    assert positions(tmp_path) == [1, 2, 3, 4, 5, 6]
-
-
 def test_what_lies_about_in_the_lake_is_left_alone(tmp_path: Path) -> None:
     Lake(tmp_path).take(publications(1, 3))
     (tmp_path / "README").write_text("ours")
-    (tmp_path / "publications" / "channel=air" / "day=soon").mkdir()
-    (tmp_path / "publications" / "channel=air" / "day=2026-11-16" / "notes.txt").write_text("ours")
-    lake = Lake(tmp_path, keep_bytes=0, keep_days=0)
+    lake = Lake(tmp_path, keep_bytes=0, keep_days=0, replaced_hours=0)
     lake.take(publications(4, 5))
-    lake.retain(NOON_S + 10 * DAY_S)
-    assert file_names(tmp_path) == [
-        "0000000000000004-0000000000000005.parquet",
-        "README",
-        "notes.txt",
-    ]
+    lake.maintain(NOON_S + 10 * DAY_S)
+    assert positions(tmp_path) == []
+    assert (tmp_path / "README").read_text() == "ours"
 
 
 MIXED = [
@@ -258,46 +208,123 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("before", some([True, False]))
-@pytest.mark.parametrize("step", ["_sync", "rename"])
 def test_stopped_at_any_step_the_rest_is_made_up_for(
-    tmp_path: Path, step: str, before: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk fails before or after the n-th step of that kind, for every n."""
-    owner: Any = lake_module if step == "_sync" else Path
-    real = getattr(owner, step)
+    """The disk fails before or after the n-th flush, for every n."""
+    real = delta.sync
     stops = 0
-    for n in range(1_000):
+    for n in range(0, 1_000, 1 if is_soak() else 5):
         calls = iter(range(1_000))
 
-        def fail(*arguments: Any, calls: Iterator[int] = calls, n: int = n) -> Any:
-            is_now = next(calls) == n
-            result = None if is_now and before else real(*arguments)
+        def fail(path: Path, calls: Iterator[int] = calls, n: int = n) -> None:
+            is_now = next(calls) == n // 2
+            if not (is_now and n % 2):
+                real(path)
             if is_now:
                 raise OSError(5, "Input/output error")
-            return result
 
         folder = tmp_path / str(n)
-        lake = Lake(folder, rows_per_file=2)
+        lake = Lake(folder, rows_per_file=4)
         with monkeypatch.context() as patch:
-            patch.setattr(owner, step, fail)
+            patch.setattr(delta, "sync", fail)
             try:
                 lake.take(MIXED[:12])
             except LakeError as error:
                 text = str(error)
             else:
                 break
-        assert text.startswith("cannot write to the lake")
-        assert text.endswith("Input/output error")
+        assert text == f"cannot write to the table {folder}: Input/output error"
         stops += 1
-        if n % 2:  # the same process goes on, or another
+        if n % 3:  # the same process goes on, or another
             lake = Lake(folder, rows_per_file=3)
         for begin, end in ((0, 5), (5, 15)):
             lake.take(MIXED[begin:end])
         found = positions(folder) + positions(folder, "notifications")
         assert sorted(found) == list(range(15))
-        assert not list(folder.rglob("*.tmp"))
     assert stops > 5
+
+
+def torn_after_commit(folder: Path) -> Iterator[Path]:
+    """The files that a power cut may leave torn: those of the newest commit, and the commit."""
+    [newest] = sorted((folder / "_delta_log").glob("*.json"))[-1:]
+    yield newest
+    for line in newest.read_text().splitlines():
+        if added := json.loads(line).get("add"):
+            yield folder / unquote(added["path"])
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "zeros", "half"])
+def test_a_commit_that_a_power_cut_has_torn_is_made_again(tmp_path: Path, how: str) -> None:
+    for n in range(3):
+        folder = tmp_path / str(n)
+        lake = Lake(folder)
+        lake.take(MIXED[:7])
+        lake.take(MIXED[7:12])
+        torn = list(torn_after_commit(folder))[n]
+        size = torn.stat().st_size
+        if how == "gone":
+            torn.unlink()
+        else:
+            torn.write_bytes(
+                {"empty": b"", "zeros": bytes(size), "half": torn.read_bytes()[: size // 2]}[how]
+            )
+        again = Lake(folder)
+        assert again.last_position == 6
+        again.take(MIXED[5:])
+        found = positions(folder) + positions(folder, "notifications")
+        assert sorted(found) == list(range(15))
+
+
+# --- few files --------------------------------------------------------------------------------
+
+
+def test_small_files_become_one_and_rows_stay_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_module, "SMALL_FILES_MAX", 5)
+    lake = Lake(tmp_path, replaced_hours=0)
+    for position in range(1, 24):
+        lake.take(publications(position, position, "ab"[position % 2]))
+        lake.maintain(NOON_S)
+    assert lake.files <= 2 * 5
+    assert positions(tmp_path) == list(range(1, 24))
+    log = Log(tmp_path)
+    for file in log.files("publications"):
+        found = log.read(file)["position"].to_pylist()
+        assert found == sorted(found)
+        assert (found[0], found[-1], len(found)) == (file.first, file.last, file.rows)
+    lake.maintain(NOON_S + 2 * lake_module.VACUUM_S)
+    assert len(data_files(tmp_path)) == lake.files
+    assert positions(tmp_path) == list(range(1, 24))
+
+
+def test_files_that_were_replaced_stay_for_those_who_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_module, "SMALL_FILES_MAX", 5)
+    lake = Lake(tmp_path)
+    for position in range(1, 5):
+        lake.take(publications(position, position))
+    log = Log(tmp_path)
+    listed = log.files("publications")
+    lake.take(publications(5, 5))
+    lake.maintain(time.time())
+    lake.maintain(time.time() + 2 * lake_module.VACUUM_S)
+    assert lake.files == 1
+    assert [log.read(file)["position"].to_pylist() for file in listed] == [[1], [2], [3], [4]]
+
+
+def test_large_files_are_made_of_medium_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_module, "SMALL_BYTES", 1_000)
+    monkeypatch.setattr(lake_module, "MEDIUM_FILES_MAX", 3)
+    lake = Lake(tmp_path)
+    for position in range(1, 4):
+        lake.take(publications(position, position))
+        lake.maintain(NOON_S)
+    assert lake.files == 1
 
 
 # --- retention --------------------------------------------------------------------------------
@@ -318,40 +345,39 @@ def a_week(folder: Path, **limits: Any) -> Lake:
 
 
 def test_days_that_are_too_old_are_removed(tmp_path: Path) -> None:
-    lake = a_week(tmp_path, keep_days=2.0)
-    lake.retain(NOON_S + 4 * DAY_S)  # noon of the fifth day: the first two ended 2.5 days ago
+    lake = a_week(tmp_path, keep_days=2.0, replaced_hours=0)
+    lake.maintain(NOON_S + 4 * DAY_S)  # noon of the fifth day: the first two ended 2.5 days ago
     assert lake.files_removed == 4
     assert days_of(tmp_path) == [f"2026-11-{day}" for day in range(18, 23)]
-    assert not (tmp_path / "publications" / "channel=c0" / "day=2026-11-16").exists()
-    assert lake.files == 10
-    lake.retain(NOON_S + 1000 * DAY_S)
-    assert positions(tmp_path) == [14], "never the newest"
-    assert Lake(tmp_path).last_position == 14
+    assert lake.files == len(data_files(tmp_path)) == 10
+    lake.maintain(NOON_S + 1000 * DAY_S)
+    assert positions(tmp_path) == []
+    assert Lake(tmp_path).last_position == 14, "known without any file"
 
 
 def test_too_many_bytes_remove_the_oldest_files(tmp_path: Path) -> None:
     lake = a_week(tmp_path)
-    lake.retain(NOON_S)
+    lake.maintain(NOON_S)
     assert lake.files_removed == 0, "no limits"
     a_file_bytes = lake.size_bytes // 14
     lake.keep_bytes = 10 * a_file_bytes + a_file_bytes // 2
     before_bytes = lake.size_bytes
-    lake.retain(NOON_S)
+    lake.maintain(NOON_S)
     assert positions(tmp_path) == list(range(6, 15))
-    assert lake.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
+    assert lake.size_bytes == 9 * a_file_bytes
     assert lake.files_removed == 5
     assert lake.bytes_removed == before_bytes - lake.size_bytes
     lake.keep_bytes = 0
-    lake.retain(NOON_S)
-    assert positions(tmp_path) == [14], "never the newest"
+    lake.maintain(NOON_S)
+    assert positions(tmp_path) == []
 
 
 def test_rows_can_come_to_a_day_that_was_removed(tmp_path: Path) -> None:
     lake = a_week(tmp_path, keep_days=1.0)
-    lake.retain(NOON_S + 30 * DAY_S)
-    assert positions(tmp_path) == [14]
+    lake.maintain(NOON_S + 30 * DAY_S)
+    assert positions(tmp_path) == []
     lake.take([(15, LogRow("publications", "c0", NOON_S))])
-    assert positions(tmp_path) == [14, 15]
+    assert positions(tmp_path) == [15]
 
 
 def test_what_tells_of_subscriptions_stays_for_ever(tmp_path: Path) -> None:
@@ -359,10 +385,10 @@ def test_what_tells_of_subscriptions_stays_for_ever(tmp_path: Path) -> None:
     lake = a_week(tmp_path, keep_days=1)
     old = LogRow("subscriptions", "", NOON_S - 400 * DAY_S)
     lake.take([(1_000, old)])
-    lake.retain(NOON_S + 30 * DAY_S)
+    lake.maintain(NOON_S + 30 * DAY_S)
     assert positions(tmp_path, "subscriptions") == [1_000]
     again = Lake(tmp_path, keep_bytes=1)
-    again.retain(NOON_S)
+    again.maintain(NOON_S)
     assert positions(tmp_path, "subscriptions") == [1_000]
     assert again.knows_subscriptions
     assert again.last_position == 1_000
@@ -372,10 +398,10 @@ def test_a_reopened_lake_knows_what_it_may_keep(tmp_path: Path) -> None:
     size_bytes = a_week(tmp_path).size_bytes
     lake = Lake(tmp_path, keep_bytes=size_bytes)
     assert (lake.files, lake.size_bytes) == (14, size_bytes)
-    lake.retain(NOON_S)
+    lake.maintain(NOON_S)
     assert lake.files == 14
     lake.take([(15, LogRow("publications", "c0", NOON_S + 7 * DAY_S))])
-    lake.retain(NOON_S)
+    lake.maintain(NOON_S)
     assert positions(tmp_path)[0] > 1
     assert lake.size_bytes <= size_bytes
 
@@ -387,6 +413,12 @@ def test_a_lake_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     with pytest.raises(RoveError, match=r"cannot use the lake .*/lake: File exists"):
         Lake(tmp_path / "lake")
+
+
+def test_a_lake_of_an_earlier_layout_is_not_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "publications").mkdir()
+    with pytest.raises(LakeError, match=r"earlier Rove; `rove lake migrate .*` makes"):
+        Lake(tmp_path)
 
 
 # --- the thread -------------------------------------------------------------------------------
@@ -427,9 +459,9 @@ def test_rows_move_from_the_store_to_the_lake(tmp_path: Path, store: Store, writ
     assert filler.close(20)
     assert filler.health is None
     assert writer.close(20)
-    assert positions(lake.folder) == list(range(261))
+    assert positions(tmp_path / "lake") == list(range(261))
     assert log_of(store) == []
-    assert max(pq.read_metadata(path).num_rows for path in lake.folder.rglob("*.parquet")) == 100
+    assert max(pq.read_metadata(path).num_rows for path in data_files(tmp_path / "lake")) == 100
 
 
 def is_at(filler: LakeWriter, position: int) -> bool:
@@ -439,16 +471,14 @@ def is_at(filler: LakeWriter, position: int) -> bool:
 def test_the_lake_says_how_far_it_is(tmp_path: Path, store: Store, writer: Writer) -> None:
     lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
     moving = LakeWriter(lake, store, writer)
+    log = Log(tmp_path / "lake")
+    assert log.position() == -1
     for last in (3, 9):
         submit(writer, publications(last - 2, last))
         eventually(partial(is_at, moving, last))
-        assert (tmp_path / "lake" / "_position").read_text() == f"{last}\n"
+        assert log.position() == last
         assert positions(tmp_path / "lake")[-1] == last
     assert moving.close(10)
-    (tmp_path / "lake" / "_position").unlink()
-    (tmp_path / "lake" / "_position").mkdir()
-    with pytest.raises(LakeError, match="cannot write to the lake"):
-        lake.mark(10)
 
 
 def test_closing_moves_what_is_committed(tmp_path: Path, store: Store, writer: Writer) -> None:
@@ -458,7 +488,7 @@ def test_closing_moves_what_is_committed(tmp_path: Path, store: Store, writer: W
     submit(writer, publications(1, 35))
     eventually(lambda: writer.backlog_bytes == 0)
     assert filler.close(20)
-    assert positions(lake.folder) == list(range(1, 36))
+    assert positions(tmp_path / "lake") == list(range(1, 36))
 
 
 def test_retention_goes_by_the_clock(tmp_path: Path, store: Store, writer: Writer) -> None:
@@ -472,20 +502,22 @@ def test_a_folder_that_cannot_be_written_loses_nothing(
     tmp_path: Path, store: Store, writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
-    (lake.folder / "publications").write_text("in the way")
+    (tmp_path / "lake" / "kind=publications").write_text("in the way")
     filler = LakeWriter(lake, store, writer, retry_delay_s=0.01)
     submit(writer, publications(1, 5))
     eventually(lambda: filler.health)
-    folder = lake.folder / "publications" / "channel=air" / "day=2026-11-16"
-    assert filler.health == f"cannot write to the lake {folder}: Not a directory"
+    assert filler.health is not None
+    assert filler.health.startswith(f"cannot write to the table {tmp_path / 'lake'}: ")
+    assert "Not a directory" in filler.health
+    assert "\n" not in filler.health
     submit(writer, publications(6, 9))
     eventually(lambda: writer.backlog_bytes == 0)
     assert log_of(store) == list(range(1, 10))
-    (lake.folder / "publications").unlink()
+    (tmp_path / "lake" / "kind=publications").unlink()
     eventually(lambda: filler.position == 9 and filler.health is None)
     assert filler.close(20)
     assert writer.close(20)
-    assert positions(lake.folder) == list(range(1, 10))
+    assert positions(tmp_path / "lake") == list(range(1, 10))
     assert log_of(store) == []
     assert len(caplog.records) == 1, "said once, not at every try"
 
@@ -494,7 +526,7 @@ def test_closing_while_it_cannot_be_written_says_so(
     tmp_path: Path, store: Store, writer: Writer
 ) -> None:
     lake = Lake(tmp_path / "lake", seconds_per_file=0.01)
-    (lake.folder / "publications").write_text("in the way")
+    (tmp_path / "lake" / "kind=publications").write_text("in the way")
     submit(writer, publications(1, 5))
     eventually(lambda: writer.backlog_bytes == 0)
     filler = LakeWriter(lake, store, writer)
@@ -560,9 +592,5 @@ def test_killed_at_any_moment_each_row_is_there_once(tmp_path: Path) -> None:
     assert Counter(row["position"] for row in found) == Counter(range(1, last + 1))
     assert all(row["id"] == str(row["position"]) for row in found)
     assert all(row["channel"] == "ab/"[row["position"] % 3] for row in found)
-    for folder in {path.parent for path in (tmp_path / "lake").rglob("*.parquet")}:
-        in_order = [pq.read_table(path)["position"] for path in sorted(folder.iterdir())]
-        numbers = [number for column in in_order for number in column.to_pylist()]
-        assert numbers == sorted(numbers)
     # By chance, so only of many; `test_stopped_at_any_step_…` is sure of it.
     assert came_again or not is_soak(), "no kill was between a file and the deletion of its rows"

@@ -26,6 +26,7 @@ from rove.serve import store as store_module
 from rove.serve.data_folder import FILE_NAME, StoreError
 from rove.serve.store import Durability, Store, Writer
 from tests.effort import PATIENCE_S, examples, is_soak
+from tests.waiting import eventually
 
 DURABILITIES: tuple[Durability, ...] = ("full", "process", "none")
 
@@ -39,13 +40,6 @@ def changes_of(*puts: tuple[str, Key, bytes]) -> Changes:
 
 def rows_of(store: Store) -> dict[str, list[tuple[Key, bytes]]]:
     return {table: rows for table in TABLES if (rows := list(store.load(table)))}
-
-
-def eventually(is_so: Callable[[], object], within_s: float = PATIENCE_S) -> None:
-    end = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.002)
 
 
 def python(code: str, *arguments: object) -> subprocess.Popen[str]:

@@ -58,6 +58,7 @@ COMMANDS: dict[str, Command] = {
     "config": Command("rove.cli.config", "show every setting of a broker, and what it means"),
     "doctor": Command("rove.cli.doctor", "find out what keeps a broker from running well"),
     "demo": Command("rove.cli.demo", "watch the language at work on a small city"),
+    "lake": Command("rove.cli.lake", "make a table of a lake that an earlier Rove wrote"),
     "pipeline": Command("rove.cli.pipeline", "run jobs on Spark over the broker's lake"),
     "backtest": Command("rove.cli.backtest", "say what a subscription would have brought"),
     "world": Command("rove.cli.world", "run a virtual world, and compare what tells of it"),

@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--me", metavar="JSON", help="the subscriber's variables; or @FILE")
     where = parser.add_argument_group("where").add_mutually_exclusive_group()
     where.add_argument("--tables", metavar="FOLDER", type=Path, help="typed tables")
-    where.add_argument("--lake", metavar="FOLDER", type=Path, help="a broker's lake, if no tables")
+    where.add_argument("--lake", metavar="LOCATION", help="a broker's lake, if no tables")
     where.add_argument(
         "--data",
         metavar="FOLDER",
@@ -120,7 +120,7 @@ def _asked(arguments: argparse.Namespace, question: Question) -> Report:
 
     history = open_history(
         tables_folder=arguments.tables,
-        lake_folder=arguments.lake,
+        lake=arguments.lake,
         data_folder=arguments.data,
         channels=arguments.channel,
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.output import emit_json, emit_rows, is_terminal
+from rove.cli.output import bytes_bar, emit_json, emit_rows
 from rove.cli.texts import add_json_flag
 from rove.cli.units import bytes_text, count_text, duration_text
 from rove.errors import UsageError
@@ -40,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_json_flag(parser)
     lake = parser.add_argument_group("from a broker's lake")
-    lake.add_argument("--lake", metavar="FOLDER", type=Path, help="to read")
+    lake.add_argument("--lake", metavar="LOCATION", help="to read: a folder or a URI")
     lake.add_argument("--up-to", metavar="POSITION", type=int, help="of the log")
     files = parser.add_argument_group("from files")
     files.add_argument("--format", choices=("csv", "jsonl", "parquet"), help="(default by name)")
@@ -104,10 +103,10 @@ def _with_jars(settings: SparkSettings, arguments: argparse.Namespace) -> SparkS
 def _from_lake(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> IngestReport:
     from rove.pipeline.ingest import ingest
 
-    with _bar(as_json=arguments.json) as tell:
+    with bytes_bar(as_json=arguments.json) as tell:
         return ingest(
             session,
-            arguments.lake.resolve(),
+            arguments.lake,
             arguments.tables.resolve(),
             rules=rules,
             channels=arguments.channel,
@@ -171,23 +170,6 @@ def _show(report: IngestReport, *, as_json: bool) -> None:
         *((f"rejected: {why}", count_text(count)) for why, count in report.rejected.items()),
         ("written", f"{report.files_written} files, {bytes_text(report.bytes_written)}"),
     ]
-    if report.files_gone:
-        rows.append(("gone", f"{report.files_gone} files, removed before they were read"))
     emit_rows(rows)
     for each in report.unreadable:
         print(f"cannot be read, and will be tried again: {each}", file=sys.stderr)
-
-
-@contextmanager
-def _bar(*, as_json: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr for a person; nothing for a program."""
-    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -30,7 +30,7 @@ HEADINGS = ("job", "state", "batch", "lag", "behind", "in/s", "out/s", "trigger"
 def configure_run(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove pipeline run`, but for those about Spark."""
     parser.add_argument("jobs", nargs="*", default=["match"], help="by name (default: match)")
-    parser.add_argument("--lake", metavar="FOLDER", type=Path, required=True, help="to read")
+    parser.add_argument("--lake", metavar="LOCATION", required=True, help="a folder or a URI")
     parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="to write")
     parser.add_argument("--once", action="store_true", help="take what there is, and end")
     parser.add_argument(
@@ -60,10 +60,11 @@ def run(arguments: argparse.Namespace, spark: SparkSettings | None = None) -> in
         given = getattr(arguments, name)
         if given is not None and given <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be more than 0, not {given:g}")
+    from rove.lake.storage import resolved
     from rove.pipeline.jobs import JobSettings, run_jobs
 
     settings = JobSettings(
-        lake=arguments.lake.resolve(),
+        lake=resolved(arguments.lake),
         out=arguments.out.resolve(),
         once=arguments.once,
         trigger_s=arguments.trigger,

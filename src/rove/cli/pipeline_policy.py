@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rove.cli.output import EXIT_NO, EXIT_YES, emit_json
@@ -51,7 +50,7 @@ _TEXTS: Final = 2
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove pipeline policy`, but for those about Spark."""
-    parser.add_argument("lake", metavar="LAKE", type=Path, help="a broker's lake")
+    parser.add_argument("lake", metavar="LAKE", help="a broker's lake: a folder or a URI")
     parser.add_argument(
         "file",
         metavar="FILE",

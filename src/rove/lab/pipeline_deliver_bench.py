@@ -31,7 +31,7 @@ from rove.errors import RoveError
 from rove.lab import broker_process
 from rove.lab.measure import Measure
 from rove.pipeline.delivering import at_once, deliver
-from rove.pipeline.lake import Lake, read_file
+from rove.pipeline.lake import Lake
 from rove.pipeline.ranking import NOTIFICATIONS
 from rove.pipeline.sink import Manifest, Sink, write_part
 
@@ -71,10 +71,10 @@ def rates(folder: Path, subscribers: int, publications: int) -> Iterator[Measure
         everybody_meets_everything(lake, folder / "out")
         cpu_s = broker_process.cpu_seconds(broker.pid)
         begun = time.perf_counter()
-        count = deliver(folder / "out", lake.folder, url, until=at_once)
+        count = deliver(folder / "out", lake.uri, url, until=at_once)
         took_s = time.perf_counter() - begun
         cpu_s = broker_process.cpu_seconds(broker.pid) - cpu_s
-        again = deliver(folder / "out", lake.folder, url, until=at_once)
+        again = deliver(folder / "out", lake.uri, url, until=at_once)
     if (count, again) != (subscribers * publications, 0):
         raise DeliverBenchError(f"{count} were delivered, and {again} when it was done again")
     label = f"deliver, {subscribers} x {publications:,}"
@@ -98,7 +98,7 @@ def _lake_with(folder: Path, publications: int) -> Lake:
         if folder.is_dir():
             lake = Lake(folder)
             files = lake.files("publications", up_to=lake.position())
-            if sum(read_file(file, ["position"]).num_rows for file in files) == publications:
+            if sum(file.rows for file in files) == publications:
                 return lake
         time.sleep(PAUSE_S)
     raise DeliverBenchError(f"the lake in {folder} has not got all publications")
@@ -107,7 +107,7 @@ def _lake_with(folder: Path, publications: int) -> Lake:
 def everybody_meets_everything(lake: Lake, out: Path) -> None:
     """Fill a sink with every pair of a subscription and a publication, as one batch."""
     numbers = [event.number for event in lake.events() if event.event == "made"]
-    tables = [read_file(file, ["position"]) for file in lake.files("publications")]
+    tables = [lake.read(file, ["position"]) for file in lake.files("publications")]
     positions = np.sort(pa.concat_tables(tables)["position"].to_numpy())
     count = len(positions) * len(numbers)
     rows = pa.table(
@@ -134,7 +134,7 @@ def delays(folder: Path, seconds: float) -> Iterator[Measure]:
         url = f"mqtt://{broker_process.HOST}:{broker.port}"
         asyncio.run(_fill(url, 0, 1))
         lake = _lake_with(folder / "data" / "lake", 1)
-        words = ["match", "deliver", "--lake", lake.folder, "--out", folder / "out"]
+        words = ["match", "deliver", "--lake", lake.uri, "--out", folder / "out"]
         words += ["--engine", "spark", "--set", f"broker={url}"]
         command = [sys.executable, "-m", "rove", "pipeline", "run", *map(str, words)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as pipeline:

@@ -21,6 +21,7 @@ import msgspec
 
 from rove.broker.diary import KIND as SUBSCRIPTIONS
 from rove.broker.records import LogRow
+from rove.lake.storage import Location
 from rove.serve.lake import Lake
 
 STEP_S: Final = 0.1
@@ -31,7 +32,7 @@ ALIVE_MAX: Final = 20
 class Feed:
     """One writer of a lake."""
 
-    def __init__(self, folder: Path, *, rows_per_file: int = 65_536) -> None:
+    def __init__(self, folder: Location, *, rows_per_file: int = 65_536) -> None:
         """Go on after what the lake has."""
         self._lake = Lake(folder, rows_per_file=rows_per_file)
         self._waiting: list[tuple[int, LogRow]] = []
@@ -62,7 +63,6 @@ class Feed:
         """Let all of it be in the lake, and say so; the position up to which it is."""
         if self._waiting:
             self._lake.take(self._waiting)
-            self._lake.mark(self.position)
             self._waiting = []
         return self.position
 

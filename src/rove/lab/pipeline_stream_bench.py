@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,12 +34,14 @@ import pyarrow.parquet as pq
 from rove.errors import RoveError
 from rove.lab.measure import Measure
 from rove.lab.pipeline_feed import Feed
+from rove.lake.log import SCHEMA, WRITER, open_for_writing
+from rove.lake.storage import Location
 from rove.pipeline import sink, source
 from rove.pipeline.judging import opened
 from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
-from rove.pipeline.source import COLUMNS, READ_ROWS, Slice, read_slice
+from rove.pipeline.source import READ_ROWS, Slice, read_slice, whole
 from rove.pipeline.stream import Stream, StreamSettings
 from rove.testing.boxes import Name, workload
 
@@ -149,7 +150,7 @@ def _wait(query: Any, settings: StreamSettings) -> None:
     raise StreamBenchError(f"the stream did not catch up within {CATCH_UP_S:g} s")
 
 
-def subscribe(lake: Path, load: Load) -> None:
+def subscribe(lake: Location, load: Load) -> None:
     """Let all subscriptions of a workload be made."""
     boxes = workload(load.name, load.subscriptions, 1)[0].at_rest()
     feed = Feed(lake)
@@ -175,12 +176,10 @@ def sources(spark: SparkSession, folder: Path, rows: int) -> Iterator[Measure]:
             .mapInArrow(count_rows if content == "rows" else count_slices, "rows long")
         )
         seconds[content] = _timed_query(frame, folder / content, rows)
-    native = spark.readStream.schema(_native_schema(lake, spark)).parquet(
-        str(lake / "publications")
-    )
-    frame = native.drop("channel", "day").mapInArrow(count_rows, "rows long")
+    native = spark.readStream.schema(_native_schema(lake, spark)).parquet(str(lake))
+    frame = native.drop("kind", "channel", "day").mapInArrow(count_rows, "rows long")
     seconds["native"] = _timed_query(frame, folder / "native", rows)
-    names = {"rows": "rove-lake, rows", "slices": "rove-lake, slices", "native": "Spark's Parquet"}
+    names = {"rows": "rove, rows", "slices": "rove, slices", "native": "Spark's Parquet"}
     for content, name in names.items():
         ratio = None if content == "rows" else seconds["rows"] / seconds[content]
         against = None if content == "rows" else "rows"
@@ -197,7 +196,7 @@ def count_slices(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A task that reads what it is told to, and counts."""
     encoded = [one for batch in given for one in batch["slice"].to_pylist()]
     decoded = [msgspec.msgpack.decode(one, type=Slice) for one in encoded]
-    yield _one(sum(read_slice(one)[0].num_rows for one in decoded))
+    yield _one(sum(read_slice(one).num_rows for one in decoded))
 
 
 def _one(rows: int) -> pa.RecordBatch:
@@ -223,21 +222,20 @@ def _timed_query(frame: Any, checkpoint: Path, rows: int) -> float:
 
 
 def _native_schema(lake: Path, spark: SparkSession) -> Any:
-    return spark.read.parquet(str(lake / "publications")).schema
+    return spark.read.parquet(str(lake)).schema
 
 
 # --- what it has to equal -------------------------------------------------------------------------
 
 
-def plain(lake_folder: Path, work: Path) -> pa.Table:
+def plain(lake_folder: Location, work: Path) -> pa.Table:
     """What one process finds that matches the whole lake at once, ranked subscriptions included."""
     lake = Lake(lake_folder)
     up_to = lake.position()
     index = LiveIndex(work)
     index.take(lake.events(up_to=up_to))
     versions = opened(index.spec())
-    files = lake.files("publications", up_to=up_to)
-    rows, _ = read_slice(Slice(-1, up_to, tuple(str(file.path) for file in files)))
+    rows = whole(lake, up_to=up_to)
     pieces = rows.combine_chunks().to_batches(READ_ROWS)
     found = pa.Table.from_batches([versions.match_lake(piece) for piece in pieces])
     found = found.append_column("score", pa.nulls(len(found), pa.float64()))
@@ -254,7 +252,7 @@ def in_order(notifications: pa.Table) -> pa.Table:
     return notifications.sort_by([(name, "ascending") for name in columns]).combine_chunks()
 
 
-def check(lake: Path, out: Path, work: Path) -> int:
+def check(lake: Location, out: Path, work: Path) -> int:
     """StreamBenchError unless the sink has what plain matching gives; how many."""
     found, expected = in_order(sink.table(out, NOTIFICATIONS)), plain(lake, work)
     if not found.equals(expected):
@@ -269,51 +267,50 @@ def check(lake: Path, out: Path, work: Path) -> int:
 
 
 def append(
-    lake: Path, name: Name, rate: int, seconds: float, file_every_s: float = FILE_EVERY_S
+    lake: Location, name: Name, rate: int, seconds: float, file_every_s: float = FILE_EVERY_S
 ) -> None:
     """Let another process publish at a rate for a while; returns when it has."""
     words = [str(lake), name, str(rate), str(seconds), str(file_every_s)]
     subprocess.run([sys.executable, "-m", __name__, *words], check=True)
 
 
-def write(lake: Path, name: Name, rate: int, seconds: float, file_every_s: float) -> None:
+def write(lake: Location, name: Name, rate: int, seconds: float, file_every_s: float) -> None:
     """Publish: at each file's time all that would have come since the last one."""
-    folder = lake / "publications" / "channel=bench" / f"day={datetime.now(UTC):%Y-%m-%d}"
-    folder.mkdir(parents=True, exist_ok=True)
+    table = open_for_writing(lake)
     events = workload(name, 1, READINGS)[1]
     encoded = [msgspec.json.encode(events.publication(number)) for number in range(READINGS)]
     payloads = pa.array(encoded, pa.binary())
-    position, begun = Lake(lake).position() + 1, time.time()
+    position, begun = (table.number(WRITER) or 0) + 1, time.time()
     done, count = 0, round(rate * seconds)
     while done < count:
         time.sleep(max(0.0, begun + done / rate + file_every_s - time.time()))
         due = min(count, int((time.time() - begun) * rate))
         at_us = ((begun + np.arange(done, due) / rate) * 1e6).astype(np.int64)
-        _write_file(folder, position, at_us, payloads)
         position += due - done
-        mark = lake / "._position.tmp"
-        mark.write_text(f"{position - 1}\n")
-        mark.rename(lake / "_position")
+        table.append(_rows(position - (due - done), at_us, payloads), WRITER, position - 1)
         done = due
 
 
-def _write_file(folder: Path, position: int, at_us: Any, payloads: pa.Array) -> None:
-    positions = np.arange(position, position + len(at_us))
-    topic = pa.repeat(pa.scalar("bench/reading"), len(at_us))
-    columns = [
-        pa.array(positions),
-        pa.array(at_us).cast(pa.timestamp("us", tz="UTC")),
-        topic,
-        pc.binary_join_element_wise("p", pa.array(positions).cast(pa.string()), ""),
-        pa.repeat(pa.scalar("bench"), len(at_us)),
-        payloads.take(pa.array(positions % len(payloads))),
-        pa.array([[]] * len(at_us), COLUMNS.field("user").type),
-        pa.repeat(pa.scalar(0, pa.int8()), len(at_us)),
-    ]
-    table = pa.Table.from_arrays(columns, schema=COLUMNS)
-    path = folder / f"{position:016d}-{positions[-1]:016d}.parquet"
-    pq.write_table(table, folder / f".{path.name}.tmp", compression="zstd")
-    (folder / f".{path.name}.tmp").rename(path)
+def _rows(position: int, at_us: Any, payloads: pa.Array) -> pa.Table:
+    count = len(at_us)
+    positions = np.arange(position, position + count)
+    moments = pa.array(at_us).cast(pa.timestamp("us", tz="UTC"))
+    columns = {
+        "kind": pa.repeat(pa.scalar("publications"), count),
+        "channel": pa.repeat(pa.scalar("bench"), count),
+        "day": moments.cast(pa.date32()),
+        "position": pa.array(positions),
+        "at": moments,
+        "topic": pa.repeat(pa.scalar("bench/reading"), count),
+        "id": pc.binary_join_element_wise("p", pa.array(positions).cast(pa.string()), ""),
+        "client_id": pa.repeat(pa.scalar("bench"), count),
+        "payload": payloads.take(pa.array(positions % len(payloads))),
+        "user": pa.array([[]] * count, SCHEMA.field("user").type),
+        "qos": pa.repeat(pa.scalar(0, pa.int8()), count),
+        "earlier": pa.array([[]] * count, SCHEMA.field("earlier").type),
+        "subscriptions": pa.nulls(count, SCHEMA.field("subscriptions").type),
+    }
+    return pa.Table.from_pydict(columns, schema=SCHEMA)
 
 
 def main(words: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ from rove.client import Client, ConnectionFailed, ConnectionRefused, PublishRefu
 from rove.client.addresses import DEFAULT_URL
 from rove.client.client import Published
 from rove.errors import RoveError
+from rove.lake.storage import Location
 from rove.mqtt.packets import Reason
 from rove.pipeline.lake import Lake
 from rove.pipeline.served import Found, Place, Served, position_of, sink_name
@@ -80,7 +81,7 @@ Told = Callable[[Delivered], None]
 
 def deliver(
     out: Path,
-    lake: Path,
+    lake: Location,
     broker_url: str,
     feed: str = FEED,
     *,

@@ -29,17 +29,11 @@ _KEY = "position long, at timestamp, client_id string, id string"
 
 
 def duplicate_positions(
-    spark: SparkSession,
-    new: Sequence[Path],
-    before: Sequence[Path],
-    horizon_s: float,
-    after: int,
-    up_to: int,
+    fresh: DataFrame, before: Sequence[Path], horizon_s: float
 ) -> NDArray[np.int64]:
-    """Positions above `after` and up to `up_to` in new files of rows that came before."""
+    """Positions of new rows that came before."""
     from pyspark.sql import functions as f
 
-    fresh = file_keys(spark, new).where((f.col("position") > after) & (f.col("position") <= up_to))
     parts = [fresh.withColumn("is_new", f.lit(True))]
     if before:
         earliest = fresh.agg(f.min("at")).first()
@@ -47,7 +41,9 @@ def duplicate_positions(
             return np.empty(0, np.int64)
         since = f.lit(earliest[0]) - f.make_dt_interval(secs=f.lit(horizon_s))
         parts.append(
-            file_keys(spark, before).where(f.col("at") >= since).withColumn("is_new", f.lit(False))
+            file_keys(fresh.sparkSession, before)
+            .where(f.col("at") >= since)
+            .withColumn("is_new", f.lit(False))
         )
     flagged = with_duplicates(reduce(lambda left, right: left.unionByName(right), parts), horizon_s)
     found = flagged.where("is_new AND is_duplicate").select("position").toArrow()

@@ -25,11 +25,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rove.errors import RoveError
+from rove.lake.storage import Location
 from rove.lang.attributes import attributes_of
 from rove.lang.tree import Time, parts
 from rove.pipeline import tables
 from rove.pipeline.judging import AT_TYPE
-from rove.pipeline.lake import Lake, LakeFile, read_file
+from rove.pipeline.lake import Lake, LogFile
 from rove.pipeline.pruning import Plan, Wanted, plan, spark_filter
 from rove.pipeline.sql import SPARK_TYPES, quoted
 from rove.pipeline.tables import Table, TableSchema
@@ -124,15 +125,15 @@ def day_of(at_us: int) -> str:
 def open_history(
     *,
     tables_folder: Path | None = None,
-    lake_folder: Path | None = None,
+    lake: Location | None = None,
     data_folder: Path | None = None,
     channels: Sequence[str] = (),
 ) -> History:
     """Tables if there are any, else the lake; HistoryError or LakeError says what is missing."""
     if tables_folder is not None:
         return TableHistory(tables_folder, channels)
-    if lake_folder is not None:
-        return LakeHistory(Lake(lake_folder), channels)
+    if lake is not None:
+        return LakeHistory(Lake(lake), channels)
     folder = data_folder or Path("rove-data")
     if (folder / "tables").is_dir() and tables.channels(folder / "tables"):
         return TableHistory(folder / "tables", channels)
@@ -327,16 +328,16 @@ class LakeHistory:
     def __init__(self, lake: Lake, channels: Sequence[str] = ()) -> None:
         there = lake.channels()
         if not there:
-            raise HistoryError(f"the lake {lake.folder} has no publications yet")
-        self.name = f"lake {lake.folder}"
-        self.channels = _chosen(there, channels, f"the lake {lake.folder}")
+            raise HistoryError(f"the lake {lake.name} has no publications yet")
+        self.name = f"lake {lake.name}"
+        self.channels = _chosen(there, channels, f"the lake {lake.name}")
         self._lake = lake
 
     def span(self) -> tuple[str, str]:
         days = [file.day for file in self._files()]
         return (min(days), max(days)) if days else ("", "")
 
-    def _files(self, days: tuple[str, str] | None = None) -> list[LakeFile]:
+    def _files(self, days: tuple[str, str] | None = None) -> list[LogFile]:
         return self._lake.files("publications", channels=self.channels, days=days)
 
     def parts(
@@ -351,18 +352,19 @@ class LakeHistory:
         every = self._files()
         rows = None
         if files:
-            with _quick_listing(spark, len(files)):
-                found = self._lake.publications(spark, channels=self.channels, days=period.days)
-            rows = found.where(_within(period)).select(*_LAKE_READ)
-        size_bytes = sum(file.path.stat().st_size for file in every)
+            found = self._lake.publications(
+                spark, channels=self.channels, days=period.days, columns=_LAKE_READ
+            )
+            rows = found.where(_within(period))
+        size_bytes = sum(file.size_bytes for file in every)
         return [Part(work, rows, None, len(files), len(every), size_bytes)]
 
     def find(self, example: Example, fits: Fits) -> Found:
         position = example.position
         assert position is not None, "all rows of the lake have one"
         for file in self._lake.files("publications", position - 1, position, self.channels):
-            for row in read_file(file, None, position - 1, position).to_pylist():
+            for row in self._lake.read(file, after=position - 1, up_to=position).to_pylist():
                 user = [(one["name"], one["value"]) for one in row["user"] or ()]
                 attributes = attributes_of(row["topic"], row["payload"] or b"", user)
-                return Found(row["id"], attributes, file.path.stat().st_size)
+                return Found(row["id"], attributes, file.size_bytes)
         raise _gone(example)

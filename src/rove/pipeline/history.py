@@ -28,6 +28,7 @@ from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.matcher_files import Shipped, ship
 from rove.pipeline.ranking import is_ranked, rank_rows
 from rove.pipeline.session import cores
+from rove.pipeline.source import rows_of
 from rove.pipeline.stretches import BEGUN_MIN, open_stretches, write_stretches
 from rove.pipeline.versions import Version, versions_of
 from rove.pipeline.workers import in_worker
@@ -60,8 +61,8 @@ def replay(
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
     publications = lake.publications(
-        spark, after=after, up_to=last, channels=channels, days=days
-    ).select(*_READ)
+        spark, after=after, up_to=last, channels=channels, days=days, content="slices"
+    )
     events = [event for event in lake.events(up_to=last) if _serves(engine, event)]
     moment = lake.last_moment(last) if until is None else until
     versions = [one for one in versions_of(events) if one.until > after]
@@ -81,7 +82,8 @@ def matched(
     until: float | None = None,
     begun_min: int = BEGUN_MIN,
 ) -> DataFrame:
-    """The same for publications, versions and the events behind them, from wherever they come."""
+    """The same for publications (or slices of them), versions and the events behind them, from
+    wherever they come."""
     from pyspark.sql import functions as f
 
     path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
@@ -101,7 +103,7 @@ def matched(
 @in_worker
 def _match(versions: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     stretches = open_stretches(versions.local_path())
-    for batch in batches:
+    for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
             yield index.match_lake(here)
 
@@ -111,6 +113,6 @@ def _candidates(
     versions: Shipped, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     stretches = open_stretches(versions.local_path())
-    for batch in batches:
+    for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
             yield index.ranked_rows(here, buckets)

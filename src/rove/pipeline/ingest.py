@@ -1,7 +1,7 @@
 """The lake into typed tables: each row once, whatever happens on the way.
 
 What there is to do follows from two numbers: how far a table has read the log (its manifest says)
-and how far the lake is complete (`_position`). The files between them are cut into rounds, a round
+and how far the lake is complete. The files between them are cut into rounds, a round
 into tasks; Spark runs the tasks, which read, type, judge and write by themselves
 (`rove.pipeline.writing`), and only what they have done comes back. Then one commit for each channel
 makes the round count. Killed before it, nothing has happened but files that nobody names; after
@@ -11,8 +11,10 @@ The first round of a new table looks at a few rows to guess its schema. Whenever
 values without a column, the schema is extended and that task is done again; everything else goes
 through once.
 
-A file that cannot be read holds up nobody: it is named in the report and in the manifest, and
-tried again by every later run. One that retention removed before it was read is counted as gone.
+A file that cannot be read holds up nobody: it is named in the report and in the manifest, and its
+positions are tried again by every later run, in whatever file they are by then. A file that a
+worker does not find ends the run: what retention removes stays on disk for hours, so that worker
+does not see the lake, and going on would leave rows out for good.
 
 Tables and lake must lie on a file system that the driver and all workers see under one name.
 
@@ -33,10 +35,12 @@ import numpy as np
 import pyarrow as pa
 
 from rove.errors import RoveError
+from rove.lake.log import read_file
+from rove.lake.storage import Location, MissingFileError
 from rove.pipeline.commits import NOTHING, Change, FileEntry, Skipped, State
 from rove.pipeline.disk import told
 from rove.pipeline.duplicates import duplicate_positions
-from rove.pipeline.lake import Lake, LakeError, LakeFile, read_file
+from rove.pipeline.lake import Lake, LakeError, LogFile
 from rove.pipeline.quality import RuleBook, Rules, read_rules
 from rove.pipeline.repeating import repeat
 from rove.pipeline.status import Progress
@@ -78,8 +82,6 @@ class IngestReport(msgspec.Struct):
     files_read: int = 0
     files_written: int = 0
     bytes_written: int = 0
-    files_gone: int = 0
-    """Removed by the lake's retention before they were read."""
     unreadable: list[str] = []
     """Files that could not be read, each with the reason; they will be tried again."""
     position: int = NOTHING
@@ -101,15 +103,19 @@ class IngestReport(msgspec.Struct):
 class Piece(msgspec.Struct, frozen=True):
     """The rows of a file of the lake at positions in `(after, up_to]`."""
 
-    file: LakeFile
+    file: LogFile
     after: int
     up_to: int
-    size_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.file.size_bytes
 
 
 class Work(msgspec.Struct):
     """What a task has to do, and all that it has to know."""
 
+    lake: str
     table: Path
     schema: TableSchema
     rules: Rules
@@ -124,12 +130,11 @@ class Done(msgspec.Struct):
 
     outcome: Outcome
     skipped: list[Skipped] = []
-    gone: int = 0
 
 
 def ingest(
     spark: SparkSession | None,
-    lake: Path,
+    lake: Location,
     tables: Path,
     *,
     rules: RuleBook | None = None,
@@ -164,7 +169,7 @@ def run_job(context: Context) -> None:
             return Progress(position=complete)  # a broker that nobody has published to yet
         report = ingest(
             context.spark,
-            lake.folder,
+            lake.uri,
             context.folder,
             rules=rules,
             channels=named.split(",") if named else None,
@@ -221,7 +226,7 @@ class _Run:
     def _chosen(self, channels: Collection[str] | None) -> list[str]:
         there = self._lake.channels()
         if not there:
-            raise LakeError(f"the lake {self._lake.folder} has no publications yet")
+            raise LakeError(f"the lake {self._lake.name} has no publications yet")
         for channel in channels or ():
             if channel not in there:
                 known = ", ".join(map(repr, there))
@@ -235,9 +240,10 @@ class _Run:
             position = target.state.position
             for file in self._lake.files("publications", position, limit, [channel]):
                 last = file.last if limit is None else min(limit, file.last)
-                yield _sized(Piece(file, max(position, file.first - 1), last))
+                yield Piece(file, max(position, file.first - 1), last)
             for each in target.state.skipped:
-                yield _sized(_piece_again(each, channel))
+                for file in self._lake.files("publications", each.after, each.up_to, [channel]):
+                    yield Piece(file, max(each.after, file.first - 1), min(each.up_to, file.last))
 
     def _round(self, pieces: Sequence[Piece], boundary: int, report: IngestReport) -> None:
         by_channel: dict[str, list[Piece]] = {}
@@ -246,18 +252,17 @@ class _Run:
         works: list[tuple[str, Work]] = []
         for channel, its_pieces in by_channel.items():
             target = self._targets[channel]
-            target.prepare(its_pieces)
+            target.prepare(self._lake, its_pieces)
             duplicates = self._duplicates(target, its_pieces)
-            groups = tasks(its_pieces, parallelism(self._spark))
-            works += [(channel, target.work(group, duplicates)) for group in groups]
+            works += [
+                (channel, target.work(self._lake.uri, group, duplicates))
+                for group in tasks(its_pieces, parallelism(self._spark))
+            ]
         done = self._done(works)
         for channel, its_pieces in by_channel.items():
             outcome = self._targets[channel].commit(its_pieces, done[channel], boundary)
             report.add(channel, outcome)
-            report.files_gone += sum(each.gone for each in done[channel])
-            report.files_read += len(its_pieces) - sum(
-                each.gone + len(each.skipped) for each in done[channel]
-            )
+            report.files_read += len(its_pieces) - sum(len(each.skipped) for each in done[channel])
 
     def _duplicates(self, target: Target, pieces: Sequence[Piece]) -> Any:
         horizon_s = target.rules.duplicates_s
@@ -267,9 +272,13 @@ class _Run:
             raise IngestError(
                 f"the rules of {target.table.channel!r} have duplicates_s, which takes Spark"
             )
-        paths = [piece.file.path for piece in pieces]
-        after = min(piece.after for piece in pieces)
-        up_to = max(piece.up_to for piece in pieces)
+        fresh = self._lake.publications(
+            self._spark,
+            after=min(piece.after for piece in pieces),
+            up_to=max(piece.up_to for piece in pieces),
+            channels=[target.table.channel],
+            columns=("position", "at", "client_id", "id"),
+        )
         first_day = datetime.fromisoformat(min(piece.file.day for piece in pieces))
         since_us = (first_day.replace(tzinfo=UTC).timestamp() - horizon_s) * 1e6
         before = [
@@ -277,7 +286,7 @@ class _Run:
             for entry in target.state.files.values()
             if entry.kind in ("data", "rejected") and entry.at_max_us >= since_us
         ]
-        return duplicate_positions(self._spark, paths, before, horizon_s, after, up_to)
+        return duplicate_positions(fresh, before, horizon_s)
 
     def _done(self, works: Sequence[tuple[str, Work]]) -> dict[str, list[Done]]:
         """The tasks' work, done again by those that found values without a column."""
@@ -316,13 +325,13 @@ class Target:
                     f"was begun with {getattr(self.schema, name)}; write that, or a new table"
                 )
 
-    def prepare(self, pieces: Sequence[Piece]) -> None:
+    def prepare(self, lake: Lake, pieces: Sequence[Piece]) -> None:
         """Guess the schema of a new table from a few rows, so that most tasks run once."""
         if self.schema.attributes:
             return
         for piece in dict.fromkeys((pieces[0], pieces[-1])):
             try:
-                rows = read_file(piece.file).slice(0, SAMPLE_ROWS)
+                rows = lake.read(piece.file).slice(0, SAMPLE_ROWS)
             except LakeError:  # the task that meets it says so
                 continue
             self.guess(rows)
@@ -333,8 +342,9 @@ class Target:
         typed = Typer(self.schema).typed(*columns)
         self.schema = self.schema.extended(typed.unmet, needs_rest=typed.needs_rest)
 
-    def work(self, pieces: list[Piece], duplicates: Any) -> Work:
+    def work(self, lake: str, pieces: list[Piece], duplicates: Any) -> Work:
         return Work(
+            lake,
             self.table.folder,
             self.schema,
             self.rules,
@@ -364,8 +374,11 @@ class Target:
         entries = [entry for each in done for entry in each.outcome.entries]
         moments = [each.outcome.newest_at_us for each in done]
         newest_at_us = max((at for at in moments if at is not None), default=None)
-        tried = {piece.file.path.as_posix() for piece in pieces}
-        kept = [each for each in self.state.skipped if each.path not in tried]
+        kept = [
+            each
+            for each in self.state.skipped
+            if not any(piece.after < each.up_to and piece.up_to > each.after for piece in pieces)
+        ]
         change = Change(
             position=max(boundary, self.state.position),
             add=(*entries, *quality_entries(self.table.folder, counts, boundary)),
@@ -440,21 +453,6 @@ def tasks(pieces: Sequence[Piece], at_once: int) -> Iterator[list[Piece]]:
         yield group
 
 
-def _piece_again(skipped: Skipped, channel: str) -> Piece:
-    path = Path(skipped.path)
-    day = path.parent.name.removeprefix("day=")
-    file = LakeFile(skipped.first, skipped.last, path, "publications", channel, day)
-    return Piece(file, skipped.after, skipped.up_to)
-
-
-def _sized(piece: Piece) -> Piece:
-    try:
-        size_bytes = piece.file.path.stat().st_size
-    except OSError:  # gone, or not to be read: the task will say so
-        size_bytes = 0
-    return msgspec.structs.replace(piece, size_bytes=size_bytes)
-
-
 # --- what runs on the workers -----------------------------------------------------------------
 
 
@@ -468,21 +466,18 @@ def run_task(work: Work) -> Done:
         duplicates=np.frombuffer(work.duplicates, np.int64),
     )
     skipped: list[Skipped] = []
-    gone = 0
     for piece in work.pieces:
+        file = piece.file
         try:
-            rows = read_file(piece.file, None, piece.after, piece.up_to)
+            rows = read_file(work.lake, file, after=piece.after, up_to=piece.up_to)
+        except MissingFileError:
+            raise
         except LakeError as error:
-            if not piece.file.path.exists():
-                gone += 1
-                continue
             why = str(error.__cause__ or error).splitlines()[0]
-            file = piece.file
-            path = file.path.as_posix()
-            skipped.append(Skipped(path, file.first, file.last, piece.after, piece.up_to, why))
+            skipped.append(Skipped(file.path, file.first, file.last, piece.after, piece.up_to, why))
             continue
         writer.take(rows)
-    return Done(writer.finish(), skipped, gone)
+    return Done(writer.finish(), skipped)
 
 
 def quality_entries(

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import msgspec
 
 from rove.errors import RoveError, UsageError
+from rove.lake.delta import MissingTableError
+from rove.lake.storage import Location
 from rove.pipeline.lake import NOTHING, Lake, LakeError
 from rove.pipeline.session import SparkSettings, open_session, reason
 from rove.pipeline.status import STOP, Progress, Reporter, Status, held, status_readings
@@ -46,7 +48,7 @@ class JobError(RoveError):
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What all jobs of a run are told."""
 
-    lake: Path
+    lake: Location
     out: Path
     """Each job has a folder of its name in there."""
     once: bool = False
@@ -78,7 +80,8 @@ class Context:
         self.stopping = threading.Event()
         """Set when the job should end; `wait` on it instead of sleeping."""
         self._reporter = reporter
-        self._lake = Lake(settings.lake)
+        self.lake = open_lake(settings)
+        """None where the job has something to do without one."""
 
     @property
     def spark(self) -> SparkSession:
@@ -96,7 +99,8 @@ class Context:
 
     def look(self, trigger_s: float | None = None) -> None:
         """Time has passed, with or without something done; call it every second or so."""
-        self._reporter.look(self._lake.position(), trigger_s)
+        position = NOTHING if self.lake is None else self.lake.position()
+        self._reporter.look(position, trigger_s)
 
 
 class Job(NamedTuple):
@@ -221,14 +225,20 @@ def _recorded(place: str | None) -> Iterator[Callable[[Status], None]]:
         recorder.close()
 
 
+def open_lake(settings: JobSettings) -> Lake | None:
+    """None if there is none yet; `_check_lake` has seen to those who need it."""
+    try:
+        return Lake(settings.lake)
+    except MissingTableError:
+        return None
+
+
 def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
     if set(names) == {"metrics"} and settings.database is not None:
-        # It has readings of the database to add up, whether there is a lake or not.
-        settings.lake.mkdir(parents=True, exist_ok=True)
-        return
-    position = Lake(settings.lake).position()
-    if settings.once and position == NOTHING:
-        raise LakeError(f"the lake {settings.lake} is empty, so there is nothing to do once")
+        return  # it has readings of the database to add up, whether there is a lake or not
+    lake = Lake(settings.lake)
+    if settings.once and lake.position() == NOTHING:
+        raise LakeError(f"the lake {lake.name} is empty, so there is nothing to do once")
 
 
 class _Run:

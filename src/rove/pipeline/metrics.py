@@ -25,13 +25,11 @@ for 2,000 rows in as many files (five hours of a broker) that give 112,000 roll-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
@@ -40,7 +38,7 @@ from rove.metrics.database import Database, Progress, Rollup
 from rove.metrics.points import RESOLUTIONS_S
 from rove.pipeline import readings as raw_readings
 from rove.pipeline import status
-from rove.pipeline.lake import Lake, LakeFile
+from rove.pipeline.lake import Lake
 from rove.pipeline.repeating import repeat
 
 if TYPE_CHECKING:
@@ -56,8 +54,6 @@ RUN_EVERY_S: Final = 10.0
 FILES_MAX: Final = 2_000
 """That one step reads; what it gives has to fit into the driver's memory."""
 _HOUR_US: Final = RESOLUTIONS_S[-1] * 1_000_000
-_READ: Final = ["position", "at", "id", "payload"]
-_ROWS: Final = "position long, at timestamp, id string, payload binary, channel string"
 _FACTS: Final = "row long, values map<string, double>"
 _UPTIME: Final = "rove_uptime_seconds"
 _COUNTER: Final = "_total"
@@ -76,22 +72,6 @@ class Report(msgspec.Struct, frozen=True):
 
 
 # --- Spark ----------------------------------------------------------------------------------------
-
-
-def raw(spark: SparkSession, files: Iterable[LakeFile]) -> DataFrame:
-    """The rows of these files, read in Python: Spark's own reader takes 5 ms to open one."""
-    names = [(str(file.path), file.channel) for file in files]
-    listed = spark.createDataFrame(names, "path string, channel string")
-    tasks = int(spark.conf.get("spark.sql.shuffle.partitions"))
-    return listed.repartition(tasks).mapInArrow(_read, _ROWS)
-
-
-def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for path, channel in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            table = pq.ParquetFile(path).read(_READ)
-            channels = pa.array([channel] * table.num_rows, pa.string())
-            yield from table.append_column("channel", channels).to_batches()
 
 
 def readings(rows: DataFrame) -> DataFrame:
@@ -189,11 +169,11 @@ def _labels() -> Column:
 
 
 def run_once(
-    spark: SparkSession, lake: Lake, database: Database, files_max: int = FILES_MAX
+    spark: SparkSession, lake: Lake | None, database: Database, files_max: int = FILES_MAX
 ) -> Report:
-    """Bring the database up to what the lake has now."""
+    """Bring the database up to what the lake has now; without one there is nothing to do."""
     total = Report()
-    while True:
+    while lake is not None:
         position = lake.position()
         step = _step(spark, lake, database, position, files_max)
         if step is None:
@@ -203,6 +183,7 @@ def run_once(
             total.unreadable + step.unreadable,
             total.rollups + step.rollups,
         )
+    return total
 
 
 def run_job(context: Context) -> None:
@@ -213,7 +194,7 @@ def run_job(context: Context) -> None:
     """
     place = context.settings.database or str(context.folder / "metrics.db")
     keep_raw_hours = _keep_raw_hours(context.settings.options)
-    lake = Lake(context.settings.lake)
+    lake = context.lake
     with Database(place) as database:
 
         def step() -> status.Progress:
@@ -258,7 +239,7 @@ def _step(
         return None
     if len(new) > files_max:
         up_to = max(file.last for file in new[:files_max])
-    rows = _rows(spark, lake.files(KIND, done.anchor - 1, up_to), up_to)
+    rows = lake.metrics(spark, after=done.anchor - 1, up_to=up_to).persist()
     try:
         hours = _hours(rows, done.position)
         since_us = _since_us(hours)
@@ -266,8 +247,8 @@ def _step(
             # The clock was set back: what else is in those hours lies before the anchor.
             rows.unpersist()
             day = datetime.fromtimestamp(since_us / 1e6, UTC).date() - timedelta(days=1)
-            files = lake.files(KIND, up_to=up_to, days=(day.isoformat(), "9999-12-31"))
-            rows = _rows(spark, files, up_to)
+            days = (day.isoformat(), "9999-12-31")
+            rows = lake.metrics(spark, up_to=up_to, days=days).persist()
             hours = _hours(rows, done.position)
         progress = _progress(hours, up_to)
         rollups = 0
@@ -280,11 +261,6 @@ def _step(
     _forget(database, progress.since)
     new_rows = sum(hour["new"] for hour in hours)
     return Report(new_rows, sum(hour["unreadable"] for hour in hours), rollups)
-
-
-def _rows(spark: SparkSession, files: Sequence[LakeFile], up_to: int) -> DataFrame:
-    rows = raw(spark, files)
-    return rows.where(rows["position"] <= up_to).persist()
 
 
 def _hours(rows: DataFrame, done: int) -> list[dict[str, Any]]:

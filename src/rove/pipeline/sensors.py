@@ -47,7 +47,6 @@ from rove.errors import RoveError
 from rove.pipeline.cells import NONE, cells, is_on_map
 from rove.pipeline.commits import State
 from rove.pipeline.disk import sync
-from rove.pipeline.lake import EMPTY_CHANNEL
 from rove.pipeline.repeating import repeat
 from rove.pipeline.sql import quoted
 from rove.pipeline.status import Progress
@@ -70,6 +69,8 @@ DAY_S: Final = 86_400
 RUN_EVERY_S: Final = 60.0
 """The day that is going on is computed whole every time."""
 
+_EMPTY_CHANNEL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What tools read as null."""
 _INTERVAL: Final = re.compile(r"(\d+) ?(s|m|min|h|d)")
 _UNIT_S: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": DAY_S}
 _NUMBERS: Final = frozenset({"double", "float", "bigint", "int", "smallint", "tinyint"})
@@ -437,7 +438,7 @@ def read(spark: SparkSession, out: Path, cell_m: int = 1_000, interval: str = "1
 
 def folder_of(out: Path, cell_m: int, interval: str, channel: str) -> Path:
     """Where the days of a channel are."""
-    name = folder_name(channel) if channel else EMPTY_CHANNEL
+    name = folder_name(channel) if channel else _EMPTY_CHANNEL
     return out / f"cell_m={cell_m}" / f"interval={interval}" / f"channel={name}"
 
 

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rove.pipeline import sink as sinks
-from rove.pipeline.lake import NOTHING, Lake, LakeError, LakeFile, read_file
+from rove.pipeline.lake import NOTHING, Lake
 from rove.pipeline.ranking import is_ranked
 from rove.pipeline.sink import Manifest, Part
 
@@ -211,7 +211,9 @@ class Served:
         for file in self._lake.files("publications", int(wanted[0]) - 1, int(wanted[-1])):
             begin, end = np.searchsorted(wanted, (file.first, file.last + 1))
             if begin < end:
-                rows |= _rows_at(file, wanted[begin:end])
+                low, high = int(wanted[begin]), int(wanted[end - 1])
+                table = self._lake.read(file, after=low - 1, up_to=high)
+                rows |= _rows_at(table, wanted[begin:end])
         found = {position: rows[position] for position in positions.tolist() if position in rows}
         self.lost += len(positions) - len(found)
         return {
@@ -236,14 +238,8 @@ def _pieces(
             yield Found(sequence=sequence, subscriptions=some, position=position, **publication)
 
 
-def _rows_at(file: LakeFile, positions: Numbers) -> dict[int, dict[str, Any]]:
-    """The publications of a file at some positions; none if it has been removed."""
-    try:
-        table = read_file(file)
-    except LakeError:
-        if file.path.exists():
-            raise
-        return {}
+def _rows_at(table: pa.Table, positions: Numbers) -> dict[int, dict[str, Any]]:
+    """The publications at some positions."""
     table = table.filter(pc.is_in(table["position"], pa.array(positions)))
     moments = table["at"].cast(pa.int64()).to_pylist()
     return {

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from rove.pipeline.session import SparkSettings
 
-NEEDED: Final = ("msgspec", "numba", "numpy", "pyarrow")
+NEEDED: Final = ("deltalake", "msgspec", "numba", "numpy", "pyarrow")
 """What executors must have of their own."""
 CONFIGURATION: Final[Mapping[str, str]] = {"spark.executorEnv.NUMBA_CACHE_DIR": ""}
 """A cache elsewhere would hide the one that is shipped."""

@@ -1,21 +1,22 @@
-"""The lake as a source of streaming queries: `spark.readStream.format("rove-lake")`.
+"""The lake as a source of Spark: `spark.read.format("rove")` and `spark.readStream.format("rove")`.
 
-Spark's own source for Parquet files remembers file names, knows no `_position` and dies when
-retention removes a file under it. Here an offset is a position of the log. A micro-batch is what
-lies in `(start, end]`, of all files, whatever their names and folders; it never reaches beyond what
-the lake says is complete, and read again it is the same. That is what makes a repeated batch equal
-and lets subscriptions be replaced exactly between two publications.
+Delta's own reader needs a jar, and knows versions. Here an offset is a position of the log. A
+micro-batch is what lies in `(start, end]`, whatever files it is in by then: compaction changes
+nothing, and read again it is the same. It never reaches beyond what the lake says is complete. That
+is what makes a repeated batch equal and lets subscriptions be replaced exactly between two
+publications.
 
-A batch is cut into *slices* of positions, one per task; a file on a border is read by both, each
-taking its rows (row groups that lie outside are not read). Slices are in order, and rows in them
-are. So are the files of the sink that are made of them.
+What is read is cut into *slices* of positions, one per task; a file on a border is read by both,
+each taking its rows (row groups that lie outside are not read). Slices are in order, and rows in
+them are. So are the files of the sink that are made of them.
 
-Two contents: `rows` are the publications as a table. `slices` are only what is to be read, one row
-per slice; whoever takes it calls `read_slice` in the task. Otherwise rows go to the JVM, are taken
-apart there, and are Arrow again for the next Python worker (`rove.lab.pipeline_stream_bench`
-measures both).
+Two contents: `rows` are a table. `slices` are only what is to be read, one row per slice; whoever
+takes it calls `read_slice` in the task. Otherwise rows go to the JVM, are taken apart there, and
+are Arrow again for the next Python worker (`rove.lab.pipeline_stream_bench` measures both).
 
-A file that retention has removed since it was listed is left out and told of.
+Spark's filters on `position`, `channel` and `day` keep whole files from being read. A file
+that a task does not find is an error: what retention or compaction has removed from the table stays
+for hours, so it means that the executor does not see the lake.
 """
 
 # ruff: noqa: N802 (Spark's names)
@@ -23,17 +24,27 @@ A file that retention has removed since it was listed is left out and told of.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from datetime import date
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -42,10 +53,20 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rove.errors import RoveError
-from rove.pipeline.lake import Lake, LakeFile
+from rove.lake.log import (
+    COLUMNS,
+    NOTHING,
+    SCHEMA,
+    Log,
+    LogFile,
+    in_order,
+    read_within,
+)
+from rove.lake.storage import open_parquet, resolved
+from rove.pipeline.sql import SPARK_TYPES
 
-NAME: Final = "rove-lake"
-BEGINNING: Final = -1
+NAME: Final = "rove"
+BEGINNING: Final = NOTHING
 """Before every position."""
 ROWS_MAX: Final = 200_000
 """Rows of a micro-batch, unless told otherwise."""
@@ -53,30 +74,27 @@ SLICE_POSITIONS_MIN: Final = 4096
 """Less is not worth a task of its own."""
 READ_ROWS: Final = 65_536
 """Rows of a record batch."""
+READ_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of a record batch, about."""
 
-COLUMNS: Final = pa.schema(
-    [
-        ("position", pa.int64()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("topic", pa.string()),
-        ("id", pa.string()),
-        ("client_id", pa.string()),
-        ("payload", pa.binary()),
-        ("user", pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))),
-        ("qos", pa.int8()),
-    ]
-)
 SLICE_COLUMNS: Final = "slice binary"
 EARLIER: Final = "earlier"
-_ROW_COLUMNS: Final = (
-    "position long, at timestamp, topic string, id string, client_id string, payload binary, "
-    "user array<struct<name: string, value: string>>, qos byte"
-)
-_log = logging.getLogger(__name__)
+_OF_PATH: Final = ("kind", "channel", "day")
+_COMPLETE: Final = 2**62
+"""Above every position."""
 
 
 class SourceError(RoveError):
     """A query over the lake is set up wrongly, or a file of it cannot be read."""
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """A file, and what is known of all its rows."""
+
+    path: str
+    kind: str = ""
+    channel: str = ""
+    day: str = ""
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -84,7 +102,12 @@ class Slice(msgspec.Struct, frozen=True):
 
     after: int
     up_to: int
-    paths: tuple[str, ...]
+    lake: str
+    pieces: tuple[Piece, ...]
+    among: tuple[str, ...] | None = None
+    """The channels that are read together; None: all."""
+    repeats: bool = False
+    """Whether a row comes for each of them that keeps it, or once."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,11 +115,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     lake: str
     kind: str = "publications"
+    columns: str = ",".join(COLUMNS)
+    channels: str = ""
+    """As JSON; empty: all."""
+    days: str = ""
+    """From and to, as JSON."""
     start: int = BEGINNING
     """A new query begins after this position."""
+    end: int = _COMPLETE
+    """A query that is no stream ends there."""
     max_rows: int = ROWS_MAX
     slices: int = 2
-    """Tasks of a micro-batch, at most."""
+    """Tasks, at most."""
+    repeats: bool = False
+    """Whether a row comes for each channel that keeps it, or once."""
     content: str = "rows"
 
     @classmethod
@@ -106,7 +138,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if "path" in found:  # what `.load(path)` says
             found["lake"] = found.pop("path")
         if "lake" not in found:
-            raise SourceError(f'{NAME} needs the option "lake": the folder of the lake')
+            raise SourceError(f'{NAME} needs the option "lake": where the lake is')
         try:
             options = msgspec.convert(found, type=cls, strict=False)
         except msgspec.ValidationError as error:
@@ -115,14 +147,44 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise SourceError(f'"max_rows" and "slices" of {NAME} must be at least 1')
         if options.content not in ("rows", "slices"):
             raise SourceError(f'"content" of {NAME} is rows or slices, not {options.content}')
-        return options
+        if unknown := set(options.names) - set(SCHEMA.names):
+            raise SourceError(
+                f"the lake has no column {min(unknown)!r}; it has {', '.join(SCHEMA.names)}"
+            )
+        return msgspec.structs.replace(options, lake=resolved(options.lake))
+
+    @property
+    def names(self) -> list[str]:
+        names = [name.strip() for name in self.columns.split(",")]
+        if self.kind == "notifications" and self.columns == ",".join(COLUMNS):
+            names.append("subscriptions")
+        return names
+
+    @property
+    def among(self) -> tuple[str, ...] | None:
+        return msgspec.json.decode(self.channels, type=tuple[str, ...]) if self.channels else None
+
+    def files(self, lake: Log, after: int, up_to: int) -> list[LogFile]:
+        days = msgspec.json.decode(self.days, type=tuple[str, str]) if self.days else None
+        return lake.files(self.kind, after, up_to, self.among, days)
+
+    def partitions(self, files: Iterable[LogFile], after: int, up_to: int) -> list[InputPartition]:
+        found = slices(files, after, up_to, self.slices, self.lake, self.among)
+        return [InputPartition(msgspec.structs.replace(one, repeats=self.repeats)) for one in found]
+
+    def read_partition(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        one: Slice = partition.value
+        if self.content == "slices":
+            yield pa.record_batch({"slice": pa.array([msgspec.msgpack.encode(one)], pa.binary())})
+            return
+        yield from batches_of(read_slice(one, schema_of(self.names)))
 
 
 # --- Spark's side ---------------------------------------------------------------------------------
 
 
 class LakeSource(DataSource):  # type: ignore[misc]
-    """`rove-lake`; `register` makes it known to a session."""
+    """`rove`; `register` makes it known to a session."""
 
     @classmethod
     def name(cls) -> str:
@@ -132,22 +194,58 @@ class LakeSource(DataSource):  # type: ignore[misc]
         options = Options.read(self.options)
         if options.content == "slices":
             return SLICE_COLUMNS
-        if options.kind == "notifications":
-            return f"{_ROW_COLUMNS}, subscriptions array<long>"
-        return _ROW_COLUMNS
+        return ", ".join(
+            f"{field.name} {SPARK_TYPES[field.type]}" for field in schema_of(options.names)
+        )
+
+    def reader(self, schema: Any) -> LakeReader:
+        return LakeReader(Options.read(self.options))
 
     def streamReader(self, schema: Any) -> LakeStreamReader:
         return LakeStreamReader(Options.read(self.options))
 
 
-class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class LakeReader(DataSourceReader):  # type: ignore[misc]
     """Plans in one process beside the driver, reads in the tasks."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._lake = Lake(Path(options.lake))
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """They spare files; Spark looks at the rows itself."""
+        self._filters = filters
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        lake = Log(options.lake)
+        up_to = min(lake.position(), options.end)
+        files = [
+            file
+            for file in options.files(lake, options.start, up_to)
+            if all(may_hold(file, each) for each in self._filters)
+        ]
+        return options.partitions(files, options.start, up_to) or [
+            InputPartition(Slice(0, 0, options.lake, ()))
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._options.read_partition(partition)
+
+
+class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Likewise, micro-batch by micro-batch."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lake = Log(options.lake)
         self._target: int | None = None
-        self._listed: tuple[int, int, list[LakeFile]] = (BEGINNING, BEGINNING, [])
+        self._listed: tuple[int, int, list[LogFile]] = (BEGINNING, BEGINNING, [])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to tasks: they read what they are told, and need not see the table."""
+        return {"_options": self._options}
 
     def initialOffset(self) -> dict[str, int]:
         return {"position": self._options.start}
@@ -166,70 +264,104 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         up_to = self._lake.position()
         if self._target is not None:
             up_to = min(up_to, self._target)
-        if up_to <= after:  # nothing new; or a broker after a crash, which says too little at first
+        if up_to <= after:
             return start
         files = self._files(after, up_to)
         if not isinstance(limit, ReadAllAvailable):
-            up_to = end_of_batch(files, after, up_to, limit.max_rows)
+            up_to = end_of_batch(self._lake, files, after, up_to, limit.max_rows)
         return {"position": up_to}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         after, up_to = start["position"], end["position"]
-        found = slices(self._files(after, up_to), after, up_to, self._options.slices)
-        return [InputPartition(one) for one in found]
+        return self._options.partitions(self._files(after, up_to), after, up_to)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        one: Slice = partition.value
-        if self._options.content == "slices":
-            yield pa.record_batch({"slice": pa.array([msgspec.msgpack.encode(one)], pa.binary())})
-            return
-        table, missing = read_slice(one, columns_of(self._options.kind))
-        for path in missing:
-            _log.warning("left out, since it was removed from the lake: %s", path)
-        yield from table.to_batches(READ_ROWS)
+        return self._options.read_partition(partition)
 
-    def _files(self, after: int, up_to: int) -> list[LakeFile]:
+    def _files(self, after: int, up_to: int) -> list[LogFile]:
         """What was listed for finding the end of a batch serves for cutting it."""
         listed_after, listed_up_to, files = self._listed
         if after != listed_after or up_to > listed_up_to:
-            files = self._lake.files(self._options.kind, after=after, up_to=up_to)
+            files = self._options.files(self._lake, after, up_to)
             self._listed = (after, up_to, files)
         return [each for each in files if each.first <= up_to]
 
 
 def register(spark: Any) -> None:
     """Let this session know the source by its name."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(LakeSource)
 
 
 # --- what needs no Spark --------------------------------------------------------------------------
 
 
-def columns_of(kind: str) -> pa.Schema:
-    """What the files of a kind have."""
-    if kind == "notifications":
-        return COLUMNS.append(pa.field("subscriptions", pa.list_(pa.int64())))
-    return COLUMNS
+def schema_of(names: Iterable[str]) -> pa.Schema:
+    return pa.schema([SCHEMA.field(name) for name in names])
 
 
-def end_of_batch(files: Sequence[LakeFile], after: int, up_to: int, rows_max: int) -> int:
+def may_hold(file: LogFile, asked: Filter) -> bool:
+    """Whether a file may have rows that pass one of Spark's filters; True where it is not known."""
+    if len(asked.attribute) != 1:
+        return True
+    (name,) = asked.attribute
+    low, high = _ends(file, name)
+    if low is None or high is None:
+        return True
+    match asked:
+        case EqualTo(value=value):
+            return bool(low <= value <= high)
+        case In(value=values):
+            return any(low <= value <= high for value in values)
+        case GreaterThan(value=value):
+            return bool(high > value)
+        case GreaterThanOrEqual(value=value):
+            return bool(high >= value)
+        case LessThan(value=value):
+            return bool(low < value)
+        case LessThanOrEqual(value=value):
+            return bool(low <= value)
+    return True
+
+
+def _ends(file: LogFile, name: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a column, where they are known."""
+    if name == "position":
+        return file.first, file.last
+    if name == "channel" and file.channel:
+        return file.channel, file.channel
+    if name == "day":
+        day = date.fromisoformat(file.day)
+        return day, day
+    return None, None
+
+
+def end_of_batch(lake: Log, files: Sequence[LogFile], after: int, up_to: int, rows_max: int) -> int:
     """The position up to which there are at most so many rows; `up_to` if there are not more.
 
-    File names bound the number of rows; only where the bound is too large are positions read.
+    What is known of files bounds the number of rows; only where that is too many, positions are
+    read.
     """
-    if sum(min(up_to, file.last) - max(after, file.first - 1) for file in files) <= rows_max:
+    if sum(min(file.rows, up_to - max(after, file.first - 1)) for file in files) <= rows_max:
         return up_to
     found = np.empty(0, dtype=np.int64)
-    in_order = sorted(files, key=lambda file: file.first)
-    for file, following in zip(in_order, [*in_order[1:], None], strict=True):
-        positions = _positions_in(file.path, after, up_to)
+    ordered = sorted(files, key=lambda file: file.first)
+    for file, following in zip(ordered, [*ordered[1:], None], strict=True):
+        positions = lake.read(file, ["position"], after, up_to)["position"].to_numpy()
         found = np.sort(np.concatenate([found, positions]))
         if following is not None and len(found) > rows_max and found[rows_max] < following.first:
             break
     return up_to if len(found) <= rows_max else int(found[rows_max - 1])
 
 
-def slices(files: Iterable[LakeFile], after: int, up_to: int, count: int) -> list[Slice]:
+def slices(
+    files: Iterable[LogFile],
+    after: int,
+    up_to: int,
+    count: int,
+    lake: str,
+    among: tuple[str, ...] | None = None,
+) -> list[Slice]:
     """Cut a range of positions into slices of like length, in order; none of nothing."""
     files = list(files)
     if not files or up_to <= after:
@@ -238,66 +370,80 @@ def slices(files: Iterable[LakeFile], after: int, up_to: int, count: int) -> lis
     borders = [after + (up_to - after) * index // count for index in range(count + 1)]
     found: list[Slice] = []
     for low, high in itertools.pairwise(borders):
-        paths = tuple(str(file.path) for file in files if file.first <= high and file.last > low)
-        if paths:
-            found.append(Slice(low, high, paths))
+        pieces = tuple(_piece(file) for file in files if file.first <= high and file.last > low)
+        if pieces:
+            found.append(Slice(low, high, lake, pieces, among))
     return found
 
 
-def read_slice(one: Slice, schema: pa.Schema = COLUMNS) -> tuple[pa.Table, list[str]]:
-    """Its rows in order, and the files that are gone."""
-    tables: list[pa.Table] = []
-    missing: list[str] = []
-    for path in one.paths:
-        try:
-            tables.append(_read_file(path, one, schema))
-        except FileNotFoundError:
-            missing.append(path)
-        except (OSError, pa.ArrowException, KeyError) as error:
-            raise SourceError(f"cannot read {path} of the lake: {_first_line(error)}") from error
-    table = pa.concat_tables(tables) if tables else schema.empty_table()
-    if len(tables) > 1:
-        table = table.sort_by("position")
-    return table, missing
+def read_slice(one: Slice, schema: pa.Schema | None = None) -> pa.Table:
+    """Its rows in order."""
+    wanted = schema_of(COLUMNS) if schema is None else schema
+    tables = [_read_piece(one, piece, wanted) for piece in one.pieces]
+    if not tables:
+        return wanted.empty_table()
+    return in_order(pa.concat_tables(tables)).select(wanted.names)
 
 
-def _read_file(path: str, one: Slice, schema: pa.Schema) -> pa.Table:
-    with pq.ParquetFile(path) as file:
-        groups = list(_groups_within(file.metadata, one))
-        absent = set(schema.names) - set(file.schema_arrow.names)
-        if absent:
-            raise KeyError(f"it has no column {', '.join(sorted(absent))}")
-        table = file.read_row_groups(groups, columns=[*schema.names, EARLIER], use_threads=False)
-    positions = table["position"]
-    inside = pc.and_(pc.greater(positions, one.after), pc.less_equal(positions, one.up_to))
-    if EARLIER in table.column_names:
-        # All channels are read, so what several of them keep must be taken once.
-        is_first = pc.fill_null(pc.equal(pc.list_value_length(table[EARLIER]), 0), True)
-        inside = pc.and_(inside, is_first)
-    return table.filter(inside).select(schema.names).cast(schema)
+def whole(lake: Log, kind: str = "publications", up_to: int | None = None) -> pa.Table:
+    """All rows of a kind, in order, each once."""
+    names = [*COLUMNS, "subscriptions"] if kind == "notifications" else COLUMNS
+    return read_slice(one_slice(lake, kind, up_to), schema_of(names))
 
 
-def _groups_within(metadata: Any, one: Slice) -> Iterator[int]:
-    """The row groups that may have rows of the slice."""
-    for group in range(metadata.num_row_groups):
-        ends = metadata.row_group(group).column(0).statistics
-        if ends is None or (ends.min <= one.up_to and ends.max > one.after):
-            yield group
+def one_slice(lake: Log, kind: str = "publications", up_to: int | None = None) -> Slice:
+    """All rows of a kind as one slice."""
+    pieces = tuple(map(_piece, lake.files(kind, up_to=up_to)))
+    return Slice(NOTHING, _COMPLETE if up_to is None else up_to, lake.uri, pieces)
 
 
-def _positions_in(path: Path, after: int, up_to: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    try:
-        with pq.ParquetFile(path) as file:
-            positions = file.read(columns=["position"])["position"].to_numpy()
-    except FileNotFoundError:  # its rows will be missing when it is read, too
-        return np.empty(0, dtype=np.int64)
-    except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"cannot read {path} of the lake: {_first_line(error)}") from error
-    found: np.ndarray[Any, np.dtype[np.int64]] = positions[
-        (positions > after) & (positions <= up_to)
-    ]
-    return found
+def _piece(file: LogFile) -> Piece:
+    return Piece(file.path, file.kind, file.channel, file.day)
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip("'").splitlines()[0]
+def rows_of(batches: Iterator[pa.RecordBatch], names: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """What a task is given: rows as they are, or slices, which it reads itself."""
+    schema = schema_of(names)
+    for batch in batches:
+        if batch.schema.names != ["slice"]:
+            yield batch
+            continue
+        for encoded in batch["slice"].to_pylist():
+            yield from batches_of(read_slice(msgspec.msgpack.decode(encoded, type=Slice), schema))
+
+
+def batches_of(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Bounded in rows and, about, in bytes."""
+    count = max(1, min(READ_ROWS, READ_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    for begin in range(0, rows.num_rows, count):
+        yield from rows.slice(begin, count).combine_chunks().to_batches()
+
+
+def _read_piece(one: Slice, piece: Piece, schema: pa.Schema) -> pa.Table:
+    stored = [name for name in schema.names if name not in _OF_PATH]
+    with open_parquet(one.lake, piece.path) as file:
+        names = list(dict.fromkeys(["position", *stored, EARLIER]))
+        if absent := set(names) - set(file.schema_arrow.names):
+            raise SourceError(f"{piece.path} has no column {', '.join(sorted(absent))}")
+        table = read_within(file, names, one.after, one.up_to)
+    if not one.repeats:
+        table = table.filter(_is_first(table[EARLIER], one.among))
+    for name in _OF_PATH:
+        if name in schema.names:
+            value = getattr(piece, name) or None
+            field = schema.field(name)
+            table = table.append_column(
+                field, pa.array([value] * table.num_rows, pa.string()).cast(field.type)
+            )
+    wanted = pa.schema([SCHEMA.field("position"), *(f for f in schema if f.name != "position")])
+    return table.select(wanted.names).cast(wanted)
+
+
+def _is_first(earlier: Any, among: tuple[str, ...] | None) -> Any:
+    """Which rows are not also in another of the channels that are read together."""
+    lengths = pc.fill_null(pc.list_value_length(earlier), 0)
+    is_alone = pc.equal(lengths, 0)
+    if among is None or pc.all(is_alone).as_py():
+        return is_alone
+    known = set(among)
+    return pa.array([not known.intersection(names or ()) for names in earlier.to_pylist()])

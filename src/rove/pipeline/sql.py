@@ -14,6 +14,13 @@ SPARK_TYPES: Final[Mapping[Any, str]] = {
     pa.bool_(): "boolean",
     pa.string(): "string",
     pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.date32(): "date",
+    pa.binary(): "binary",
+    pa.list_(pa.int64()): "array<long>",
+    pa.list_(pa.string()): "array<string>",
+    pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])): (
+        "array<struct<name: string, value: string>>"
+    ),
 }
 """Of the columns of tables."""
 

@@ -43,6 +43,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rove.errors import RoveError
+from rove.lake.storage import Location, resolved
 from rove.pipeline import sink as sinks
 from rove.pipeline import source
 from rove.pipeline.buckets import NOTIFICATIONS, is_ranked, run_bucket
@@ -79,7 +80,7 @@ class StreamError(RoveError):
 class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is matched, and where to."""
 
-    lake: Path
+    lake: Location
     out: Path
     """The folder of the sink."""
     checkpoint: Path | None = None
@@ -129,7 +130,6 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     part: Part | None = None
     ranked: dict[int, str] = {}
     """Scratch file by bucket."""
-    missing: tuple[str, ...] = ()
     state: str | None = None
 
 
@@ -149,7 +149,7 @@ def match_slices(
 
 def match_slice(one: Slice, index: IndexSpec, out: Path, batch: int, buckets: int) -> TaskReport:
     """Read, match, write; what is found is in the order of positions."""
-    publications, missing = read_slice(one)
+    publications = read_slice(one)
     versions = opened(index)
     pieces = publications.combine_chunks().to_batches(READ_ROWS)
     found = pa.Table.from_batches(
@@ -168,7 +168,6 @@ def match_slice(one: Slice, index: IndexSpec, out: Path, batch: int, buckets: in
         at_us=moments[-1].as_py() if len(moments) else None,
         part=write_part(out, batch, found) if found.num_rows else None,
         ranked=ranked,
-        missing=tuple(missing),
     )
 
 
@@ -261,7 +260,7 @@ class Stream:
         """Follow the lake, or take what is there and end."""
         source.register(self._spark)
         options = {
-            "lake": str(self.settings.lake),
+            "lake": resolved(self.settings.lake),
             "content": "slices",
             "start": str(self.settings.start),
             "max_rows": str(self.settings.max_rows),
@@ -321,7 +320,6 @@ class Stream:
             at=time.time(),
             parts=tuple(each.part for each in (*matched, *ranked) if each.part is not None),
             states={str(each.after): each.state for each in ranked if each.state is not None},
-            notes=tuple(_gone(path) for each in matched for path in each.missing),
         )
         self.sink.commit(manifest)
         self._told(

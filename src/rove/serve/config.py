@@ -35,6 +35,7 @@ from rove.broker.access import AccessError, Rules
 from rove.broker.limits import Limits
 from rove.elastic.view import Layout
 from rove.errors import RoveError
+from rove.lake.storage import NAME_BYTES_MAX
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
 from rove.serve.passwords import Door, Passwords, is_loopback, permissions_warning
@@ -151,12 +152,13 @@ class Channel(_Section, frozen=True):
 
 
 class Lake(_Section, frozen=True):
-    """What is written as Parquet files, for analysis."""
+    """What is written as a Delta table, for analysis."""
 
     enabled: bool = True
     """Whether channels are written at all."""
     folder: str = ""
-    """Where. Empty: `lake` in the folder of `[data]`."""
+    """Where: a folder, or a URI such as `s3://bucket/lake`. Empty: `lake` in the folder of
+    `[data]`."""
     readers: Readers = "owner"
     """Who on this machine may read it: `owner` the broker's own user, `group` its group as well
     (for a Spark of another user), `everybody`. The rest of `[data]` stays private in any case."""
@@ -256,8 +258,8 @@ class Config(_Section, frozen=True):
     limits: Limits = Limits()
 
     @property
-    def lake_folder(self) -> Path:
-        return Path(self.lake.folder) if self.lake.folder else Path(self.data.folder) / "lake"
+    def lake_location(self) -> str:
+        return self.lake.folder or str(Path(self.data.folder) / "lake")
 
     @property
     def has_users(self) -> bool:
@@ -600,6 +602,9 @@ def _lake_problems(config: Config) -> Iterator[str]:
     for channel in config.lake.channels:
         if not channel.name:
             yield "[lake] a channel needs a name"
+        if (size := len(channel.name.encode())) > NAME_BYTES_MAX:
+            name = channel.name[:9]
+            yield f"[lake] channel {name!r}…: a name has at most {NAME_BYTES_MAX} bytes, not {size}"
         for topic_filter in channel.topics:
             if fault := filter_fault(topic_filter):
                 yield f"[lake] channel {channel.name!r}: {fault}"

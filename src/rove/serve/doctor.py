@@ -86,7 +86,7 @@ def examine_configuration(
         yield from _data(Path(config.data.folder), now_s)
         yield from _store(config, now_s, is_deep)
     if config.lake.enabled:
-        yield from examine_files(config.lake_folder, is_deep=is_deep)
+        yield from examine_lake(config.lake_location, is_deep=is_deep)
     for listener in listeners(config):
         if listener.port:
             yield _port(listener)
@@ -309,17 +309,37 @@ def examine_files(folder: Path, *, is_deep: bool = False) -> Iterator[Finding]:
                 f"{path} cannot be read: {' '.join(str(error).split())}",
                 "restore it from a backup, or move it away: readers stop at it",
             )
-    yield from _position(folder)
     how = "read" if is_deep else "footers read"
     yield Finding("files", "ok", f"{folder}: {files:,} Parquet files, {rows:,} rows, {how}")
 
 
-def _position(folder: Path) -> Iterator[Finding]:
-    """How far a lake says that it is complete."""
-    path = folder / "_position"
-    if path.exists() and not path.read_bytes().strip().isdigit():
-        advice = "delete it: the broker writes it anew with the next file"
-        yield Finding("files", "problem", f"{path} does not hold a position", advice)
+def examine_lake(location: str, *, is_deep: bool = False) -> Iterator[Finding]:
+    """Whether a lake can be read: the list of its files and their footers, or deep, all of them."""
+    from rove.lake.delta import MissingTableError, Table
+    from rove.lake.log import WRITER, files_of
+    from rove.lake.storage import LakeError, open_parquet, shown
+
+    try:
+        table = Table(location)
+        files = files_of(table.files())
+    except MissingTableError:
+        return
+    except LakeError as error:
+        yield Finding(
+            "lake", "problem", str(error), "restore it from a backup, or name another place"
+        )
+        return
+    for each in files:
+        try:
+            with open_parquet(table.uri, each.path) as file:
+                for group in range(file.num_row_groups if is_deep else 0):
+                    file.read_row_group(group)
+        except LakeError as error:
+            advice = "restore it from a backup: readers stop at it"
+            yield Finding("lake", "problem", str(error), advice)
+    rows, how = sum(each.rows for each in files), "read" if is_deep else "footers read"
+    text = f"{shown(table.uri)}: {len(files):,} files, {rows:,} rows up to position "
+    yield Finding("lake", "ok", f"{text}{table.number(WRITER)}, {how}")
 
 
 def _flush_ms(place: Path) -> float:

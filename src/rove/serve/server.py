@@ -28,6 +28,7 @@ from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import Layout
 from rove.errors import RoveError
+from rove.lake.storage import folder_of
 from rove.match import engine
 from rove.mqtt.packets import Connect
 from rove.serve.children import cores
@@ -234,7 +235,7 @@ class Server:
     def _start_lake(self, broker: Broker) -> None:
         settings = self.config.lake
         lake = Lake(
-            self.config.lake_folder,
+            self.config.lake_location,
             rows_per_file=settings.rows_per_file,
             seconds_per_file=settings.seconds_per_file,
             keep_days=settings.keep_days or None,
@@ -409,7 +410,8 @@ def take_up(broker: Broker, tables: Tables, index: memoryview | None) -> None:
 def folder_mode_of(config: Config) -> int:
     """The rights to the data folder: others pass through it to a lake that they may read."""
     folder = Path(config.data.folder).absolute()
-    is_on_the_way = config.lake_folder.absolute().is_relative_to(folder)
+    lake = folder_of(config.lake_location)
+    is_on_the_way = lake is not None and lake.absolute().is_relative_to(folder)
     return PASSAGE_MODES[config.lake.readers if is_on_the_way else "owner"]
 
 

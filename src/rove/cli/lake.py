@@ -1,0 +1,46 @@
+"""`rove lake PART`: what can be done with a lake while no broker writes to it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rove.cli.output import bytes_bar, emit_json, emit_rows
+from rove.cli.parts import Part, add_parts, run_part
+from rove.cli.texts import add_json_flag
+from rove.cli.units import count_text
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the parts."""
+    add_parts(parser, PARTS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the part that was named."""
+    return run_part(arguments)
+
+
+def _configure_migrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="of the lake")
+    add_json_flag(parser)
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+    from rove.lake.migration import migrate
+
+    folder = arguments.folder.resolve()
+    with bytes_bar(as_json=arguments.json) as tell:
+        rows = migrate(folder, tell)
+    if arguments.json:
+        emit_json({"rows": rows, "old_files": f"{folder}.old"})
+    else:
+        emit_rows([("migrated", f"{count_text(rows)} rows"), ("old files", f"{folder}.old")])
+    return 0
+
+
+PARTS: dict[str, Part] = {
+    "migrate": Part(
+        "make a Delta table of a lake that an earlier Rove wrote", _configure_migrate, _migrate
+    )
+}

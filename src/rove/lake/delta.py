@@ -1,0 +1,298 @@
+"""A Delta table: one atomic commit for what is appended, and numbers that say what has been.
+
+Whoever appends says under which name and up to which number (`Transaction` in Delta's words). The
+number is part of the commit, so after a crash, or an answer that never came, the table itself says
+what is in it: `append` looks first, and nothing is there twice.
+
+**On disk before it counts.** The library does not flush. In a folder of this machine `append` and
+all else that commits therefore flush what was written: files, the commit, their folders. Before
+that a power cut may leave the newest commit torn, and only that one. Opening a table for writing
+looks at it and takes it back if need be: whoever appended has not been told yet that it is done.
+
+**Few commits in sight.** The library looks at every file of the log whenever it commits, so
+commits that a checkpoint stands for are removed as soon as the table's configuration allows.
+
+Costs, on two cores with a virtual disk: 30 to 40 ms of CPU for appending 1 or 1,000 rows, 5 ms for
+listing 300 files, 12 ms for opening a table with 300 commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rove.lake.storage import OPTIONS, LakeError, Location, folder_of, resolved, shown, told
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, PostCommitHookProperties
+
+LOG_FOLDER: Final = "_delta_log"
+CHECKPOINT_COMMITS: Final = 100
+"""Readers open at most so many commits after the last checkpoint."""
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_log = logging.getLogger(__name__)
+
+
+class MissingTableError(LakeError):
+    """There is no table there."""
+
+
+class Table:
+    """A Delta table, as it was when it was last looked at. One thread at a time."""
+
+    def __init__(self, location: Location) -> None:
+        """Open one that is there."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        self.uri = resolved(location)
+        self._folder = folder_of(self.uri)
+        self._flushed = -1
+        """The newest version that is on disk for certain."""
+        self._modes: tuple[int, int] | None = None
+        self._is_sure = True
+        """Whether what is known of it is how it is: not after a commit that has failed."""
+        if self._folder is not None and not (self._folder / LOG_FOLDER).is_dir():
+            raise MissingTableError(f"there is no table at {shown(self.uri)}")
+        with told(f"cannot open the table {shown(self.uri)}"):
+            try:
+                self._table: DeltaTable = DeltaTable(self.uri, storage_options=dict(OPTIONS))
+            except TableNotFoundError as error:
+                raise MissingTableError(f"there is no table at {shown(self.uri)}") from error
+
+    @classmethod
+    def for_writing(
+        cls,
+        location: Location,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        configuration: Mapping[str, str],
+        modes: tuple[int, int] | None = None,
+    ) -> Table:
+        """Open it, or make it; a commit that a power cut has torn is taken back.
+
+        `modes` are the rights to its files and to its folders, where the mask of the process will
+        not do.
+        """
+        from deltalake import DeltaTable
+
+        uri = resolved(location)
+        if (folder := folder_of(uri)) is not None:
+            with told(f"cannot use the table {shown(uri)}"):
+                (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+                _take_back_torn(folder)
+        with told(f"cannot make the table {shown(uri)}"):
+            DeltaTable.create(
+                uri,
+                schema,
+                mode="ignore",
+                partition_by=list(partition_by),
+                configuration={
+                    "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
+                    **configuration,
+                },
+                storage_options=dict(OPTIONS),
+            )
+        table = cls(uri)
+        table._modes = modes
+        table._flush()
+        return table
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    def refresh(self) -> None:
+        """Look at it again."""
+        with told(f"cannot read the table {shown(self.uri)}"):
+            self._table.update_incremental()
+        self._is_sure = True
+
+    def make_sure(self) -> None:
+        """Look again if a commit has failed: it may have been made all the same."""
+        if not self._is_sure:
+            self.refresh()
+
+    def number(self, writer: str) -> int | None:
+        """Up to which number a writer's rows are in it."""
+        found = self._table.transaction_version(writer)
+        return None if found is None else int(found)
+
+    def files(self) -> pa.Table:
+        """One row for each file: path, size_bytes, num_records, min.X, max.X and partition.X."""
+        with told(f"cannot read the table {shown(self.uri)}"):
+            return pa.table(self._table.get_add_actions(flatten=True))
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def append(self, rows: pa.Table, writer: str, number: int) -> bool:
+        """Let these rows be in it, once; whether they were not there before.
+
+        An error may come though the commit was made: append again, and it is not made twice.
+        """
+        from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
+
+        self.make_sure()
+        there = self.number(writer)
+        if there is not None and there >= number:
+            self._flush()
+            return False
+        with self._committing("write to"):
+            write_deltalake(
+                self._table,
+                rows,
+                mode="append",
+                writer_properties=WriterProperties(compression="ZSTD"),
+                commit_properties=CommitProperties(app_transactions=[Transaction(writer, number)]),
+                post_commithook_properties=_hooks(),
+            )
+        return True
+
+    def delete(self, predicate: str) -> None:
+        """Remove rows; their files stay readable for those who have listed them until `vacuum`."""
+        with self._committing("remove from"):
+            self._table.delete(predicate, post_commithook_properties=_hooks())
+
+    def compact(self, target_bytes: int) -> None:
+        """Make few files of many that are smaller than this."""
+        from deltalake import WriterProperties
+
+        with self._committing("compact"):
+            self._table.optimize.compact(
+                target_size=target_bytes,
+                writer_properties=WriterProperties(compression="ZSTD"),
+                post_commithook_properties=_hooks(),
+            )
+
+    def vacuum(self) -> int:
+        """Remove files that were replaced or deleted longer ago than the table keeps them; how
+        many."""
+        with self._committing("clean up"):
+            removed = self._table.vacuum(
+                dry_run=False, enforce_retention_duration=False, post_commithook_properties=_hooks()
+            )
+            return len(removed)
+
+    @contextlib.contextmanager
+    def _committing(self, verb: str) -> Iterator[None]:
+        is_sure, self._is_sure = self._is_sure, False
+        with told(f"cannot {verb} the table {shown(self.uri)}"):
+            if not is_sure:
+                self._table.update_incremental()
+            yield
+            self._flush()
+        self._is_sure = True
+
+    def _flush(self) -> None:
+        """Flush what commits since the last time have written."""
+        if self._folder is None:
+            return
+        version = self.version
+        touched: set[Path] = set()
+        for each in range(self._flushed + 1 if self._flushed >= 0 else version, version + 1):
+            commit = self._folder / LOG_FOLDER / f"{each:020d}.json"
+            for path, _ in _added(commit):
+                self._sync(self._folder / path)
+                touched.update(_between(self._folder, self._folder / path))
+            self._sync(commit)
+        for folder in sorted(touched, reverse=True):
+            self._sync(folder)
+        self._sync(self._folder / LOG_FOLDER)
+        if self._modes is not None:
+            self._flush_checkpoints()
+        if version // CHECKPOINT_COMMITS != self._flushed // CHECKPOINT_COMMITS:
+            self._flush_checkpoints()
+            self._table.cleanup_metadata()
+        self._flushed = version
+
+    def _flush_checkpoints(self) -> None:
+        """Before commits go for which they stand."""
+        if self._folder is not None:
+            log = self._folder / LOG_FOLDER
+            for path in (*log.glob("*.checkpoint*.parquet"), *log.glob("_last_checkpoint"), log):
+                self._sync(path)
+
+    def _sync(self, path: Path) -> None:
+        if self._modes is not None:
+            path.chmod(self._modes[path.is_dir()])
+        sync(path)
+
+
+def _hooks() -> PostCommitHookProperties:
+    """Checkpoints as they are due. Old commits go when those are on disk, not before."""
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+
+
+def _between(top: Path, path: Path) -> Iterator[Path]:
+    """The folders that lead to a file."""
+    for folder in path.parents:
+        yield folder
+        if folder == top:
+            return
+
+
+def _added(commit: Path) -> Iterator[tuple[str, int]]:
+    """The files that a commit adds, with their sizes."""
+    try:
+        lines = commit.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:  # long since part of a checkpoint
+        return
+    for line in lines:
+        if (added := json.loads(line).get("add")) is not None:
+            yield unquote(added["path"]), added["size"]
+
+
+def _take_back_torn(folder: Path) -> None:
+    """Remove the newest commit and checkpoint if they are not whole."""
+    log = folder / LOG_FOLDER
+    commits = sorted(path for path in log.iterdir() if _COMMIT.fullmatch(path.name))
+    if commits and not _is_whole(folder, commits[-1]):
+        _log.warning("the last commit of %s is not whole and is taken back", folder)
+        commits[-1].unlink()
+    for checkpoint in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
+        if not _is_readable(checkpoint):
+            checkpoint.unlink()
+            (log / "_last_checkpoint").unlink(missing_ok=True)
+    sync(log)
+
+
+def _is_whole(folder: Path, commit: Path) -> bool:
+    try:
+        return all(
+            (folder / path).stat().st_size == size and _is_readable(folder / path)
+            for path, size in _added(commit)
+        )
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether every page of a Parquet file can be read: a power cut leaves zeros."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                file.read_row_group(group)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder's names to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,111 @@
+"""Others read the lake without us, and find the same rows."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from rove.broker.records import LogRow
+from rove.lake.log import Log
+from rove.pipeline.source import whole
+from rove.serve import lake as written_lake
+from rove.serve.lake import Lake
+
+CHANNELS = ["a/b", "..", "ünï/😀", "a%2Fb", "17", "x y", "a=b", "%"]
+DAY_S = 86_400.0
+ODD = [b"", b"\x00\xff", b'{"x": 1e400}', "µ".encode() * 300]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some kinds, channels and days; part of it was compacted, part removed."""
+    folder = tmp_path_factory.mktemp("readers") / "lake"
+    writer = Lake(folder, rows_per_file=9, replaced_hours=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(written_lake, "SMALL_FILES_MAX", 3)
+        for begin in range(0, 90, 30):
+            writer.take([(number, row(number)) for number in range(begin, begin + 30)])
+            writer.maintain(begin * 1e4)
+    writer._table.delete("kind = 'publications' AND position < 6")
+    return folder
+
+
+def row(number: int) -> LogRow:
+    kind = "notifications" if number % 5 == 0 else "publications"
+    user = (("unit", "µg"), ("unit", str(number)))[: number % 3]
+    return LogRow(
+        kind,
+        CHANNELS[number % len(CHANNELS)],
+        1.7e9 + number * DAY_S / 40,
+        topic=f"air/{number % 3}",
+        id=f"p{number}",
+        client_id="c",
+        payload=ODD[number % len(ODD)],
+        user=user,
+        qos=number % 3,
+        subscriptions=(number, 2**62) if kind == "notifications" else (),
+    )
+
+
+def ours(lake: Path, kind: str) -> list[dict[str, Any]]:
+    return as_facts(whole(Log(lake), kind).to_pylist())
+
+
+def as_facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = ("position", "at", "topic", "id", "client_id", "payload", "user", "qos")
+    kept = [{name: each[name] for name in names} for each in rows]
+    for each in kept:
+        each["at"] = each["at"].astimezone(datetime.UTC)
+    return sorted(kept, key=lambda each: each["position"])
+
+
+DUCKDB = """
+import sys
+import duckdb
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+log = DeltaTable(sys.argv[1]).to_pyarrow_dataset()
+pq.write_table(duckdb.sql(sys.argv[2]).to_arrow_table(), sys.argv[3])
+"""
+
+
+def by_duckdb(lake: Path, query: str, folder: Path) -> list[dict[str, Any]]:
+    """In a process of its own: when ours ends, DuckDB would complain of what pytest keeps."""
+    path = folder / "found.parquet"
+    subprocess.run([sys.executable, "-c", DUCKDB, str(lake), query, str(path)], check=True)
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["publications", "notifications"])
+def test_everybody_finds_the_same(lake: Path, kind: str, tmp_path: Path) -> None:
+    expected = ours(lake, kind)
+    assert len(expected) == {"publications": 68, "notifications": 18}[kind]
+    assert DeltaTable(lake).count() == 86
+    found = by_duckdb(lake, f"SELECT * FROM log WHERE kind = '{kind}'", tmp_path)
+    assert as_facts(found) == expected
+    by_polars = pl.read_delta(str(lake)).filter(pl.col("kind") == kind)
+    assert as_facts(by_polars.to_dicts()) == expected
+
+
+def test_channels_are_the_same_for_everybody(lake: Path, tmp_path: Path) -> None:
+    expected = sorted(CHANNELS)
+    assert Log(lake).channels() == expected
+    assert sorted(pl.read_delta(str(lake))["channel"].unique().to_list()) == expected
+    found = by_duckdb(lake, "SELECT DISTINCT channel FROM log", tmp_path)
+    assert sorted(row["channel"] for row in found) == expected
+
+
+def test_an_earlier_version_can_be_read(lake: Path) -> None:
+    """Before rows were removed, as long as their files stay."""
+    table = DeltaTable(lake)
+    table.load_as_version(table.version() - 1)
+    assert table.count() == 90
