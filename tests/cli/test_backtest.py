@@ -16,6 +16,7 @@ from rove.cli import backtest as command
 from rove.cli import main
 from rove.cli.texts import moment_of
 from rove.errors import UsageError
+from rove.lake.log import open_for_writing
 from tests.pipeline.test_histories import BEGIN, DAY, Past
 
 NOW = BEGIN + 3 * DAY
@@ -114,6 +115,7 @@ def test_missing_histories_and_channels_are_named(
 ) -> None:
     assert "there is no lake at" in refused(capfd, "a > 3", "--data", str(tmp_path))
     assert "there are no tables" in refused(capfd, "a > 3", "--tables", str(tmp_path))
+    open_for_writing(tmp_path)
     assert "no publications yet" in refused(capfd, "a > 3", "--lake", str(tmp_path))
     said = refused(capfd, "a > 3", "--lake", str(past.lake), "--channel", "sea")
     assert "no channel 'sea'; it has 'air', 'road'" in said

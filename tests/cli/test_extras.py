@@ -16,6 +16,7 @@ import pytest
 
 from rove.cli import COMMANDS
 from rove.cli.extras import PACKAGES, advice, packages_by_extra
+from rove.lake.log import open_for_writing
 
 CLOSED = "127.0.0.1:1"
 """Nobody listens there."""
@@ -41,6 +42,7 @@ COMMAND_LINES: dict[str, str] = {
     "config|--brief": "",
     "doctor|--mqtt-port|0|--http-port|0|--data|data": "",
     "demo|--seconds|1|--no-spark|--monitor": "monitor",
+    "lake|migrate|lake": "",
     "pipeline|ingest|--tables|tables|--lake|lake": "spark",
     "pipeline|status|--out|out": "",
     "pipeline|stop|--out|out": "",
@@ -103,7 +105,7 @@ def run_without(modules: list[str], folder: Path, lines: list[list[str]]) -> lis
     (folder / "publications.jsonl").write_text('{"x": 2}\n')
     (folder / "policy.py").write_text("def arrived(m, me):\n    return m\n")
     (folder / "run.json").write_text('{"name": "a", "value": 1, "unit": "s"}\n')
-    (folder / "lake").mkdir()
+    open_for_writing(folder / "lake")
     (folder / "sitecustomize.py").write_text(textwrap.dedent(BLOCKER))
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(CHILD), json.dumps(lines)],

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rove.cli import main, pipeline_policy
+from rove.lake.log import open_for_writing
 from rove.pipeline.deciding import Supposed
 from tests.effort import PATIENCE_S
 from tests.pipeline.test_policies import TRIED, Written
@@ -114,7 +115,7 @@ def test_what_is_wrong_is_told_before_spark_starts(
     file.write_text("import os")
     lake = tmp_path / "lake"
     assert "there is no lake" in refused(capfd, str(lake), str(file))
-    lake.mkdir()
+    open_for_writing(lake)
     assert "line 1" in refused(capfd, str(lake), str(file))
     since = ("--since", "2026-11-02", "--until", "2026-11-01")
     assert "--since must lie before --until" in refused(capfd, str(lake), *since)

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from rove.lab.demo_spark import SparkBeside
+from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lake.log import open_for_writing
 
 
 def test_an_empty_lake_is_waited_for(tmp_path: Path) -> None:
+    open_for_writing(tmp_path)
     with SparkBeside(tmp_path, {"smog": "NO2 > 40"}) as spark:
         assert spark.counts() == {"smog": 0}
         assert spark.trouble == ""
@@ -15,10 +18,11 @@ def test_an_empty_lake_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_what_keeps_it_from_running_is_told(tmp_path: Path) -> None:
-    (tmp_path / "_position").write_text("5\n")
-    damaged = tmp_path / "publications/channel=air/day=2026-11-16"
-    damaged.mkdir(parents=True)
-    (damaged / "0000000000000001-0000000000000005.parquet").write_bytes(b"no parquet")
+    feed = Feed(tmp_path)
+    feed.publish("air/1", {"NO2": 41}, 1.0)
+    feed.write()
+    [damaged] = (tmp_path / "kind=publications").rglob("*.parquet")
+    damaged.write_bytes(b"no parquet")
     with SparkBeside(tmp_path, {"smog": "NO2 > 40"}) as spark:
         *_, counts = spark.catch_up(5)
         assert counts == {"smog": 0}
@@ -27,8 +31,7 @@ def test_what_keeps_it_from_running_is_told(tmp_path: Path) -> None:
 
 def test_what_is_being_installed_is_waited_for(tmp_path: Path) -> None:
     lake, ended = tmp_path / "lake", tmp_path / "ended"
-    lake.mkdir()
-    (lake / "_position").write_text("5\n")
+    open_for_writing(lake)
     with SparkBeside(lake, {"smog": "NO2 > 40"}, ended) as spark:
         catching_up = spark.catch_up(5)
         for said in ("", "\n"):
@@ -51,7 +54,9 @@ def test_it_starts_when_it_has_been_installed(tmp_path: Path) -> None:
 
 def test_an_end_before_spark_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROVE_SPARK_CONF", "no setting")
-    (tmp_path / "_position").write_text("5\n")
+    feed = Feed(tmp_path)
+    publish_some(feed, 6, 0.0)
+    feed.write()
     with SparkBeside(tmp_path, {"smog": "NO2 > 40"}) as spark:
         *_, counts = spark.catch_up(5)
         assert counts == {"smog": 0}

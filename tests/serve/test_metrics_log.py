@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
 from rove.broker.counters import Counters
 from rove.serve.config import Channel, Lake
@@ -26,11 +26,11 @@ def lake_with(*keepers: Channel, every_s: float = EVERY_S) -> Lake:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "data" / "lake" / "metrics"
-    if not path.is_dir():
-        return []
-    rows = ds.dataset(path, partitioning="hive").to_table().to_pylist()
-    return sorted(rows, key=lambda row: row["position"])
+    table = DeltaTable(folder / "data" / "lake").to_pyarrow_table(
+        filters=[("kind", "=", "metrics")]
+    )
+    rows: list[dict[str, Any]] = table.sort_by("position").to_pylist()
+    return rows
 
 
 def wait_for(rows: int, folder: Path) -> list[dict[str, Any]]:

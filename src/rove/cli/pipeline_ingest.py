@@ -86,7 +86,7 @@ def _chosen(arguments: argparse.Namespace) -> Callable[..., IngestReport]:
     }
     chosen = [source for source, is_given in given.items() if is_given]
     if len(chosen) != 1:
-        raise UsageError("say where from: --lake FOLDER, files, or --kafka HOST:PORT")
+        raise UsageError("say where from: --lake LOCATION, files, or --kafka HOST:PORT")
     if chosen != [_from_lake] and len(arguments.channel or ()) != 1:
         raise UsageError("say into which channel, with one --channel NAME")
     if chosen == [_from_kafka] and not arguments.kafka_topic:

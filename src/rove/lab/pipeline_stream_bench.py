@@ -29,7 +29,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rove.errors import RoveError
 from rove.lab.measure import Measure
@@ -123,9 +122,9 @@ def delays(
 
 def measured_delays(settings: StreamSettings, after: int) -> Any:
     """Of each publication above a position, from `at` to its commit, without the first."""
-    files = Lake(settings.lake).files("publications", after=after)
+    lake = Lake(settings.lake)
     table = pa.concat_tables(
-        pq.ParquetFile(file.path).read(columns=["position", "at"]) for file in files
+        lake.read(file, ["position", "at"], after) for file in lake.files("publications", after)
     ).sort_by("position")
     positions = table["position"].to_numpy()
     at_s = table["at"].cast(pa.int64()).to_numpy() / 1e6
