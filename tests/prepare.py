@@ -13,11 +13,15 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import source_hash
 from pathlib import Path
 
 from _pytest.assertion.rewrite import PYTEST_TAG
 
 import rove
+
+_HASH_OF_SOURCE = slice(8, 16)
+"""Of a compiled file."""
 
 
 def main() -> None:
@@ -37,11 +41,17 @@ def attempt(step: Callable[[], None]) -> None:
 
 
 def compile_kernels() -> None:
+    sources = Path(rove.__file__).parent
+    done = Path(sys.prefix) / ".kernels"
+    newest_s = max(source.stat().st_mtime for source in sources.rglob("*.py"))
+    if done.exists() and done.stat().st_mtime > newest_s:
+        return  # looking whether all of them are there takes as long as loading them: 8 s
     from rove.pipeline.shipping import warm_up
 
     warm_up()
-    for source in sorted(Path(rove.__file__).parent.glob("world/*_kernels.py")):
+    for source in sorted(sources.glob("world/*_kernels.py")):
         import_module(f"rove.world.{source.stem}")
+    done.touch()
 
 
 def make_classes() -> None:
@@ -59,9 +69,12 @@ def rewrite_tests() -> None:
 
 
 def is_changed(test: Path) -> bool:
-    """Whether pytest would rewrite a module of tests."""
+    """Whether pytest would rewrite a module of tests: it goes by a hash of the text."""
     rewritten = test.parent / "__pycache__" / f"{test.stem}.{PYTEST_TAG}.pyc"
-    return not rewritten.exists() or rewritten.stat().st_mtime < test.stat().st_mtime
+    try:
+        return rewritten.read_bytes()[_HASH_OF_SOURCE] != source_hash(test.read_bytes())
+    except FileNotFoundError:
+        return True
 
 
 if __name__ == "__main__":
