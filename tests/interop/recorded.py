@@ -102,7 +102,7 @@ class Recording:
         ranked: bool = True,
         shared: bool = False,
         topics: Sequence[str] = TOPICS,
-        rows_per_file: int = 50,
+        rows_per_file: int = 400,
         elastic: bool = False,
     ) -> None:
         """With `elastic`, matchers split, merge, change their layout and die all the time."""
