@@ -279,7 +279,8 @@ def write(lake: Location, name: Name, rate: int, seconds: float, file_every_s: f
     events = workload(name, 1, READINGS)[1]
     encoded = [msgspec.json.encode(events.publication(number)) for number in range(READINGS)]
     payloads = pa.array(encoded, pa.binary())
-    position, begun = (table.number(WRITER) or 0) + 1, time.time()
+    last = table.number(WRITER)
+    position, begun = 0 if last is None else last + 1, time.time()
     done, count = 0, round(rate * seconds)
     while done < count:
         time.sleep(max(0.0, begun + done / rate + file_every_s - time.time()))
