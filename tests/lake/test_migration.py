@@ -92,7 +92,7 @@ def test_every_row_is_there_as_it_was(
     assert Log(lake).position() == 11
     assert told[-1][0] == told[-1][1]
     assert sorted(path.name for path in lake.iterdir()) == [
-        "_delta_log", "kind=notifications", "kind=publications", "kind=subscriptions",
+        "_delta_log", "_flushed", "kind=notifications", "kind=publications", "kind=subscriptions",
     ]  # fmt: skip
     assert (tmp_path / "lake.old" / "_position").exists()
     Lake(lake)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rove.errors import RoveError
-from rove.pipeline.disk import sync, told
+from rove.lake.storage import sync
+from rove.pipeline.disk import told
 
 
 class DiskError(RoveError):

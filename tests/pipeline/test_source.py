@@ -251,6 +251,9 @@ def test_options_are_checked(tmp_path: Path) -> None:
         ({"lake": "x", "start": "soon"}, r"Expected `int`, got `str`.*start"),
         ({"lake": "x", "max_rows": "0"}, "must be at least 1"),
         ({"lake": "x", "content": "all"}, "is rows or slices, not all"),
+        ({"lake": "x", "kind": "publication"}, "is one of publications, .*, not publication"),
+        ({"lake": "x", "channels": "air"}, "is a JSON list of names"),
+        ({"lake": "x", "days": '["2026-01-01"]'}, "of first and last: Expected `array` of len"),
         ({"lake": "x", "columns": "at, NO2"}, "the lake has no column 'NO2'; it has kind, "),
     ]
     for given, told in wrong:

@@ -25,7 +25,8 @@ from rove.broker.records import LogRow, encoded
 from rove.errors import RoveError
 from rove.lake import delta
 from rove.lake.log import Log
-from rove.lake.storage import NAME_BYTES_MAX, LakeError
+from rove.lake.storage import NAME_BYTES_MAX, LakeError, sync
+from rove.pipeline.source import whole
 from rove.serve import lake as lake_module
 from rove.serve.lake import Lake, LakeWriter
 from rove.serve.store import Store, Writer
@@ -212,7 +213,7 @@ def test_stopped_at_any_step_the_rest_is_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fails before or after the n-th flush, for every n."""
-    real = delta.sync
+    real = sync
     stops = 0
     for n in range(0, 1_000, 1 if is_soak() else 5):
         calls = iter(range(1_000))
@@ -254,6 +255,16 @@ def torn_after_commit(folder: Path) -> Iterator[Path]:
             yield folder / unquote(added["path"])
 
 
+def test_a_commit_that_was_flushed_is_never_taken_back(tmp_path: Path) -> None:
+    """Its rows have left the store: whatever happened to it later is for people to see."""
+    Lake(tmp_path).take(publications(0, 6))
+    [_, spoilt] = torn_after_commit(tmp_path)
+    spoilt.write_bytes(b"spoilt later")
+    assert Lake(tmp_path).last_position == 6
+    with pytest.raises(LakeError, match="cannot read"):
+        whole(Log(tmp_path))
+
+
 @pytest.mark.parametrize("how", ["gone", "empty", "zeros", "half"])
 def test_a_commit_that_a_power_cut_has_torn_is_made_again(tmp_path: Path, how: str) -> None:
     for n in range(3):
@@ -261,6 +272,7 @@ def test_a_commit_that_a_power_cut_has_torn_is_made_again(tmp_path: Path, how: s
         lake = Lake(folder)
         lake.take(MIXED[:7])
         lake.take(MIXED[7:12])
+        (folder / "_flushed").write_text("1\n")  # it was not told yet that the second is there
         torn = list(torn_after_commit(folder))[n]
         size = torn.stat().st_size
         if how == "gone":

@@ -8,6 +8,8 @@ what is in it: `append` looks first, and nothing is there twice.
 all else that commits therefore flush what was written: files, the commit, their folders. Before
 that a power cut may leave the newest commit torn, and only that one. Opening a table for writing
 looks at it and takes it back if need be: whoever appended has not been told yet that it is done.
+The file `_flushed` says which commits are on disk. One of those is never taken back: what is wrong
+with it is not a power cut's doing, and readers and `rove doctor` say so.
 
 **Few commits in sight.** The library looks at every file of the log whenever it commits, so
 commits that a checkpoint stands for are removed as soon as the table's configuration allows.
@@ -21,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,12 +32,22 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rove.lake.storage import OPTIONS, LakeError, Location, folder_of, resolved, shown, told
+from rove.lake.storage import (
+    OPTIONS,
+    LakeError,
+    Location,
+    folder_of,
+    resolved,
+    shown,
+    sync,
+    told,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
 
 LOG_FOLDER: Final = "_delta_log"
+_FLUSHED: Final = "_flushed"
 CHECKPOINT_COMMITS: Final = 100
 """Readers open at most so many commits after the last checkpoint."""
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
@@ -194,26 +205,32 @@ class Table:
         self._is_sure = True
 
     def _flush(self) -> None:
-        """Flush what commits since the last time have written."""
-        if self._folder is None:
-            return
+        """Flush what commits since the last time have written, and let old commits go."""
         version = self.version
-        touched: set[Path] = set()
-        for each in range(self._flushed + 1 if self._flushed >= 0 else version, version + 1):
-            commit = self._folder / LOG_FOLDER / f"{each:020d}.json"
-            for path, _ in _added(commit):
-                self._sync(self._folder / path)
-                touched.update(_between(self._folder, self._folder / path))
-            self._sync(commit)
-        for folder in sorted(touched, reverse=True):
-            self._sync(folder)
-        self._sync(self._folder / LOG_FOLDER)
-        if self._modes is not None:
+        if self._folder is not None:
+            first = self._flushed + 1 if self._flushed >= 0 else version
+            self._flush_commits(self._folder, range(first, version + 1))
+        is_checkpoint_due = version // CHECKPOINT_COMMITS != self._flushed // CHECKPOINT_COMMITS
+        if is_checkpoint_due or self._modes is not None:
             self._flush_checkpoints()
-        if version // CHECKPOINT_COMMITS != self._flushed // CHECKPOINT_COMMITS:
-            self._flush_checkpoints()
+        if is_checkpoint_due:
             self._table.cleanup_metadata()
         self._flushed = version
+
+    def _flush_commits(self, folder: Path, versions: range) -> None:
+        touched: set[Path] = set()
+        for each in versions:
+            commit = folder / LOG_FOLDER / f"{each:020d}.json"
+            for path, _ in _added(commit):
+                self._sync(folder / path)
+                touched.update(_between(folder, folder / path))
+            self._sync(commit)
+        for each_folder in sorted(touched, reverse=True):
+            self._sync(each_folder)
+        self._sync(folder / LOG_FOLDER)
+        if versions:
+            # Not flushed itself: it may say too little after a power cut, never too much.
+            (folder / _FLUSHED).write_text(f"{versions[-1]}\n", encoding="ascii")
 
     def _flush_checkpoints(self) -> None:
         """Before commits go for which they stand."""
@@ -258,7 +275,8 @@ def _take_back_torn(folder: Path) -> None:
     """Remove the newest commit and checkpoint if they are not whole."""
     log = folder / LOG_FOLDER
     commits = sorted(path for path in log.iterdir() if _COMMIT.fullmatch(path.name))
-    if commits and not _is_whole(folder, commits[-1]):
+    is_flushed = commits and int(commits[-1].stem) <= _flushed_version(folder)
+    if commits and not is_flushed and not _is_whole(folder, commits[-1]):
         _log.warning("the last commit of %s is not whole and is taken back", folder)
         commits[-1].unlink()
     for checkpoint in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
@@ -266,6 +284,13 @@ def _take_back_torn(folder: Path) -> None:
             checkpoint.unlink()
             (log / "_last_checkpoint").unlink(missing_ok=True)
     sync(log)
+
+
+def _flushed_version(folder: Path) -> int:
+    try:
+        return int((folder / _FLUSHED).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # none yet, or torn itself: then it is looked at
+        return -1
 
 
 def _is_whole(folder: Path, commit: Path) -> bool:
@@ -287,12 +312,3 @@ def _is_readable(path: Path) -> bool:
     except (OSError, pa.ArrowException):
         return False
     return True
-
-
-def sync(path: Path) -> None:
-    """Flush a file or a folder's names to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

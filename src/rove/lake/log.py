@@ -26,6 +26,7 @@ WRITER: Final = "rove"
 """Under this name the broker's positions are in the commits."""
 NOTHING: Final = -1
 """Below every position."""
+KINDS: Final = ("publications", "notifications", "subscriptions", "states", "metrics")
 PARTITION_BY: Final = ("kind", "channel", "day")
 SCHEMA: Final = pa.schema(
     [
@@ -183,9 +184,8 @@ def read_within(file: pq.ParquetFile, names: Collection[str], after: int, up_to:
             groups.append(group)
     rows = file.read_row_groups(groups, columns=list(names), use_threads=False)
     # Files that the library has written anew have types that Arrow cannot filter.
-    return within(
-        rows.cast(pa.schema([SCHEMA.field(name) for name in rows.column_names])), after, up_to
-    )
+    plain = pa.schema([SCHEMA.field(name) for name in rows.column_names])
+    return within(rows.cast(plain), after, up_to)
 
 
 def within(rows: pa.Table, after: int, up_to: int) -> pa.Table:

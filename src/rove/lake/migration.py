@@ -27,10 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rove.lake.delta import Table
-from rove.lake.log import NOTHING, SCHEMA, WRITER, open_for_writing, within
+from rove.lake.log import KINDS, NOTHING, SCHEMA, WRITER, open_for_writing, within
 from rove.lake.storage import NAME_BYTES_MAX, LakeError, told
 
-KINDS: Final = ("publications", "notifications", "subscriptions", "states", "metrics")
 STRETCH_BYTES: Final = 64 * 1024 * 1024
 _POSITION: Final = "_position"
 _EMPTY_CHANNEL: Final = "__HIVE_DEFAULT_PARTITION__"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import platform
 import re
 from collections.abc import Iterator
@@ -36,7 +37,6 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m|[↳╰╭│─▶·]+")
 _SECRETS: Final = re.compile(r"(https?://)[^\s@/]*@|[?&](?:X-Amz-|sig=|se=|sp=|sv=)\S*", re.I)
 NAME_BYTES_MAX: Final = 80
 """Of a value that becomes part of a folder's name, where each byte may take three."""
-
 
 Location: TypeAlias = str | Path
 """A folder or a URI."""
@@ -114,6 +114,15 @@ def open_parquet(uri: str, path: str) -> Iterator[pq.ParquetFile]:
             ) from error
         with opened as file:
             yield file
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder's names: only after this they survive the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

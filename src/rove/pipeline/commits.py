@@ -32,7 +32,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from rove.errors import RoveError
-from rove.pipeline.disk import sync, told
+from rove.lake.storage import sync
+from rove.pipeline.disk import told
 
 NOTHING: Final = -1
 """Below every position, and the version of a table without commits."""

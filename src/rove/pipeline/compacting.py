@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rove.errors import RoveError
+from rove.lake.storage import sync
 from rove.pipeline.commits import SNAPSHOT_EVERY, Change, FileEntry, FileKind, Log, State
-from rove.pipeline.disk import sync
 from rove.pipeline.tables import Table, TableSchema
 from rove.pipeline.workers import run_each
 from rove.pipeline.writing import new_name, write_file

@@ -1,26 +1,16 @@
-"""What everything that writes needs: flushing, errors as a line for people, a passing folder."""
+"""What everything that writes needs: errors as a line for people, a passing folder."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import functools
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from rove.errors import RoveError
-
-
-def sync(path: Path) -> None:
-    """Flush a file or a folder's names to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -44,9 +44,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from rove.errors import RoveError
+from rove.lake.storage import sync
 from rove.pipeline.cells import NONE, cells, is_on_map
 from rove.pipeline.commits import State
-from rove.pipeline.disk import sync
 from rove.pipeline.repeating import repeat
 from rove.pipeline.sql import quoted
 from rove.pipeline.status import Progress

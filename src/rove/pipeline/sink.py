@@ -37,7 +37,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rove.errors import RoveError
-from rove.pipeline.disk import sync, told
+from rove.lake.storage import sync
+from rove.pipeline.disk import told
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -55,6 +55,7 @@ from pyspark.sql.streaming.datasource import (
 from rove.errors import RoveError
 from rove.lake.log import (
     COLUMNS,
+    KINDS,
     NOTHING,
     SCHEMA,
     Log,
@@ -145,6 +146,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise SourceError(f"an option of {NAME} is wrong: {error}") from error
         if options.max_rows < 1 or options.slices < 1:
             raise SourceError(f'"max_rows" and "slices" of {NAME} must be at least 1')
+        if options.kind not in KINDS:
+            raise SourceError(f'"kind" of {NAME} is one of {", ".join(KINDS)}, not {options.kind}')
+        try:
+            options.among, options.between  # noqa: B018 (what is no JSON raises)
+        except msgspec.MsgspecError as error:
+            raise SourceError(
+                f'"channels" of {NAME} is a JSON list of names, "days" of first and last: {error}'
+            ) from error
         if options.content not in ("rows", "slices"):
             raise SourceError(f'"content" of {NAME} is rows or slices, not {options.content}')
         if unknown := set(options.names) - set(SCHEMA.names):
@@ -164,9 +173,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def among(self) -> tuple[str, ...] | None:
         return msgspec.json.decode(self.channels, type=tuple[str, ...]) if self.channels else None
 
+    @property
+    def between(self) -> tuple[str, str] | None:
+        """The first and the last day."""
+        return msgspec.json.decode(self.days, type=tuple[str, str]) if self.days else None
+
     def files(self, lake: Log, after: int, up_to: int) -> list[LogFile]:
-        days = msgspec.json.decode(self.days, type=tuple[str, str]) if self.days else None
-        return lake.files(self.kind, after, up_to, self.among, days)
+        return lake.files(self.kind, after, up_to, self.among, self.between)
 
     def partitions(self, files: Iterable[LogFile], after: int, up_to: int) -> list[InputPartition]:
         found = slices(files, after, up_to, self.slices, self.lake, self.among)

@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rove.lake.storage import sync
 from rove.pipeline.cells import cells
 from rove.pipeline.commits import NOTHING, FileEntry, FileKind
-from rove.pipeline.disk import sync
 from rove.pipeline.quality import Judge, Rules, positions
 from rove.pipeline.tables import BASE, NamePath, Sort, TableSchema
 from rove.pipeline.typed import Typer

@@ -19,6 +19,7 @@ from typing import Final
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Key
 from rove.errors import RoveError
+from rove.lake.storage import sync
 from rove.serve.commits import FILE_NAME as COMMITS_NAME
 from rove.serve.commits import Mark, Verdict, judge, new_history
 from rove.serve.index_file import NAME as INDEX_NAME
@@ -239,15 +240,6 @@ def connect(file: Path | str, wait_s: float = FOREIGN_WAIT_S) -> sqlite3.Connect
 
 def _connect_to_look(file: Path) -> sqlite3.Connection:
     return connect(f"{file.absolute().as_uri()}?mode=ro")
-
-
-def sync(path: Path) -> None:
-    """A new file, and a new name in a folder, survive the machine only after this."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- what went wrong, for people --------------------------------------------------------------

@@ -42,6 +42,7 @@ from typing import Final, Literal, NamedTuple, Self, get_args
 import msgspec
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
+from rove.lake.storage import sync
 from rove.serve.commits import Commits, Mark, new_history
 from rove.serve.data_folder import (
     FILE_NAME,
@@ -57,7 +58,6 @@ from rove.serve.data_folder import (
     make_tables,
     mark_in,
     rows_in,
-    sync,
     unreadable,
     unusable,
     unwritable,
