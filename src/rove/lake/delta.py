@@ -24,14 +24,16 @@ import contextlib
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rove.lake.files import NewFile, add_action
 from rove.lake.storage import (
     OPTIONS,
     LakeError,
@@ -149,6 +151,8 @@ class Table:
     def append(self, rows: pa.Table, writer: str, number: int) -> bool:
         """Let these rows be in it, once; whether they were not there before.
 
+        The library sorts them into partitions. Who has files already commits those (`commit`).
+
         An error may come though the commit was made: append again, and it is not made twice.
         """
         from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
@@ -169,6 +173,57 @@ class Table:
             )
         return True
 
+    def commit(
+        self,
+        writer: str,
+        number: int,
+        add: Sequence[NewFile] = (),
+        remove: Sequence[str] = (),
+        info: Mapping[str, str] = {},
+    ) -> bool:
+        """Let these files be in it, and those of `remove` no longer; whether they were not before.
+
+        All of it at once, or nothing. Another process that commits under the same writer's name at
+        the same time gets an error, and so does one that removes what is removed already. `info` is
+        for people who ask for the table's history.
+        """
+        from deltalake import CommitProperties, Transaction
+
+        self.make_sure()
+        there = self.number(writer)
+        if there is not None and there >= number:
+            self._flush()
+            return False
+        with self._committing("write to"):
+            self._table.create_write_transaction(
+                [*map(add_action, add), *self._removals(remove)],
+                "append",
+                self._table.schema(),
+                list(self._table.metadata().partition_columns),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(writer, number)], custom_metadata=dict(info)
+                ),
+                post_commithook_properties=_hooks(),
+            )
+            self._table.update_incremental()
+        return True
+
+    def _removals(self, paths: Sequence[str]) -> list[Any]:
+        from deltalake.transaction import RemoveAction
+
+        now_ms = int(time.time() * 1_000)
+        return [RemoveAction(path, True, now_ms) for path in paths]
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """Let it have more columns; rows that are there have null in them."""
+        from deltalake import Field
+
+        with self._committing("change"):
+            self._table.alter.add_columns(
+                [Field.from_arrow(each) for each in fields], post_commithook_properties=_hooks()
+            )
+            self._table.update_incremental()
+
     def delete(self, predicate: str) -> None:
         """Remove rows; their files stay readable for those who have listed them until `vacuum`."""
         with self._committing("remove from"):
@@ -185,12 +240,19 @@ class Table:
                 post_commithook_properties=_hooks(),
             )
 
-    def vacuum(self) -> int:
+    def vacuum(self, *, orphans: bool = False) -> int:
         """Remove files that were replaced or deleted longer ago than the table keeps them; how
-        many."""
+        many.
+
+        With `orphans`, also those of that age that no commit has ever named: tasks that died left
+        them. That lists all files there are.
+        """
         with self._committing("clean up"):
             removed = self._table.vacuum(
-                dry_run=False, enforce_retention_duration=False, post_commithook_properties=_hooks()
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=orphans,
+                post_commithook_properties=_hooks(),
             )
             return len(removed)
 

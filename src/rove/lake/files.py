@@ -1,0 +1,120 @@
+"""Data files of a Delta table that tasks write, and that count once a commit names them.
+
+A task of Spark may run twice, die half-way or live on when nobody waits for it any more. So each
+writes files under names that nobody else uses, and tells the driver. `Table.commit` makes some of
+them part of the table; the others were never in it, and `Table.vacuum` removes them.
+
+Statistics are those by which readers leave files out: least and greatest value, and how many are
+null. They cost one pass over each column, and 0.1 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rove.lake.storage import child, filesystem, folder_of, shown, sync, told
+
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+_TEXT_MAX: Final = 32
+"""Longer texts have no statistics: cut ones would have to be rounded up."""
+_ESCAPED: Final = re.compile(r"[^\w .@+-]", re.ASCII)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class NewFile(msgspec.Struct, frozen=True):
+    """A file that a task has written: what a commit has to say of it."""
+
+    path: str
+    """Below the table."""
+    size_bytes: int
+    rows: int
+    partition: dict[str, str | None] = {}
+    stats: str = "{}"
+    """As Delta has them: a JSON object."""
+
+
+def write_file(uri: str, rows: pa.Table, partition: Mapping[str, str | None] = {}) -> NewFile:
+    """Write rows below a table; `partition` has the values of its partition columns.
+
+    It is on disk when this returns.
+    """
+    folders = [f"{name}={_folder_name(value)}" for name, value in partition.items()]
+    path = "/".join([*folders, f"part-{uuid.uuid4().hex}.parquet"])
+    with told(f"cannot write {shown(child(uri, path))}"):
+        if (folder := folder_of(uri)) is not None:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with filesystem(uri).open_output_stream(path) as stream:
+            pq.write_table(rows, stream, compression="zstd")
+            size_bytes = stream.tell()
+        if folder is not None:
+            sync(folder / path)
+            sync((folder / path).parent)
+    return NewFile(path, size_bytes, rows.num_rows, dict(partition), json.dumps(_stats(rows)))
+
+
+def add_action(file: NewFile) -> Any:
+    """The file as the library's action."""
+    from deltalake.transaction import AddAction
+
+    now_ms = int(time.time() * 1_000)
+    return AddAction(file.path, file.size_bytes, file.partition, now_ms, True, file.stats)
+
+
+def _folder_name(value: str | None) -> str:
+    """As part of a path: what a file system or a URI may take amiss is percent-encoded."""
+    if not value:
+        return NULL_PARTITION
+    return _ESCAPED.sub(lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), value)
+
+
+def _stats(rows: pa.Table) -> dict[str, Any]:
+    found: dict[str, Any] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if pa.types.is_nested(column.type):
+            continue
+        found["nullCount"][name] = column.null_count
+        ends = _ends(column)
+        if ends is not None:
+            found["minValues"][name], found["maxValues"][name] = ends
+    return {"numRecords": rows.num_rows, **found}
+
+
+def _ends(column: pa.ChunkedArray) -> tuple[object, object] | None:
+    """The least and the greatest value as JSON has them; None if nobody may rely on them."""
+    kind = column.type
+    is_text = pa.types.is_string(kind)
+    if not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not (
+        pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    ):
+        return None
+    if is_text and (pc.max(pc.binary_length(column)).as_py() or 0) > _TEXT_MAX:
+        return None
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
+        return None  # a NaN is greater than all, and JSON has none
+    ends = pc.min_max(column)
+    least, greatest = ends["min"].as_py(), ends["max"].as_py()
+    if least is None or (isinstance(least, float) and not math.isfinite(greatest - least)):
+        return None
+    return _told(least, False), _told(greatest, True)
+
+
+def _told(value: object, up: bool) -> object:
+    """Times have milliseconds in statistics: downwards for the least, upwards for the greatest."""
+    if isinstance(value, datetime):
+        in_utc = value.astimezone(UTC) if value.tzinfo else value
+        if up and in_utc.microsecond % 1_000:
+            in_utc += _MILLISECOND
+        return in_utc.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value.isoformat() if isinstance(value, date) else value
