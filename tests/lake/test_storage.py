@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from rove.lake.storage import LakeError, child, folder_of, one_line, resolved, shown, told
+from rove.lake.storage import (
+    LakeError,
+    child,
+    folder_of,
+    one_line,
+    read_bytes,
+    remove,
+    resolved,
+    shown,
+    told,
+    write_bytes,
+)
 
 
 def test_folders_become_absolute_and_uris_stay(
@@ -33,3 +44,17 @@ def test_errors_are_one_line() -> None:
         raise FileNotFoundError(2, "No such thing", "x")
     with pytest.raises(LakeError, match="as it was"), told("cannot do it"):
         raise LakeError("as it was")
+
+
+def test_small_files_are_whole_or_not_there(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    assert read_bytes(uri, "a/b") is None
+    remove(uri, "a/b")
+    for content in (b"one", b"another"):
+        write_bytes(uri, "a/b", content)
+        assert read_bytes(uri, "a/b") == content
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+    remove(uri, "a/b")
+    assert read_bytes(uri, "a/b") is None
+    with pytest.raises(LakeError, match=f"cannot read {tmp_path}/a: "):
+        read_bytes(uri, "a")

@@ -14,6 +14,7 @@ import functools
 import os
 import platform
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -114,6 +115,35 @@ def open_parquet(uri: str, path: str) -> Iterator[pq.ParquetFile]:
             ) from error
         with opened as file:
             yield file
+
+
+def read_bytes(uri: str, path: str) -> bytes | None:
+    """A small file below a location; None if there is none."""
+    with told(f"cannot read {shown(child(uri, path))}"):
+        try:
+            with filesystem(uri).open_input_file(path) as file:
+                return file.read()  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            return None
+
+
+def write_bytes(uri: str, path: str, content: bytes) -> None:
+    """Let a small file be below a location; nobody sees a part of it."""
+    with told(f"cannot write {shown(child(uri, path))}"):
+        if (folder := folder_of(uri)) is None:
+            with filesystem(uri).open_output_stream(path) as stream:
+                stream.write(content)
+            return
+        unfinished = (folder / path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(content)
+        unfinished.replace(folder / path)
+
+
+def remove(uri: str, path: str) -> None:
+    """Let there be no such file below a location."""
+    with told(f"cannot remove {shown(child(uri, path))}"), contextlib.suppress(FileNotFoundError):
+        filesystem(uri).delete_file(path)
 
 
 def sync(path: Path) -> None:
