@@ -48,7 +48,7 @@ def test_run_hands_on_what_it_was_told(tmp_path: Path, monkeypatch: pytest.Monke
     spark = SparkSettings(master="local[1]")
     assert pipeline_jobs.run(parsed("run", words), spark) == 0
     expected = JobSettings(
-        lake=str(tmp_path / "l"), out=tmp_path / "o", once=True, trigger_s=0.5, max_rows=10,
+        lake=str(tmp_path / "l"), out=str(tmp_path / "o"), once=True, trigger_s=0.5, max_rows=10,
         engine="spark", buckets=3, start=9, options={"url": "http://x?a=b"},
         database="m.db",
     )  # fmt: skip

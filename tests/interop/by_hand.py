@@ -1,6 +1,6 @@
 """The job `match` without Spark: what a lake has, judged by the evaluator of the language.
 
-Slow and obvious, for tests that need a sink that grows beside a lake: each step takes what is new
+Slow and obvious, for tests that need a table that grows beside a lake: each step takes what is new
 and commits it as one batch. Only plain texts; ranked rows are for the test to say.
 """
 
@@ -11,44 +11,38 @@ from typing import Any
 
 import pyarrow as pa
 
+from rove.lake.files import write_file
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.mqtt.topics import fits
-from rove.pipeline.lake import NOTHING, Event, Lake
-from rove.pipeline.ranking import NOTIFICATIONS
-from rove.pipeline.sink import Manifest, Sink, write_part
+from rove.pipeline.lake import Event, Lake
+from rove.pipeline.notifications import SCHEMA, Output
 
 Pair = tuple[int, int]
 """A subscription and the position of a publication that meets it."""
 
 
 def notifications(rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows of a sink, of which only `subscription` and `position` have to be said."""
-    nothing = {"id": "", "at": 0, "score": None, "promoted": False}
-    return pa.Table.from_pylist([{**nothing, **row} for row in rows], NOTIFICATIONS)
+    """Rows of the table, of which only `subscription` and `position` have to be said."""
+    nothing = {"id": "", "at": 0, "score": None, "promoted": False, "sequence": None}
+    return pa.Table.from_pylist([{**nothing, **row} for row in rows], SCHEMA)
 
 
 class Batches:
-    """Commits batches to a sink, one after the other."""
+    """Commits batches, one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        self.sink = Sink(folder)
+        self.output = Output(folder)
 
     def commit(self, last: int, *parts: list[dict[str, Any]]) -> None:
-        """What was found up to a position, as so many parts."""
-        before = self.sink.last
-        batch = 0 if before is None else before.batch + 1
-        written = [write_part(self.sink.folder, batch, notifications(part)) for part in parts]
-        self.sink.commit(
-            Manifest(
-                batch=batch,
-                first_batch=batch,
-                after=NOTHING if before is None else before.last,
-                last=last,
-                parts=tuple(written),
-            )
-        )
+        """What was found up to a position, as so many files; what has a score is ranked."""
+        sequence = self.output.sequence
+        for row in (row for part in parts for row in part if row.get("score") is not None):
+            sequence += 1
+            row["sequence"] = sequence
+        written = [write_file(self.output.uri, notifications(part)) for part in parts]
+        self.output.commit(last, written, [], sequence)
 
 
 class HandMatch:
@@ -61,8 +55,7 @@ class HandMatch:
         """Ids of publications by position."""
         self._lake = Lake(lake)
         self._batches = Batches(out)
-        last = self._batches.sink.last
-        self._done = NOTHING if last is None else last.last
+        self._done = self._batches.output.done
         self._live: dict[int, Event] = {}
 
     def step(self) -> bool:

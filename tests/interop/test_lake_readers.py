@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from rove.broker.records import LogRow
+from rove.lake import compaction
 from rove.lake.log import Log
 from rove.pipeline.source import whole
-from rove.serve import lake as written_lake
 from rove.serve.lake import Lake
 
 CHANNELS = ["a/b", "..", "ünï/😀", "a%2Fb", "17", "x y", "a=b", "%"]
@@ -30,7 +30,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readers") / "lake"
     writer = Lake(folder, rows_per_file=9, replaced_hours=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(written_lake, "SMALL_FILES_MAX", 3)
+        patch.setattr(compaction, "SMALL_FILES_MAX", 3)
         for begin in range(0, 90, 30):
             writer.take([(number, row(number)) for number in range(begin, begin + 30)])
             writer.maintain(begin * 1e4)

@@ -48,7 +48,7 @@ def test_it_is_written_read_compacted_and_cleaned(
     log = Log(location)
     assert (log.position(), log.channels()) == (12, ["a/b"])
     assert positions(location) == list(range(1, 13))
-    monkeypatch.setattr("rove.serve.lake.SMALL_FILES_MAX", 2)
+    monkeypatch.setattr("rove.lake.compaction.SMALL_FILES_MAX", 2)
     again.maintain(time.time())
     assert again.files == 1
     assert positions(location) == list(range(1, 13))
@@ -73,7 +73,7 @@ def unreliable(s3_server: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_store_that_fails_and_loses_answers_has_each_row_once(
     unreliable: str, s3_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.serve.lake.SMALL_FILES_MAX", 6)
+    monkeypatch.setattr("rove.lake.compaction.SMALL_FILES_MAX", 6)
     steps = 60 if is_soak() else 6
     done = failures = 0
     lake: Lake | None = None

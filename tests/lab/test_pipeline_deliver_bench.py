@@ -8,9 +8,8 @@ import pytest
 
 from rove.lab import pipeline_deliver_bench as bench
 from rove.lab.pipeline_feed import Feed
+from rove.lake.delta import Table
 from rove.pipeline.lake import Lake
-from rove.pipeline.ranking import NOTIFICATIONS
-from rove.pipeline.sink import table
 
 
 def test_everybody_meets_everything(tmp_path: Path) -> None:
@@ -20,7 +19,7 @@ def test_everybody_meets_everything(tmp_path: Path) -> None:
     positions = [feed.publish("air/1", {"x": x}, 2.0) for x in range(3)]
     feed.write()
     bench.everybody_meets_everything(Lake(tmp_path / "lake"), tmp_path / "out")
-    rows = table(tmp_path / "out", NOTIFICATIONS).to_pylist()
+    rows = Table(tmp_path / "out").rows().to_pylist()
     pairs = [(row["position"], row["subscription"]) for row in rows]
     assert pairs == [(position, number) for position in positions for number in (1, 2)]
 

@@ -10,6 +10,7 @@ import pytest
 
 from rove.lab.pipeline_feed import Feed, publish_some
 from rove.lab.pipeline_stream_bench import (
+    Done,
     Load,
     StreamBenchError,
     append,
@@ -21,12 +22,12 @@ from rove.lab.pipeline_stream_bench import (
     subscribe,
     write,
 )
+from rove.lake.files import write_file
 from rove.lake.log import COLUMNS
 from rove.pipeline.lake import Lake
+from rove.pipeline.notifications import SCHEMA, Output
 from rove.pipeline.ranking import NOTIFICATIONS
-from rove.pipeline.sink import Manifest, Sink, write_part
 from rove.pipeline.source import schema_of, whole
-from rove.pipeline.stream import StreamSettings
 
 
 def rows_of(lake: Path) -> pa.Table:
@@ -64,32 +65,28 @@ def filled(folder: Path) -> Path:
     return folder / "lake"
 
 
-def test_a_sink_that_differs_is_refused(tmp_path: Path) -> None:
-    lake, sink = filled(tmp_path), Sink(tmp_path / "out")
+def test_a_table_that_differs_is_refused(tmp_path: Path) -> None:
+    lake, output = filled(tmp_path), Output(tmp_path / "out")
     expected = plain(lake, tmp_path / "index")
     assert set(expected["subscription"].to_pylist()) == {1, 2}
     assert expected.schema == NOTIFICATIONS
     assert in_order(expected.take(list(range(len(expected)))[::-1])) == expected
-    part = write_part(sink.folder, 0, expected.slice(1))
-    sink.commit(Manifest(batch=0, first_batch=0, after=-1, last=41, parts=(part,)))
+    found = expected.append_column("sequence", pa.nulls(len(expected), pa.int64())).cast(SCHEMA)
+    output.commit(41, [write_file(output.uri, found.slice(1))], [], 0)
     with pytest.raises(StreamBenchError, match="are not the same"):
-        check(lake, sink.folder, tmp_path / "work1")
-    rest = write_part(sink.folder, 1, expected.slice(0, 1))
-    sink.commit(Manifest(batch=1, first_batch=1, after=41, last=42, parts=(rest,)))
-    assert check(lake, sink.folder, tmp_path / "work2") == len(expected)
+        check(lake, output.uri, tmp_path / "work1")
+    output.commit(42, [write_file(output.uri, found.slice(0, 1))], [], 0)
+    assert check(lake, output.uri, tmp_path / "work2") == len(expected)
 
 
 def test_delays_are_from_the_publication_to_its_commit(tmp_path: Path) -> None:
-    settings = StreamSettings(lake=tmp_path / "lake", out=tmp_path / "out")
-    feed = Feed(settings.lake)
+    feed = Feed(tmp_path)
     for second in range(11):
         feed.publish("air/1", {}, float(second))
     feed.write()
-    sink = Sink(settings.out)
-    for batch, (after, last, at) in enumerate([(-1, 4, 6.0), (4, 10, 12.0)]):
-        sink.commit(Manifest(batch=batch, first_batch=batch, after=after, last=last, at=at))
     # Positions 4 to 10; those before are the warm-up.
-    assert measured_delays(settings, -1).tolist() == [2, 7, 6, 5, 4, 3, 2]
+    delays = measured_delays(tmp_path, [Done(4, 6.0), Done(10, 12.0)], -1)
+    assert delays.tolist() == [2, 7, 6, 5, 4, 3, 2]
 
 
 def test_slices_are_counted_by_reading_them(tmp_path: Path) -> None:

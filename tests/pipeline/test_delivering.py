@@ -1,4 +1,4 @@
-"""From the sink back to subscribers: a real broker, its lake, and what was found in it."""
+"""From the table back to subscribers: a real broker, its lake, and what was found in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rove.pipeline.delivering import Delivered, DeliverError, at_once, deliver
 from rove.pipeline.jobs import JobSettings, run_jobs
 from rove.pipeline.lake import Lake as ReadLake
 from rove.pipeline.session import SparkSettings
-from rove.pipeline.sink import Sink
 from rove.pipeline.source import whole
 from rove.pipeline.status import statuses
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
@@ -34,7 +33,7 @@ LOCAL = SparkSettings(master="local[2]", memory="1g")
 
 
 class Place:
-    """A broker with a lake, and a sink beside it."""
+    """A broker with a lake, and a table of notifications beside it."""
 
     def __init__(self, folder: Path, **sections: Any) -> None:
         self.lake, self.out = folder / "data" / "lake", folder / "out"
@@ -129,7 +128,7 @@ def test_doing_it_again_adds_nothing(place: Place) -> None:
         assert taken(heavy, 2) == [0, 1]
 
 
-def test_a_sink_that_is_begun_anew_adds_nothing_either(place: Place, tmp_path: Path) -> None:
+def test_a_table_that_is_begun_anew_adds_nothing_either(place: Place, tmp_path: Path) -> None:
     with sync.connect(place.url) as client:
         heavy = client.subscribe("air/#", "x >= 0", engine="spark")
         client.publish("air/1", {"x": 0})
@@ -142,7 +141,7 @@ def test_a_sink_that_is_begun_anew_adds_nothing_either(place: Place, tmp_path: P
         assert taken(heavy, 2) == [0, 1]
 
 
-def test_ranked_ones_have_a_feed_for_each_sink(place: Place, tmp_path: Path) -> None:
+def test_ranked_ones_have_a_feed_for_each_table(place: Place, tmp_path: Path) -> None:
     text = "ORDER BY x DESC LIMIT 1 WITHIN 1 HOUR"
     with sync.connect(place.url) as client:
         best = client.subscribe("air/#", text, engine="spark")
@@ -269,7 +268,6 @@ def test_who_may_not_is_told_what_is_needed(
     set_password(passwords, "ann", b"secret")
     set_password(passwords, "admin", b"secret")
     place = new_place(access=Access(password_file=str(passwords)))
-    Sink(place.out)
     url = place.url.replace("//", "//ann@")
     Batches(place.out).commit(0, [])
     with pytest.raises(PublishRefused, match="needs the right `admin`"):

@@ -15,14 +15,13 @@ import pytest
 
 from rove.errors import UsageError
 from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lake.delta import Table as DeltaTable
 from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, DatabaseError
 from rove.pipeline import jobs
 from rove.pipeline.jobs import JOBS, Context, Job, JobError, JobSettings, one_line, run_jobs
 from rove.pipeline.lake import LakeError
-from rove.pipeline.ranking import NOTIFICATIONS
 from rove.pipeline.session import SparkError, SparkSettings
-from rove.pipeline.sink import table
 from rove.pipeline.status import STOP, Progress, Status, StatusError, held, read_status, statuses
 from rove.pipeline.tables import Table, channels
 from tests.effort import PATIENCE_S
@@ -198,7 +197,7 @@ def test_the_match_job_in_spark(spark: Any, tmp_path: Path) -> None:
     (ended,) = run_jobs(["match"], settings_of(tmp_path, once=True), LOCAL)
     assert (ended.state, ended.rows_in, ended.lag_rows) == ("done", 40, 0)
     assert ended.position == feed.position
-    found = table(tmp_path / "out" / "match", NOTIFICATIONS)
+    found = DeltaTable(tmp_path / "out" / "match").rows()
     assert found.num_rows == ended.rows_out > 5
     (again,) = run_jobs(["match"], settings_of(tmp_path, once=True), LOCAL)
     assert (again.state, again.rows_out) == ("done", 0)
@@ -245,8 +244,8 @@ def test_a_run_follows_and_ends_on_a_signal(tmp_path: Path) -> None:
     assert status.state == "stopped"
     assert status.batches == 2
     assert status.trigger_s is not None
-    found = table(tmp_path / "out" / "match", NOTIFICATIONS)["position"].to_pylist()
-    assert found[-1] == feed.position
+    found = DeltaTable(tmp_path / "out" / "match").rows()["position"].to_pylist()
+    assert max(found) == feed.position
 
 
 def wait_for(folder: Path, is_there: Any) -> Status:

@@ -1,7 +1,8 @@
-"""What of a sink is for whom: in order, and under numbers that nothing changes."""
+"""What of the table is for whom: in order, and under numbers that nothing changes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,18 @@ import pytest
 
 from rove.broker.records import LogRow
 from rove.lab.pipeline_feed import Feed
+from rove.lake.delta import Table
 from rove.lake.log import open_for_writing
 from rove.pipeline import served as served_module
-from rove.pipeline import sink as sink_module
 from rove.pipeline.lake import Lake
-from rove.pipeline.served import PIECE_BITS, Found, Place, Served, sink_name
+from rove.pipeline.served import PIECE_BITS, Found, Place, Served, Stretch
 from tests.interop.by_hand import Batches
 
 PLAIN, OTHER, RANKED, LIVE = 100, 101, 102, 103
 
 
 class Case:
-    """A lake with forty publications at positions 4 to 43, and a sink to be filled."""
+    """A lake with forty publications at positions 4 to 43, and a table to be filled."""
 
     def __init__(self, folder: Path) -> None:
         self.feed = Feed(folder / "lake", rows_per_file=7)
@@ -36,12 +37,14 @@ class Case:
         self.served = Served(folder / "out", Lake(folder / "lake"))
 
     def plain(self, after: int = 0) -> list[Found]:
-        stretches = self.served.stretches(Place(after, 10**9))
-        return [one for stretch in stretches for one in stretch.plain]
+        return in_order(self.served.stretches(Place(after, 10**9)))
 
     def ranked(self, after: int = 0) -> list[Found]:
-        stretches = self.served.stretches(Place(10**15, after))
-        return [one for stretch in stretches for one in stretch.ranked]
+        return in_order(self.served.stretches(Place(10**15, after)))
+
+
+def in_order(stretches: Iterable[Stretch]) -> list[Found]:
+    return [one for stretch in stretches for one in stretch.found]
 
 
 @pytest.fixture
@@ -106,44 +109,59 @@ def test_many_subscriptions_are_handed_over_in_pieces(
     assert case.plain(at(9)) == found[1:]
 
 
-def test_ranked_ones_go_by_their_rows_and_may_look_back(case: Case) -> None:
+def test_ranked_ones_go_by_their_sequence_and_may_look_back(case: Case) -> None:
     case.batches.commit(20, rows((PLAIN, 6), (PLAIN, 7)), rows((RANKED, 7), score=7.0))
     case.batches.commit(43, rows((RANKED, 6), score=6.0, promoted=True), rows((LIVE, 30)))
     assert [one.sequence for one in case.plain()] == [at(6), at(7)]
     found = case.ranked()
     assert [(one.sequence, one.id, one.score, one.promoted) for one in found] == [
-        (3, "p7", 7.0, False), (4, "p6", 6.0, True),
+        (1, "p7", 7.0, False), (2, "p6", 6.0, True),
     ]  # fmt: skip
-    assert case.ranked(3) == found[1:]
-    assert case.ranked(4) == []
+    assert case.ranked(1) == found[1:]
+    assert case.ranked(2) == []
 
 
 def test_the_place_after_a_stretch_leaves_nothing_of_it(case: Case) -> None:
-    case.batches.commit(20, rows((PLAIN, 6), (RANKED, 7)))
-    (stretch,) = case.served.stretches(Place())
-    assert (stretch.position, stretch.rows) == (20, 2)
-    assert list(case.served.stretches(stretch.end)) == []
-    case.batches.commit(30, rows((PLAIN, 21), (RANKED, 7)))
-    (later,) = case.served.stretches(stretch.end)
-    assert [one.sequence for one in later.plain] == [at(21)]
-    assert [one.sequence for one in later.ranked] == [4]
+    case.batches.commit(20, rows((PLAIN, 6)), rows((RANKED, 7), score=1.0))
+    plain, ranked = case.served.stretches(Place())
+    assert [(each.is_ranked, each.position, each.rows) for each in (plain, ranked)] == [
+        (False, 20, 2), (True, 20, 1),
+    ]  # fmt: skip
+    assert list(case.served.stretches(ranked.end)) == []
+    case.batches.commit(30, rows((PLAIN, 21)), rows((RANKED, 7), score=1.0))
+    plain, ranked = case.served.stretches(ranked.end)
+    assert [one.sequence for one in plain.found] == [at(21)]
+    assert [one.sequence for one in ranked.found] == [2]
 
 
-def test_folding_changes_no_number(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "FOLD", 4)
-    monkeypatch.setattr(sink_module, "BATCHES_KEPT", 2)
+def test_much_comes_in_several_stretches(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for position in range(4, 43, 2):
         case.batches.commit(
             position + 1,
-            rows((PLAIN, position), (RANKED, position)),
-            rows((OTHER, position + 1), (RANKED, 5)),
+            rows((PLAIN, position), (OTHER, position + 1)),
+            rows((RANKED, position), (RANKED, 5), score=1.0),
+        )
+    plain, ranked = case.plain(), case.ranked()
+    monkeypatch.setattr(served_module, "STRETCH_ROWS", 10)
+    stretches = list(case.served.stretches(Place()))
+    assert len(stretches) > 8
+    assert in_order(stretches) == plain + ranked
+
+
+def test_compaction_changes_no_number(case: Case) -> None:
+    for position in range(4, 43, 2):
+        case.batches.commit(
+            position + 1,
+            rows((PLAIN, position), (OTHER, position + 1)),
+            rows((RANKED, position), (RANKED, 5), score=1.0),
         )
     plain, ranked = case.plain(), case.ranked()
     assert (len(plain), len(ranked)) == (40, 40)
-    case.batches.sink.tidy()
-    assert len(sink_module.manifests(case.served.folder)) < 20
+    table = Table(case.served.uri)
+    table.compact(1_000_000)
+    assert table.files().num_rows == 1
     assert (case.plain(), case.ranked()) == (plain, ranked)
-    for done in range(0, 40, 3):
+    for done in range(0, 40, 13):
         assert case.plain(plain[done].sequence) == plain[done + 1 :]
         assert case.ranked(ranked[done].sequence) == ranked[done + 1 :]
 
@@ -177,24 +195,23 @@ def test_later_subscriptions_are_learnt(case: Case) -> None:
 
 
 def test_news_are_noticed(case: Case) -> None:
-    assert case.served.has_news()  # the folder is new
-    served_folder = Served(case.served.folder / "nowhere", case.served._lake)
-    assert not served_folder.has_news()
+    assert case.served.has_news()
+    list(case.served.stretches(Place()))
+    assert not case.served.has_news()
     case.batches.commit(20, [])
     assert case.served.has_news()
 
 
-def test_no_news_when_nothing_comes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_module, "SETTLED_NS", -1)
-    assert case.served.has_news()
-    assert not case.served.has_news()
+def test_a_table_that_is_not_there_yet_is_no_news(case: Case, tmp_path: Path) -> None:
+    served = Served(tmp_path / "later", case.served._lake)
+    assert (served.name, served.has_news(), list(served.stretches(Place()))) == (None, False, [])
+    Batches(tmp_path / "later")
+    assert served.has_news()
+    assert list(served.stretches(Place())) == []
 
 
-def test_a_sink_keeps_its_name(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder in (one, other):
-        folder.mkdir()
-    name = sink_name(one)
-    assert name
-    assert sink_name(one) == name != sink_name(other)
-    assert [path.name for path in one.iterdir()] == ["_feed"]
+def test_every_table_has_a_name_of_its_own(case: Case, tmp_path: Path) -> None:
+    Batches(tmp_path / "other")
+    lake = case.served._lake
+    names = [Served(tmp_path / name, lake).name for name in ("out", "out", "other")]
+    assert names[0] == names[1] != names[2]

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lake import compaction
 from rove.lake.log import COLUMNS, LogFile
 from rove.lake.storage import LakeError, MissingFileError
 from rove.pipeline import source
@@ -45,7 +46,6 @@ from rove.pipeline.source import (
     slices,
     whole,
 )
-from rove.serve import lake as written_lake
 from rove.serve.lake import Lake as WrittenLake
 
 
@@ -95,7 +95,7 @@ def test_little_is_not_spread(tmp_path: Path) -> None:
 
 
 def test_nothing_is_no_slice() -> None:
-    assert slices([], BEGINNING, 10, 2, "lake") == []
+    assert slices([], BEGINNING, 10, 2, "lake") == [Slice(BEGINNING, 10, "lake", ())]
     file = LogFile(0, 9, "x", "publications", "", "2026-01-01", 10, 1)
     assert slices([file], 9, 9, 2, "lake") == []
 
@@ -173,7 +173,7 @@ def test_a_file_that_was_compacted_since_it_was_listed_is_still_read(
     listed = one_slice(Lake(tmp_path))
     before = read_slice(listed)
     written = WrittenLake(tmp_path)
-    monkeypatch.setattr(written_lake, "SMALL_FILES_MAX", 2)
+    monkeypatch.setattr(compaction, "SMALL_FILES_MAX", 2)
     written.maintain(time.time())
     assert written.files == 2
     assert read_slice(listed).equals(before)

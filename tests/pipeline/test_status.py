@@ -141,7 +141,7 @@ def test_a_killed_process_is_seen(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "here\n"
-    assert [each.state for each in statuses(tmp_path)] == ["starting"]
+    assert {each.state for each in statuses(tmp_path)} <= module.ALIVE
     process.kill()
     process.communicate()
     assert [each.state for each in statuses(tmp_path)] == ["killed"]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lake.delta import Table
 from rove.lake.storage import Location, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
@@ -17,15 +18,14 @@ from rove.lang.parser import parse
 from rove.pipeline.judging import IndexSpec, opened
 from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
-from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
-from rove.pipeline.sink import Sink, SinkError, manifests, table
+from rove.pipeline.notifications import Output, OutputError
+from rove.pipeline.ranking import run_bucket
 from rove.pipeline.source import Piece, Slice, one_slice, whole
 from rove.pipeline.stream import (
     BatchReport,
+    MatchWork,
     Stream,
-    StreamError,
     StreamSettings,
-    batch_bounds,
     match_slice,
 )
 from rove.pipeline.versions import from_lake
@@ -77,8 +77,8 @@ def as_notifications(found: Any) -> list[Notification]:
     ]
 
 
-def result(folder: Path) -> list[Notification]:
-    found = as_notifications(table(folder, NOTIFICATIONS))
+def result(location: Location) -> list[Notification]:
+    found = as_notifications(Table(location).rows())
     assert len(found) == len(set(found)), "something is there twice"
     return found
 
@@ -123,37 +123,27 @@ def test_a_slice_is_matched_as_the_judge_would(tmp_path: Path) -> None:
     lively(tmp_path / "lake")
     index = LiveIndex(tmp_path / "index")
     index.take(Lake(tmp_path / "lake").events())
-    sink = Sink(tmp_path / "out")
-    report = match_slice(one_slice(Lake(tmp_path / "lake")), index.spec(), sink.folder, 0, 0)
+    everything, out = one_slice(Lake(tmp_path / "lake")), tmp_path / "out"
+    report = match_slice(MatchWork(slice=everything, index=index.spec(), out=str(out)))
     assert report.rows == 300
-    assert report.part is not None
-    found = pa.parquet.read_table(sink.folder / "parts" / report.part.name)
+    assert report.found is not None
+    found = pa.parquet.read_table(out / report.found.path)
     assert sorted(as_notifications(found)) == expected(tmp_path / "lake")
     assert found["position"].to_pylist() == sorted(found["position"].to_pylist())
     assert report.at_us == 44_000_019
 
 
-def test_nothing_found_is_no_part(tmp_path: Path) -> None:
-    report = match_slice(Slice(-1, 9, str(tmp_path), ()), IndexSpec(), tmp_path, 0, 2)
-    assert (report.rows, report.part, report.ranked) == (0, None, {})
+def test_nothing_found_is_no_file(tmp_path: Path) -> None:
+    nothing = Slice(-1, 9, str(tmp_path), ())
+    report = match_slice(MatchWork(slice=nothing, index=IndexSpec(), out=str(tmp_path), buckets=2))
+    assert (report.rows, report.found, report.scratch) == (0, None, None)
 
 
 def test_a_file_that_a_task_does_not_find_is_an_error(tmp_path: Path) -> None:
     """It does not count as expired: an executor that does not see the lake would lose its rows."""
     lost = Slice(-1, 9, str(tmp_path), (Piece("gone.parquet"),))
     with pytest.raises(MissingFileError, match=r"gone.parquet is not to be found on"):
-        match_slice(lost, IndexSpec(), tmp_path, 0, 2)
-
-
-def test_bounds_of_a_batch_are_those_that_spark_noted(tmp_path: Path) -> None:
-    (tmp_path / "offsets").mkdir()
-    for batch, position in enumerate((9, 30)):
-        noted = f'v1\n{{"batchWatermarkMs":0}}\n{{"position": {position}}}'
-        (tmp_path / "offsets" / str(batch)).write_text(noted)
-    assert batch_bounds(tmp_path, 0, beginning=4) == (4, 9)
-    assert batch_bounds(tmp_path, 1, beginning=4) == (9, 30)
-    with pytest.raises(StreamError, match="cannot read the offset of batch 2 in"):
-        batch_bounds(tmp_path, 2, beginning=4)
+        match_slice(MatchWork(slice=lost, index=IndexSpec(), out=str(tmp_path)))
 
 
 # --- with Spark -----------------------------------------------------------------------------------
@@ -173,6 +163,10 @@ def test_the_stream_equals_the_judge_wherever_batches_end(spark: Any, tmp_path: 
     assert sum(each.rows_out for each in told) == len(everything)
 
 
+def everything_in(folder: Path) -> list[Notification]:
+    return sorted(expected(folder / "lake") + expected_ranked(folder / "lake", folder / "work"))
+
+
 @pytest.mark.soak
 def test_it_goes_on_where_it_was_and_a_lost_note_repeats_nothing(
     spark: Any, tmp_path: Path
@@ -182,7 +176,7 @@ def test_it_goes_on_where_it_was_and_a_lost_note_repeats_nothing(
     run(spark, settings)
     before = result(settings.out)
     # Spark was killed after our commit and before its own.
-    for path in (settings.checkpoint_folder / "commits").iterdir():
+    for path in (tmp_path / "out" / "_checkpoint" / "commits").iterdir():
         path.unlink()
     assert run(spark, settings) == []
     assert result(settings.out) == before
@@ -191,8 +185,42 @@ def test_it_goes_on_where_it_was_and_a_lost_note_repeats_nothing(
     feed.write()
     (told,) = run(spark, settings)
     assert (told.batch, told.rows_in) == (1, 50)
-    everything = expected(settings.lake) + expected_ranked(settings.lake, tmp_path / "work")
-    assert sorted(result(settings.out)) == sorted(everything)
+    assert sorted(result(settings.out)) == everything_in(tmp_path)
+
+
+class KilledError(Exception):
+    """In place of a death between two commits."""
+
+
+def test_a_death_between_the_commits_and_a_lost_checkpoint_repeat_nothing(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's offsets are of another version than anybody here could read, and then gone."""
+    monkeypatch.setattr("rove.pipeline.notifications.TIDY_EVERY_S", 0.0)
+    spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
+    lively(tmp_path / "lake", 3, ranked=True)
+    settings = settings_of(tmp_path, max_rows=70)
+    stream = Stream(spark, settings)
+    commit = stream.output._states.commit
+
+    def dies(writer: str, number: int, *files: Any) -> bool:
+        if stream.output.done > 0:  # in the second batch
+            raise KilledError
+        return commit(writer, number, *files)
+
+    monkeypatch.setattr(stream.output._states, "commit", dies)
+    with pytest.raises(Exception, match="KilledError"):
+        stream.start(once=True).awaitTermination(120)
+    output = Output(settings.out)
+    assert output.position > output.done > 0
+    spark.conf.unset("spark.sql.streaming.offsetLog.formatVersion")
+    # Without its checkpoint, and with batches that end elsewhere.
+    other = msgspec.structs.replace(settings, checkpoint=tmp_path / "new", max_rows=100)
+    told = run(spark, other)
+    assert (told[0].after, told[0].last) == (output.done, output.position)
+    assert sorted(result(settings.out)) == everything_in(tmp_path)
+    stream.output.tidy()
+    assert sorted(result(settings.out)) == everything_in(tmp_path)
 
 
 @pytest.mark.soak
@@ -209,18 +237,17 @@ def test_only_what_spark_serves(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_checkpoint_of_another_sink_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_output_is_refused(spark: Any, tmp_path: Path) -> None:
     feed = lively(tmp_path / "lake", 1)
-    settings = settings_of(tmp_path)
+    settings = settings_of(tmp_path, checkpoint=tmp_path / "checkpoint")
     run(spark, settings)
     publish_some(feed, 5, 100.0)
     feed.write()
-    other = msgspec.structs.replace(settings, checkpoint=tmp_path / "other")
-    stream = Stream(spark, other)
+    stream = Stream(spark, msgspec.structs.replace(settings, out=tmp_path / "other"))
     with pytest.raises(Exception, match="does not fit to the checkpoint"):
         stream.start(once=True).awaitTermination(60)
-    assert isinstance(stream.error, SinkError)
-    assert len(manifests(settings.out)) == 1
+    assert isinstance(stream.error, OutputError)
+    assert result(tmp_path / "other") == []
 
 
 @pytest.mark.soak

@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow, encoded
 from rove.errors import RoveError
-from rove.lake import delta
+from rove.lake import compaction, delta
 from rove.lake.log import Log
 from rove.lake.storage import NAME_BYTES_MAX, LakeError, sync
 from rove.pipeline.source import whole
@@ -294,7 +294,7 @@ def test_a_commit_that_a_power_cut_has_torn_is_made_again(tmp_path: Path, how: s
 def test_small_files_become_one_and_rows_stay_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_module, "SMALL_FILES_MAX", 5)
+    monkeypatch.setattr(compaction, "SMALL_FILES_MAX", 5)
     lake = Lake(tmp_path, replaced_hours=0)
     for position in range(1, 24):
         lake.take(publications(position, position, "ab"[position % 2]))
@@ -314,7 +314,7 @@ def test_small_files_become_one_and_rows_stay_in_order(
 def test_files_that_were_replaced_stay_for_those_who_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_module, "SMALL_FILES_MAX", 5)
+    monkeypatch.setattr(compaction, "SMALL_FILES_MAX", 5)
     lake = Lake(tmp_path)
     for position in range(1, 5):
         lake.take(publications(position, position))
@@ -330,8 +330,8 @@ def test_files_that_were_replaced_stay_for_those_who_read_them(
 def test_large_files_are_made_of_medium_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_module, "SMALL_BYTES", 1_000)
-    monkeypatch.setattr(lake_module, "MEDIUM_FILES_MAX", 3)
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 1_000)
+    monkeypatch.setattr(compaction, "MEDIUM_FILES_MAX", 3)
     lake = Lake(tmp_path)
     for position in range(1, 4):
         lake.take(publications(position, position))

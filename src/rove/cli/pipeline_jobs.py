@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +30,10 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove pipeline run`, but for those about Spark."""
     parser.add_argument("jobs", nargs="*", default=["match"], help="by name (default: match)")
     parser.add_argument("--lake", metavar="LOCATION", required=True, help="a folder or a URI")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="to write")
+    parser.add_argument("--out", metavar="LOCATION", required=True, help="likewise, to write")
+    parser.add_argument(
+        "--checkpoint", metavar="LOCATION", help="of Spark's own notes (default: in --out)"
+    )
     parser.add_argument("--once", action="store_true", help="take what there is, and end")
     parser.add_argument(
         "--engine",
@@ -65,7 +67,8 @@ def run(arguments: argparse.Namespace, spark: SparkSettings | None = None) -> in
 
     settings = JobSettings(
         lake=resolved(arguments.lake),
-        out=arguments.out.resolve(),
+        out=resolved(arguments.out),
+        checkpoint=arguments.checkpoint,
         once=arguments.once,
         trigger_s=arguments.trigger,
         max_rows=arguments.max_rows,
@@ -92,7 +95,7 @@ def _option(written: str) -> tuple[str, str]:
 def configure_status(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove pipeline status`."""
     parser.add_argument("jobs", nargs="*", help="by name (default: all that have run there)")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="of the run")
+    parser.add_argument("--out", metavar="LOCATION", required=True, help="of the run")
     add_json_flag(parser)
 
 
@@ -143,7 +146,7 @@ def _row(one: Status) -> tuple[str, ...]:
 def configure_stop(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove pipeline stop`."""
     parser.add_argument("jobs", nargs="*", help="by name (default: all that run there)")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="of the run")
+    parser.add_argument("--out", metavar="LOCATION", required=True, help="of the run")
     parser.add_argument(
         "--wait", metavar="SECONDS", type=float, default=STOP_S_MAX, help="(default 60)"
     )

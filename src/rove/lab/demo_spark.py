@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from rove.lake.delta import MissingTableError, Table
 from rove.pipeline.lake import Lake
-from rove.pipeline.ranking import NOTIFICATIONS
-from rove.pipeline.sink import manifests, table
+from rove.pipeline.notifications import found_position
 
 START_S_MAX: Final = 120.0
 """Spark is given up if it has not done anything by then; a loaded machine takes its time."""
@@ -64,9 +64,10 @@ class SparkBeside:
         """How many notifications Spark has found so far, by subscriber."""
         self._keep_running()
         found = dict.fromkeys(self._names.values(), 0)
-        if self.trouble or not (self._out / "match").is_dir():
+        try:
+            numbers = Table(self._out / "match").rows(["subscription"])["subscription"]
+        except MissingTableError:
             return found
-        numbers = table(self._out / "match", NOTIFICATIONS)["subscription"]
         named = self._numbers()
         for number, count in Counter(numbers.to_pylist()).items():
             if number in named:
@@ -120,10 +121,7 @@ class SparkBeside:
         )
 
     def _has_seen(self, position: int) -> bool:
-        if not (self._out / "match").is_dir():
-            return False
-        done = manifests(self._out / "match")
-        return bool(done) and done[-1].last >= position
+        return found_position(self._out / "match") >= position
 
     def _numbers(self) -> dict[int, str]:
         events = Lake(self._lake).events()

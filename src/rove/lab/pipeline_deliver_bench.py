@@ -1,7 +1,7 @@
 """Handing over what the pipeline found: notifications a second, and how long the whole way takes.
 
 **Rate.** A broker as it ships (every commit flushed) with subscribers that are away, a lake that it
-has written, and a sink in which each publication meets each subscription: how long the deliverer
+has written, and a table in which each publication meets each subscription: how long the deliverer
 takes until the broker has acknowledged all of it. With one subscriber every notification brings
 its publication along; with many a publication is sent once for all of them.
 
@@ -30,10 +30,10 @@ import rove
 from rove.errors import RoveError
 from rove.lab import broker_process
 from rove.lab.measure import Measure
+from rove.lake.files import write_file
 from rove.pipeline.delivering import at_once, deliver
 from rove.pipeline.lake import Lake
-from rove.pipeline.ranking import NOTIFICATIONS
-from rove.pipeline.sink import Manifest, Sink, write_part
+from rove.pipeline.notifications import SCHEMA, Output
 
 SETTINGS: Final = {"ROVE_LAKE__CHANNELS": '[{name = "air", topics = ["air/#"]}]'}
 TEXT: Final = "x >= 0"
@@ -63,7 +63,7 @@ def run(
 
 
 def rates(folder: Path, subscribers: int, publications: int) -> Iterator[Measure]:
-    """How fast a full sink is delivered, and that doing it again delivers nothing."""
+    """How fast a full table is delivered, and that doing it again delivers nothing."""
     with broker_process.rove(folder, SETTINGS) as broker:
         url = f"mqtt://{broker_process.HOST}:{broker.port}"
         asyncio.run(_fill(url, subscribers, publications))
@@ -105,7 +105,7 @@ def _lake_with(folder: Path, publications: int) -> Lake:
 
 
 def everybody_meets_everything(lake: Lake, out: Path) -> None:
-    """Fill a sink with every pair of a subscription and a publication, as one batch."""
+    """Fill a table with every pair of a subscription and a publication, as one batch."""
     numbers = [event.number for event in lake.events() if event.event == "made"]
     tables = [lake.read(file, ["position"]) for file in lake.files("publications")]
     positions = np.sort(pa.concat_tables(tables)["position"].to_numpy())
@@ -115,14 +115,14 @@ def everybody_meets_everything(lake: Lake, out: Path) -> None:
             "subscription": np.tile(np.asarray(numbers, np.int64), len(positions)),
             "position": np.repeat(positions, len(numbers)),
             "id": pa.nulls(count, pa.string()),
-            "at": pa.nulls(count, pa.int64()).cast(NOTIFICATIONS.field("at").type),
+            "at": pa.nulls(count, pa.int64()).cast(SCHEMA.field("at").type),
             "score": pa.nulls(count, pa.float64()),
             "promoted": pa.repeat(pa.scalar(False), count),
+            "sequence": pa.nulls(count, pa.int64()),
         }
-    ).cast(NOTIFICATIONS)
-    sink = Sink(out)
-    part = write_part(out, 0, rows)
-    sink.commit(Manifest(batch=0, first_batch=0, after=-1, last=lake.position(), parts=(part,)))
+    ).cast(SCHEMA)
+    output = Output(out)
+    output.commit(lake.position(), [write_file(output.uri, rows)], [], 0)
 
 
 # --- delay ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 **Delay.** A process of its own appends publications (W1, W2 with its areas at rest) to a lake at a
 given rate, a file every 0.2 s, as a broker with `seconds_per_file = 0.2` would. The stream runs
-beside it. Delay is from a publication's `at` to the commit of the manifest that has it, for every
+beside it. Delay is from a publication's `at` to the commit that has it, for every
 publication, and includes waiting for the file. The rate is raised until the 95th percentile is
 above a second. The first seconds of each rate are not counted, and the first batch of all (it
 builds the index) neither. Each publication is a notification for 165 (W1) or 60 (W2) of 100,000
@@ -33,12 +33,14 @@ import pyarrow.compute as pc
 from rove.errors import RoveError
 from rove.lab.measure import Measure
 from rove.lab.pipeline_feed import Feed
+from rove.lake.delta import Table
 from rove.lake.log import SCHEMA, WRITER, open_for_writing
 from rove.lake.storage import Location
-from rove.pipeline import sink, source
+from rove.pipeline import source
 from rove.pipeline.judging import opened
 from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
+from rove.pipeline.notifications import found_position
 from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
 from rove.pipeline.source import READ_ROWS, Slice, read_slice, whole
 from rove.pipeline.stream import Stream, StreamSettings
@@ -95,7 +97,8 @@ def delays(
     settings = StreamSettings(lake=folder / "lake", out=folder / "out", trigger_s=0.05)
     subscribe(settings.lake, load)
     append(settings.lake, load.name, CHECKED, 1.0)
-    stream = Stream(spark, settings)
+    done: list[Done] = []
+    stream = Stream(spark, settings, lambda report: done.append(Done(report.last, time.time())))
     query = stream.start()
     try:
         query.processAllAvailable()
@@ -105,7 +108,7 @@ def delays(
             begun = Lake(settings.lake).position()
             append(settings.lake, load.name, rate, seconds)
             _wait(query, settings)
-            p50, p95 = np.percentile(measured_delays(settings, begun), (50, 95))
+            p50, p95 = np.percentile(measured_delays(settings.lake, done, begun), (50, 95))
             is_fast = bool(p95 <= DELAY_S_MAX)
             goal = f"p95 ≤ {DELAY_S_MAX:g} s"
             yield Measure(f"{load.name}: delay p50 at {rate:,}/s", round(float(p50), 3), "s")
@@ -120,15 +123,21 @@ def delays(
         stream.stop(query)
 
 
-def measured_delays(settings: StreamSettings, after: int) -> Any:
+class Done(NamedTuple):
+    """A batch: its last position, and when it was committed."""
+
+    last: int
+    at: float
+
+
+def measured_delays(location: Location, done: Sequence[Done], after: int) -> Any:
     """Of each publication above a position, from `at` to its commit, without the first."""
-    lake = Lake(settings.lake)
+    lake = Lake(location)
     table = pa.concat_tables(
         lake.read(file, ["position", "at"], after) for file in lake.files("publications", after)
     ).sort_by("position")
     positions = table["position"].to_numpy()
     at_s = table["at"].cast(pa.int64()).to_numpy() / 1e6
-    done = sink.manifests(settings.out)
     ends = np.array([each.last for each in done])
     committed_s = np.array([each.at for each in done])
     found = committed_s[np.searchsorted(ends, positions)] - at_s
@@ -140,8 +149,7 @@ def _wait(query: Any, settings: StreamSettings) -> None:
     deadline = time.monotonic() + CATCH_UP_S
     lake = Lake(settings.lake)
     while time.monotonic() < deadline:
-        done = sink.manifests(settings.out)
-        if done and done[-1].last >= lake.position():
+        if found_position(settings.out) >= lake.position():
             return
         if not query.isActive:
             raise StreamBenchError(f"the query has ended: {query.exception()}")
@@ -251,9 +259,10 @@ def in_order(notifications: pa.Table) -> pa.Table:
     return notifications.sort_by([(name, "ascending") for name in columns]).combine_chunks()
 
 
-def check(lake: Location, out: Path, work: Path) -> int:
-    """StreamBenchError unless the sink has what plain matching gives; how many."""
-    found, expected = in_order(sink.table(out, NOTIFICATIONS)), plain(lake, work)
+def check(lake: Location, out: Location, work: Path) -> int:
+    """StreamBenchError unless the table has what plain matching gives; how many."""
+    rows = Table(out).rows(NOTIFICATIONS.names).cast(NOTIFICATIONS)
+    found, expected = in_order(rows), plain(lake, work)
     if not found.equals(expected):
         raise StreamBenchError(
             f"the stream found {len(found)} notifications, plain matching {len(expected)}, "

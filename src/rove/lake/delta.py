@@ -39,6 +39,7 @@ from rove.lake.storage import (
     LakeError,
     Location,
     folder_of,
+    open_parquet,
     resolved,
     shown,
     sync,
@@ -125,6 +126,19 @@ class Table:
     def version(self) -> int:
         return int(self._table.version())
 
+    @property
+    def id(self) -> str:
+        """What it was called when it was made, and no other is."""
+        return str(self._table.metadata().id)
+
+    def has_newer(self) -> bool:
+        """Whether somebody has committed since it was last looked at; in a folder, it costs µs."""
+        if self._folder is not None:
+            return (self._folder / LOG_FOLDER / f"{self.version + 1:020d}.json").exists()
+        before = self.version
+        self.refresh()
+        return self.version > before
+
     def refresh(self) -> None:
         """Look at it again."""
         with told(f"cannot read the table {shown(self.uri)}"):
@@ -145,6 +159,17 @@ class Table:
         """One row for each file: path, size_bytes, num_records, min.X, max.X and partition.X."""
         with told(f"cannot read the table {shown(self.uri)}"):
             return pa.table(self._table.get_add_actions(flatten=True))
+
+    def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All of it, in no order; of its own columns, without those that partition it."""
+        schema = pa.schema(self._table.schema())
+        names = schema.names if columns is None else list(columns)
+        wanted = pa.schema([schema.field(name) for name in names])
+        found = [wanted.empty_table()]
+        for path in self.files()["path"].to_pylist():
+            with open_parquet(self.uri, unquote(path)) as file:
+                found.append(file.read(names).cast(wanted))
+        return pa.concat_tables(found)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -180,12 +205,13 @@ class Table:
         add: Sequence[NewFile] = (),
         remove: Sequence[str] = (),
         info: Mapping[str, str] = {},
+        numbers: Mapping[str, int] = {},
     ) -> bool:
         """Let these files be in it, and those of `remove` no longer; whether they were not before.
 
         All of it at once, or nothing. Another process that commits under the same writer's name at
         the same time gets an error, and so does one that removes what is removed already. `info` is
-        for people who ask for the table's history.
+        for people who ask for the table's history; `numbers` are others that it keeps, by name.
         """
         from deltalake import CommitProperties, Transaction
 
@@ -201,7 +227,11 @@ class Table:
                 self._table.schema(),
                 list(self._table.metadata().partition_columns),
                 commit_properties=CommitProperties(
-                    app_transactions=[Transaction(writer, number)], custom_metadata=dict(info)
+                    app_transactions=[
+                        Transaction(name, up_to)
+                        for name, up_to in {**numbers, writer: number}.items()
+                    ],
+                    custom_metadata=dict(info),
                 ),
                 post_commithook_properties=_hooks(),
             )

@@ -1,6 +1,6 @@
 """Notifications from the pipeline back into the broker, each once.
 
-    sink ──▶ Served (in order, numbered) ──▶ packets on $rove/deliver ──▶ broker ──▶ subscribers
+    table ──▶ Served (in order, numbered) ──▶ packets on $rove/deliver ──▶ broker ──▶ subscribers
 
 Everything that could make it once or never is the broker's: it keeps the last sequence of a feed in
 the commit that keeps what the feed caused, passes over what it has, and refuses what would leave a
@@ -23,7 +23,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,11 +31,10 @@ from rove.client import Client, ConnectionFailed, ConnectionRefused, PublishRefu
 from rove.client.addresses import DEFAULT_URL
 from rove.client.client import Published
 from rove.errors import RoveError
-from rove.lake.storage import Location
+from rove.lake.storage import Location, child, folder_of, resolved
 from rove.mqtt.packets import Reason
 from rove.pipeline.lake import Lake
-from rove.pipeline.served import Found, Place, Served, position_of, sink_name
-from rove.pipeline.sink import READ_ATTEMPTS, SinkError
+from rove.pipeline.served import Found, Place, Served, position_of
 from rove.pipeline.status import ALIVE, Progress, statuses
 
 if TYPE_CHECKING:
@@ -45,8 +43,10 @@ if TYPE_CHECKING:
 TOPIC: Final = "$rove/deliver"
 FEED: Final = "spark"
 MATCH: Final = "match"
-"""The job whose sink is read."""
+"""The job whose table is read."""
 LOOK_EVERY_S: Final = 0.05
+ASK_EVERY_S: Final = 1.0
+"""An object store is asked less often: each time is a request."""
 RETRY_S: Final = 1.0
 PACKET_BYTES: Final = 128 * 1024
 """Of one packet, about; the broker decides all of it before others have their turn."""
@@ -68,7 +68,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Notifications of publications up to here are with the broker."""
     rows: int = 0
-    """Of the sink that were looked at."""
+    """Of the table that were looked at."""
     notifications: int = 0
     """Pairs of a subscription and a publication that the broker has taken."""
     at: float | None = None
@@ -80,7 +80,7 @@ Told = Callable[[Delivered], None]
 
 
 def deliver(
-    out: Path,
+    out: Location,
     lake: Location,
     broker_url: str,
     feed: str = FEED,
@@ -90,7 +90,7 @@ def deliver(
     stopping: threading.Event | None = None,
     told: Told = lambda _: None,
 ) -> int:
-    """Hand what the sink in `out` has found to the broker; how many notifications it has taken.
+    """Hand what the table in `out` holds to the broker; how many notifications it has taken.
 
     Goes on until `stopping` is set, or until `until` says that no more will come; what is there by
     then is still delivered. `told` is called after every step, from this thread.
@@ -140,7 +140,7 @@ class _Packet(msgspec.Struct):
 
 
 class Deliverer:
-    """Reads a sink and tells a broker."""
+    """Reads the table of `match` and tells a broker."""
 
     def __init__(self, served: Served, feed: str, stopping: threading.Event, told: Told) -> None:
         self.served = served
@@ -173,7 +173,8 @@ class Deliverer:
                     await self._catch_up()
                 if is_last:
                     return
-                await asyncio.sleep(LOOK_EVERY_S)
+                is_near = folder_of(self.served.uri) is not None
+                await asyncio.sleep(LOOK_EVERY_S if is_near else ASK_EVERY_S)
         except _Stopped:
             return
         finally:
@@ -181,16 +182,15 @@ class Deliverer:
                 receipt.cancel()
 
     async def _catch_up(self) -> None:
-        """Deliver all that is in the sink, whatever happens meanwhile."""
-        folds = 0
-        while True:
+        """Deliver all that is in the table, whatever happens meanwhile."""
+        while self.served.name is not None:
             try:
                 if not self._last:
                     await self._ask()
                 for stretch in self.served.stretches(self._place):
                     count, lost = self.count, self.served.lost
-                    at = await self._send_all(self._feed, stretch.plain)
-                    at = max(at, await self._send_all(self._ranked_feed, stretch.ranked))
+                    feed = self._ranked_feed if stretch.is_ranked else self._feed
+                    at = await self._send_all(feed, stretch.found)
                     await self._settled(0)
                     self._place, self._refused_at = stretch.end, None
                     self._told(
@@ -203,10 +203,6 @@ class Deliverer:
                         )
                     )
                 return
-            except FileNotFoundError as error:  # the sink has put its parts together
-                folds += 1
-                if folds == READ_ATTEMPTS:
-                    raise SinkError(f"{self.served.folder} changes too fast: {error}") from error
             except PublishRefused as error:
                 await self._refused(error)
 
@@ -214,7 +210,7 @@ class Deliverer:
 
     @property
     def _ranked_feed(self) -> str:
-        return f"{self._feed}-{sink_name(self.served.folder)}"
+        return f"{self._feed}-{self.served.name}"
 
     @property
     def _position(self) -> int:
@@ -346,7 +342,7 @@ def run_job(context: Context) -> None:
         return context.once and not any(one.state in ALIVE for one in matching)
 
     deliver(
-        out / MATCH,
+        child(resolved(out), MATCH),
         context.settings.lake,
         url,
         options.get("feed", FEED),

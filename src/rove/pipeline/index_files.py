@@ -13,15 +13,18 @@ from __future__ import annotations
 import functools
 import mmap
 import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from errno import ENOENT
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from rove.errors import RoveError
+from rove.lake.storage import read_bytes
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
 from rove.lang.tree import And, Attribute, Comparison, Condition, Literal
@@ -190,11 +193,24 @@ def _with_filter(number: int, condition: Condition) -> Condition:
 # -- reading -------------------------------------------------------------------------------------
 
 
+def _opened(path: str) -> IO[bytes]:
+    """A file of this machine; what lies in an object store is brought into one that has no name."""
+    if "://" not in path:
+        return Path(path).open("rb")
+    uri, _, name = path.rpartition("/")
+    if (content := read_bytes(uri, name)) is None:
+        raise FileNotFoundError(ENOENT, "it is not there")
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (whoever asked closes it)
+    file.write(content)
+    file.flush()
+    return file
+
+
 @functools.lru_cache(maxsize=_OPEN_MAX)
 def open_index(path: str) -> IndexFile:
     """The index in a file, mapped; the same object whenever this process asks again."""
     try:
-        with Path(path).open("rb") as file:
+        with _opened(path) as file:
             # Private: the matcher of a removed subscription clears a bit of its own copy.
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     except (OSError, ValueError) as error:

@@ -3,8 +3,8 @@
 A job is a function that takes a `Context` and returns when the lake is done (`once`) or when it is
 asked to stop; it says what it did through `report`. What it has written and noted in its folder
 `<out>/<job>` must be enough to go on after any end, a kill included; exactly once is the job's own
-business, by the manifest of its sink or table. All jobs of a run share one Spark session, each in
-a thread of its own: Spark does the work outside of Python, so threads are enough.
+business, by the numbers in the commits of its table. All jobs of a run share one Spark session,
+each in a thread of its own: Spark does the work outside of Python, so threads are enough.
 
 When one fails the others are stopped and the run ends with its error: whoever watches over
 processes starts it again, and each goes on where it was. One failure is tried again here: Spark
@@ -26,10 +26,11 @@ import msgspec
 
 from rove.errors import RoveError, UsageError
 from rove.lake.delta import MissingTableError
-from rove.lake.storage import Location
+from rove.lake.storage import Location, child, folder_of, resolved, shown
 from rove.pipeline.lake import NOTHING, Lake, LakeError
+from rove.pipeline.probing import probe
 from rove.pipeline.session import SparkSettings, open_session, reason
-from rove.pipeline.status import STOP, Progress, Reporter, Status, held, status_readings
+from rove.pipeline.status import Progress, Reporter, Status, held, status_readings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +50,10 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What all jobs of a run are told."""
 
     lake: Location
-    out: Path
+    out: Location
     """Each job has a folder of its name in there."""
+    checkpoint: Location | None = None
+    """Spark's own notes of streaming jobs; None leaves it to the job."""
     once: bool = False
     """Take what the lake has and end; otherwise follow it."""
     trigger_s: float | None = None
@@ -76,7 +79,8 @@ class Context:
         self.name = name
         self._spark = spark
         self.settings = settings
-        self.folder = settings.out / name
+        self.location = child(resolved(settings.out), name)
+        """Where it writes."""
         self.stopping = threading.Event()
         """Set when the job should end; `wait` on it instead of sleeping."""
         self._reporter = reporter
@@ -87,6 +91,13 @@ class Context:
     def spark(self) -> SparkSession:
         assert self._spark is not None, f"{self.name} has said that it needs no Spark"
         return self._spark
+
+    @property
+    def folder(self) -> Path:
+        """Where it writes, for a job that needs a folder."""
+        if (folder := folder_of(self.location)) is None:
+            raise UsageError(f"{self.name} needs a folder, and --out is {shown(self.location)}")
+        return folder
 
     @property
     def once(self) -> bool:
@@ -158,15 +169,16 @@ def run_jobs(
         if name not in JOBS:
             raise UsageError(f"there is no job {name!r}; there are {', '.join(JOBS)}")
     _check_lake(names, settings)
+    out = resolved(settings.out)
     with contextlib.ExitStack() as stack:
         for name in dict.fromkeys(names):
-            stack.enter_context(held(settings.out / name, name))
+            stack.enter_context(held(child(out, name), name))
         tell = stack.enter_context(_recorded(settings.database))
-        reporters = {
-            name: Reporter(settings.out / name, name, tell) for name in dict.fromkeys(names)
-        }
+        reporters = {name: Reporter(child(out, name), name, tell) for name in dict.fromkeys(names)}
         try:
             spark = stack.enter_context(_session(names, spark_settings))
+            if spark is not None:
+                probe(spark, [resolved(settings.lake)], [out])
         except BaseException as error:
             for reporter in reporters.values():
                 reporter.end("failed", one_line(error))
@@ -276,8 +288,9 @@ def _watch(runs: Sequence[_Run]) -> None:
         run.thread.start()
     while any(run.thread.is_alive() for run in runs):
         for run in runs:
-            if (run.context.folder / STOP).exists():
+            if run.reporter.is_asked_to_stop():
                 run.context.stopping.set()
+            run.reporter.look()
         if any(run.error is not None for run in runs):
             for run in runs:
                 run.context.stopping.set()

@@ -525,7 +525,7 @@ def run_job(context: Context) -> None:
     Options: `tables` (where they are), `cell_m`, `interval`, `attributes` (names with commas).
     """
     options = context.settings.options
-    tables = Path(options.get("tables") or context.settings.out / TABLES_JOB)
+    tables = Path(options.get("tables") or Path(context.settings.out) / TABLES_JOB)
     named = options.get("attributes")
 
     def step() -> Progress:

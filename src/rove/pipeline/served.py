@@ -1,42 +1,39 @@
-"""What a sink holds for subscriptions that Spark serves, in one order with numbers that stay.
+"""What the table of `match` holds for subscriptions that Spark serves, in one order with numbers
+that stay.
 
 Whatever is handed to the broker has a sequence by which it is known again, so the sequence must be
-the same however often it is worked out: after a restart, after the sink has folded its batches.
+the same however often it is worked out: after a restart, after files were put together.
 
 *Plain* notifications (Boolean, evolving, following) go by the position of their publication: what a
 publication meets is found in one batch, and batches follow each other in the order of positions.
-All subscriptions that it meets go together, so that a session can be notified once. A sink that is
-begun anew finds them under the same numbers, and adds nothing.
+All subscriptions that it meets go together, so that a session can be notified once. A table that is
+begun anew has them under the same numbers, and adds nothing.
 
-*Ranked* ones come when they come: something moves up long after it was published. They go by the
-number of their row in the sink, which folding does not change. A sink that is begun anew counts
-anew, so each sink has a name of its own (`sink_name`) that goes into the name of the feed.
+*Ranked* ones come when they come: something moves up long after it was published. They have a
+sequence in the table. One that is begun anew counts anew, so its id goes into the name of the feed.
 
-The text of a publication is not in the sink: it is looked up in the lake by position. One that is
+The text of a publication is not in the table: it is looked up in the lake by position. One that is
 kept by several channels is there several times, side by side; the first counts. Costs a read of
 each of the lake's files that has one of them.
 """
 
 from __future__ import annotations
 
-import os
-import time
-import uuid
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rove.pipeline import sink as sinks
+from rove.lake.delta import MissingTableError, Table
+from rove.lake.storage import Location, open_parquet, resolved
 from rove.pipeline.lake import NOTHING, Lake
+from rove.pipeline.notifications import RANKED, SCHEMA, WRITER
 from rove.pipeline.ranking import is_ranked
-from rove.pipeline.sink import Manifest, Part
 
 PIECE_BITS: Final = 12
 PIECE_SUBSCRIPTIONS: Final = 2_000
@@ -44,11 +41,13 @@ PIECE_SUBSCRIPTIONS: Final = 2_000
 LOOK_UP_MAX: Final = 2_000
 """Publications that are looked up, and held, at once."""
 
-SETTLED_NS: Final = 100_000_000
+STRETCH_ROWS: Final = 1_000_000
+"""Rows of the table that are held at once, about."""
 
-_COLUMNS: Final = ("subscription", "position", "score", "promoted")
-_NAME: Final = "_feed"
+_COLUMNS: Final = ("subscription", "position", "score", "promoted", "sequence")
+Key = Literal["position", "sequence"]
 Numbers = NDArray[np.int64]
+_NOTHING_FOUND: Final = SCHEMA.empty_table().select(list(_COLUMNS))
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,62 +69,78 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Place(NamedTuple):
-    """Up to which sequence the sink has been read."""
+    """Up to which sequence the table has been read."""
 
     plain: int = 0
     ranked: int = 0
 
 
 class Stretch(NamedTuple):
-    """What one manifest adds; `end` is the place after it."""
+    """What is next; `end` is the place after it."""
 
-    plain: Iterator[Found]
-    ranked: Iterator[Found]
+    found: Iterator[Found]
+    is_ranked: bool
     end: Place
     position: int
+    """Notifications of publications up to here are done with it."""
     rows: int
+    """Of the table that were looked at."""
 
 
 class Served:
-    """Reads a sink, as far as it is about subscriptions that Spark serves."""
+    """Reads the table, as far as it is about subscriptions that Spark serves."""
 
-    def __init__(self, folder: Path, lake: Lake) -> None:
-        self.folder = folder
+    def __init__(self, location: Location, lake: Lake) -> None:
+        self.uri = resolved(location)
         self.lost = 0
         """Publications that the lake has no more."""
         self._lake = lake
+        self._table: Table | None = None
         self._plain: set[int] = set()
         self._ranked: set[int] = set()
         self._learnt_up_to = NOTHING
-        self._seen_ns = -1
+
+    @property
+    def name(self) -> str | None:
+        """What this table is called and no other; None if there is none yet."""
+        table = self._opened()
+        return None if table is None else table.id.replace("-", "")[:12]
 
     def has_news(self) -> bool:
-        """Whether manifests have come or gone since this was last asked; costs a look."""
-        try:
-            changed_ns = (self.folder / "_manifests").stat().st_mtime_ns
-        except FileNotFoundError:
-            return False
-        is_news = changed_ns != self._seen_ns
-        # A clock of file systems stands still for some milliseconds: so soon, more may follow.
-        is_settled = time.time_ns() - changed_ns > SETTLED_NS
-        self._seen_ns = changed_ns if is_settled else -1
-        return is_news
+        """Whether there are commits that `stretches` has not seen; costs a look."""
+        is_new = self._table is None
+        table = self._opened()
+        return table is not None and (is_new or table.has_newer())
 
     def stretches(self, place: Place) -> Iterator[Stretch]:
-        """What comes after a place, in order.
-
-        FileNotFoundError where the sink has folded batches since this began: begin again.
-        """
-        known = sinks.manifests(self.folder)
-        if not known:
+        """What comes after a place, in order: plain ones, then ranked ones."""
+        table = self._opened()
+        if table is None:
             return
-        self._learn(known[-1].last)
-        row = 0
-        for manifest in known:
-            first_row, row = row, row + manifest.rows
-            end = Place((manifest.last + 1) << PIECE_BITS, row)
-            if end.plain > place.plain or end.ranked > place.ranked:
-                yield self._stretch(manifest, first_row, place, end)
+        table.refresh()
+        last, sequence = table.number(WRITER), table.number(RANKED) or 0
+        if last is None:
+            return
+        self._learn(last)
+        place_after = Place((last + 1) << PIECE_BITS, max(place.ranked, sequence))
+        if place_after.plain > place.plain:
+            first = position_of(place.plain) - 1
+            for _, high in self._cut("position", first, last, self._plain):
+                yield self._plain_stretch(first, high, place)
+                first = high
+        if sequence > place.ranked:
+            first = place.ranked
+            for _, high in self._cut("sequence", first, sequence, self._ranked):
+                yield self._ranked_stretch(first, high, place_after, last)
+                first = high
+
+    def _opened(self) -> Table | None:
+        if self._table is None:
+            try:
+                self._table = Table(self.uri)
+            except MissingTableError:
+                return None
+        return self._table
 
     def _learn(self, up_to: int) -> None:
         """Which subscriptions are Spark's; what ends is the broker's to know."""
@@ -134,42 +149,64 @@ class Served:
                 (self._ranked if is_ranked(event.text) else self._plain).add(event.number)
         self._learnt_up_to = max(self._learnt_up_to, up_to)
 
-    def _stretch(self, manifest: Manifest, first_row: int, place: Place, end: Place) -> Stretch:
-        plain: list[tuple[Numbers, Numbers]] = []
-        ranked: list[pa.Table] = []
-        for part in manifest.parts:
-            rows, first_row = first_row, first_row + part.rows
-            if not self._concerns(part, first_row, place):
-                continue
-            table = pq.ParquetFile(self.folder / sinks.PARTS / part.name).read(_COLUMNS)
-            subscriptions, positions = (table[name].to_numpy() for name in _COLUMNS[:2])
-            is_wanted = np.isin(subscriptions, np.fromiter(self._plain, np.int64))
-            is_wanted &= positions >= position_of(place.plain)
-            plain.append((positions[is_wanted], subscriptions[is_wanted]))
-            numbers = np.arange(rows + 1, first_row + 1)
-            is_wanted = np.isin(subscriptions, np.fromiter(self._ranked, np.int64))
-            is_wanted &= numbers > place.ranked
-            table = table.append_column("sequence", pa.array(numbers))
-            ranked.append(table.filter(pa.array(is_wanted)))
-        return Stretch(
-            self._plain_ones(plain, place.plain),
-            self._ranked_ones(ranked),
-            end,
-            manifest.last,
-            manifest.rows,
-        )
+    def _plain_stretch(self, after: int, up_to: int, place: Place) -> Stretch:
+        table, rows = self._read("position", after, up_to, self._plain)
+        table = table.filter(pc.is_null(table["sequence"]))
+        found = self._plain_ones(table, place.plain)
+        end = Place((up_to + 1) << PIECE_BITS, place.ranked)
+        return Stretch(found, False, end, up_to, rows)
 
-    def _concerns(self, part: Part, last_row: int, place: Place) -> bool:
-        if self._plain and part.last >= position_of(place.plain):
-            return True
-        return bool(self._ranked) and last_row > place.ranked
+    def _ranked_stretch(self, after: int, up_to: int, place: Place, last: int) -> Stretch:
+        table, rows = self._read("sequence", after, up_to, self._ranked)
+        found = self._ranked_ones(table.sort_by("sequence"))
+        return Stretch(found, True, Place(place.plain, up_to), last, rows)
+
+    # -- from the table ------------------------------------------------------------------------
+
+    def _files(self, key: Key, after: int, up_to: int) -> list[dict[str, Any]]:
+        """Files with rows above and up to a position or a sequence, by where they end."""
+        assert self._table is not None, "whoever asks has found one"
+        names = ["path", "num_records", f"min.{key}", f"max.{key}"]
+        listed = self._table.files()
+        if not set(names) <= set(listed.column_names):  # no file has any
+            return []
+        files = listed.select(names).rename_columns(["path", "rows", "low", "high"]).to_pylist()
+        here = [one for one in files if one["high"] is not None]
+        here = [one for one in here if one["low"] <= up_to and one["high"] > after]
+        return sorted(here, key=lambda one: one["high"])
+
+    def _cut(
+        self, key: Key, after: int, up_to: int, numbers: set[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Stretches that are not too large to be held; one if nobody asks for anything."""
+        rows = 0
+        for file in self._files(key, after, up_to) if numbers else ():
+            rows += file["rows"]
+            if rows >= STRETCH_ROWS and after < file["high"] < up_to:
+                yield after, file["high"]
+                after, rows = file["high"], 0
+        yield after, up_to
+
+    def _read(self, key: Key, after: int, up_to: int, numbers: set[int]) -> tuple[pa.Table, int]:
+        """Rows of some subscriptions, and how many were looked at."""
+        assert self._table is not None, "whoever asks has found one"
+        self._table.refresh()  # files that were put together since go in a while
+        wanted = pa.array(sorted(numbers), pa.int64())
+        found: list[pa.Table] = []
+        rows = 0
+        for file in self._files(key, after, up_to) if numbers else ():
+            with open_parquet(self.uri, unquote(file["path"])) as opened:
+                table = opened.read(list(_COLUMNS))
+            is_here = pc.and_(pc.greater(table[key], after), pc.less_equal(table[key], up_to))
+            table = table.filter(is_here)
+            rows += table.num_rows
+            found.append(table.filter(pc.is_in(table["subscription"], wanted)))
+        return pa.concat_tables(found) if found else _NOTHING_FOUND, rows
 
     # -- in order ------------------------------------------------------------------------------
 
-    def _plain_ones(self, pairs: Sequence[tuple[Numbers, Numbers]], after: int) -> Iterator[Found]:
-        if not pairs:
-            return
-        positions, subscriptions = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+    def _plain_ones(self, table: pa.Table, after: int) -> Iterator[Found]:
+        subscriptions, positions = (table[name].to_numpy() for name in _COLUMNS[:2])
         order = np.lexsort((subscriptions, positions))
         positions, subscriptions = positions[order], subscriptions[order]
         distinct, begins = np.unique(positions, return_index=True)
@@ -184,21 +221,20 @@ class Served:
                     numbers = subscriptions[begin:end].tolist()
                     yield from _pieces(position, numbers, publication, after)
 
-    def _ranked_ones(self, tables: Sequence[pa.Table]) -> Iterator[Found]:
-        for table in tables:
-            for first in range(0, table.num_rows, LOOK_UP_MAX):
-                rows = table.slice(first, LOOK_UP_MAX)
-                publications = self._look_up(np.unique(rows["position"].to_numpy()))
-                for row in rows.to_pylist():
-                    if (publication := publications.get(row["position"])) is not None:
-                        yield Found(
-                            sequence=row["sequence"],
-                            subscriptions=[row["subscription"]],
-                            score=row["score"],
-                            promoted=row["promoted"],
-                            position=row["position"],
-                            **publication,
-                        )
+    def _ranked_ones(self, table: pa.Table) -> Iterator[Found]:
+        for first in range(0, table.num_rows, LOOK_UP_MAX):
+            rows = table.slice(first, LOOK_UP_MAX)
+            publications = self._look_up(np.unique(rows["position"].to_numpy()))
+            for row in rows.to_pylist():
+                if (publication := publications.get(row["position"])) is not None:
+                    yield Found(
+                        sequence=row["sequence"],
+                        subscriptions=[row["subscription"]],
+                        score=row["score"],
+                        promoted=row["promoted"],
+                        position=row["position"],
+                        **publication,
+                    )
 
     # -- from the lake -------------------------------------------------------------------------
 
@@ -254,21 +290,3 @@ def _rows_at(table: pa.Table, positions: Numbers) -> dict[int, dict[str, Any]]:
         }
         for row, at_us in zip(table.drop_columns(["at"]).to_pylist(), moments, strict=True)
     }
-
-
-def sink_name(folder: Path) -> str:
-    """What this sink is called; made up when it is first asked for, the same from then on."""
-    path = folder / _NAME
-    if not path.exists():
-        unfinished = folder / f".{_NAME}.{uuid.uuid4().hex}"
-        with unfinished.open("w", encoding="ascii") as file:
-            file.write(uuid.uuid4().hex[:12])
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(unfinished, path)
-        except FileExistsError:
-            pass  # somebody else was faster
-        finally:
-            unfinished.unlink()
-    return path.read_text(encoding="ascii")

@@ -8,11 +8,12 @@ publications.
 
 What is read is cut into *slices* of positions, one per task; a file on a border is read by both,
 each taking its rows (row groups that lie outside are not read). Slices are in order, and rows in
-them are. So are the files of the sink that are made of them.
+them are.
 
 Two contents: `rows` are a table. `slices` are only what is to be read, one row per slice; whoever
-takes it calls `read_slice` in the task. Otherwise rows go to the JVM, are taken apart there, and
-are Arrow again for the next Python worker (`rove.lab.pipeline_stream_bench` measures both).
+takes it calls `read_slice` in the task. They cover the stretch, so a batch says where it ends. Rows
+instead go to the JVM, are taken apart there, and are Arrow again for the next Python worker
+(`rove.lab.pipeline_stream_bench` measures both).
 
 Spark's filters on `position`, `channel` and `day` keep whole files from being read. A file
 that a task does not find is an error: what retention or compaction has removed from the table stays
@@ -183,7 +184,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def partitions(self, files: Iterable[LogFile], after: int, up_to: int) -> list[InputPartition]:
         found = slices(files, after, up_to, self.slices, self.lake, self.among)
-        return [InputPartition(msgspec.structs.replace(one, repeats=self.repeats)) for one in found]
+        return [
+            InputPartition(msgspec.structs.replace(one, repeats=self.repeats))
+            for one in found
+            if one.pieces or self.content == "slices"
+        ]
 
     def read_partition(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         one: Slice = partition.value
@@ -375,17 +380,16 @@ def slices(
     lake: str,
     among: tuple[str, ...] | None = None,
 ) -> list[Slice]:
-    """Cut a range of positions into slices of like length, in order; none of nothing."""
+    """Cut a range of positions into slices of like length, in order; some may have no files."""
     files = list(files)
-    if not files or up_to <= after:
+    if up_to <= after:
         return []
-    count = max(1, min(count, (up_to - after) // SLICE_POSITIONS_MIN))
+    count = max(1, min(count, (up_to - after) // SLICE_POSITIONS_MIN)) if files else 1
     borders = [after + (up_to - after) * index // count for index in range(count + 1)]
     found: list[Slice] = []
     for low, high in itertools.pairwise(borders):
         pieces = tuple(_piece(file) for file in files if file.first <= high and file.last > low)
-        if pieces:
-            found.append(Slice(low, high, lake, pieces, among))
+        found.append(Slice(low, high, lake, pieces, among))
     return found
 
 

@@ -7,6 +7,10 @@
 Files, because they need no server, survive the process, and work over a shared folder. The lock is
 the operating system's: it is gone with the process, however that ended, so a status that says
 `running` while nobody holds the lock is the last word of a process that was killed.
+
+In an object store there are no locks. There a status is written every few seconds, and one that has
+been silent for long is that of a process that was killed. Two runs are kept apart by their tables:
+of two that commit at one time, one gets an error.
 """
 
 from __future__ import annotations
@@ -25,6 +29,19 @@ from typing import Final, Literal
 import msgspec
 
 from rove.errors import RoveError
+from rove.lake.storage import (
+    LakeError,
+    Location,
+    child,
+    filesystem,
+    folder_of,
+    read_bytes,
+    remove,
+    resolved,
+    shown,
+    told,
+    write_bytes,
+)
 from rove.metrics.naming import labels_text
 from rove.metrics.records import Reading
 
@@ -32,6 +49,10 @@ STATUS: Final = "_status.json"
 LOCK: Final = "_lock"
 STOP: Final = "_stop"
 WRITE_EVERY_S: Final = 0.5
+STORE_EVERY_S: Final = 5.0
+"""How often an object store is written to, or asked whether to stop."""
+SILENT_S: Final = 60.0
+"""Whoever has not written a status to an object store for so long runs no more."""
 RATE_S: Final = 30.0
 """Rates are over this time, or since the start."""
 NOTES_MAX: Final = 5
@@ -95,12 +116,14 @@ class Reporter:
     """Keeps the status of one job up to date. Any thread."""
 
     def __init__(
-        self, folder: Path, job: str, tell: Callable[[Status], None] = lambda status: None
+        self, location: Location, job: str, tell: Callable[[Status], None] = lambda status: None
     ) -> None:
         """`tell` gets what is written; it must not wait."""
         now = time.time()
         self._tell = tell
-        self._path = folder / STATUS
+        self._uri = resolved(location)
+        self._is_near = folder_of(self._uri) is not None
+        self._asked_s = -STORE_EVERY_S
         self._lock = threading.Lock()
         self._written_at = 0.0
         self._recent: deque[tuple[float, int, int]] = deque([(now, 0, 0)])
@@ -144,9 +167,19 @@ class Reporter:
             self._count(now)
             self._write(now)
 
+    def is_asked_to_stop(self) -> bool:
+        """Whether somebody wants the job to end."""
+        now_s = time.monotonic()
+        if not self._is_near and now_s - self._asked_s < STORE_EVERY_S:
+            return False
+        self._asked_s = now_s
+        with contextlib.suppress(LakeError):
+            return read_bytes(self._uri, STOP) is not None
+        return False
+
     def _look(self, now: float) -> None:
         self._count(now)
-        if now - self._written_at >= WRITE_EVERY_S:
+        if now - self._written_at >= (WRITE_EVERY_S if self._is_near else STORE_EVERY_S):
             self._write(now)
 
     def _count(self, now: float) -> None:
@@ -164,10 +197,9 @@ class Reporter:
         status.updated_at = now
 
     def _write(self, now: float) -> None:
-        unfinished = self._path.with_name(f".{STATUS}.{os.getpid()}")
-        unfinished.write_bytes(msgspec.json.encode(self.status))
-        unfinished.rename(self._path)
         self._written_at = now
+        with contextlib.suppress(LakeError):  # no job ends because nobody can be told how it is
+            write_bytes(self._uri, STATUS, msgspec.json.encode(self.status))
         self._tell(self.status)
 
 
@@ -190,8 +222,13 @@ def status_readings(status: Status) -> list[Reading]:
 
 
 @contextlib.contextmanager
-def held(folder: Path, job: str) -> Iterator[None]:
+def held(location: Location, job: str) -> Iterator[None]:
     """Be the only one who runs this job there; StatusError names the other."""
+    uri = resolved(location)
+    if (folder := folder_of(uri)) is None:
+        remove(uri, STOP)
+        yield
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("a+")
@@ -207,6 +244,13 @@ def held(folder: Path, job: str) -> Iterator[None]:
             )
         (folder / STOP).unlink(missing_ok=True)  # it was meant for the one before
         yield
+
+
+def _runs(uri: str, status: Status) -> bool:
+    """Whether the process lives that has said this last."""
+    if (folder := folder_of(uri)) is not None:
+        return is_held(folder)
+    return status.state in ALIVE and time.time() - status.updated_at < SILENT_S
 
 
 def is_held(folder: Path) -> bool:
@@ -235,52 +279,61 @@ def _took(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
 # --- what others see ------------------------------------------------------------------------------
 
 
-def read_status(folder: Path) -> Status | None:
+def read_status(location: Location) -> Status | None:
     """What the job of this folder said last; None if there never was one."""
+    uri = resolved(location)
+    where = shown(child(uri, STATUS))
     try:
-        return msgspec.json.decode((folder / STATUS).read_bytes(), type=Status)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise StatusError(f"cannot read {folder / STATUS}: {error}") from error
+        said = read_bytes(uri, STATUS)
+        return None if said is None else msgspec.json.decode(said, type=Status)
+    except (LakeError, msgspec.MsgspecError) as error:
+        raise StatusError(f"cannot read {where}: {error}") from error
 
 
-def statuses(out: Path, jobs: Iterable[str] = ()) -> list[Status]:
-    """The jobs of a folder, or some of them; StatusError if there are none."""
-    wanted = set(jobs)
-    found = [
-        _as_it_is(status, path.parent)
-        for path in sorted(out.glob(f"*/{STATUS}"))
-        if not wanted or path.parent.name in wanted
-        if (status := read_status(path.parent)) is not None
-    ]
+def statuses(out: Location, jobs: Iterable[str] = ()) -> list[Status]:
+    """The jobs of a run, or some of them; StatusError if there are none."""
+    wanted, uri = set(jobs), resolved(out)
+    found: list[Status] = []
+    for name in _folders(uri):
+        if not wanted or name in wanted:
+            status = read_status(child(uri, name))
+            if status is not None:
+                if status.state in ALIVE and not _runs(child(uri, name), status):
+                    status.state = "killed"
+                found.append(status)
     if missing := wanted - {status.job for status in found}:
-        raise StatusError(f"no job {min(missing)} has run in {out}")
+        raise StatusError(f"no job {min(missing)} has run in {shown(uri)}")
     if not found:
-        raise StatusError(f"no job has run in {out}; is it the --out of `rove pipeline run`?")
+        raise StatusError(
+            f"no job has run in {shown(uri)}; is it the --out of `rove pipeline run`?"
+        )
     return found
 
 
-def _as_it_is(status: Status, folder: Path) -> Status:
-    if status.state in ALIVE and not is_held(folder):
-        status.state = "killed"
-    return status
+def _folders(uri: str) -> list[str]:
+    import pyarrow.fs as pa_fs
+
+    with told(f"cannot read {shown(uri)}"):
+        listed = filesystem(uri).get_file_info(pa_fs.FileSelector("", allow_not_found=True))
+    return sorted(each.base_name for each in listed if each.type == pa_fs.FileType.Directory)
 
 
-def ask_to_stop(out: Path, jobs: Iterable[str], wait_s: float) -> list[Status]:
+def ask_to_stop(out: Location, jobs: Iterable[str], wait_s: float) -> list[Status]:
     """Ask running jobs to end, and wait; StatusError if there are none, or they do not."""
-    alive = [status for status in statuses(out, jobs) if status.state in ALIVE]
+    uri = resolved(out)
+    alive = [status for status in statuses(uri, jobs) if status.state in ALIVE]
     if not alive:
-        raise StatusError(f"no job is running in {out}")
+        raise StatusError(f"no job is running in {shown(uri)}")
     for status in alive:
-        (out / status.job / STOP).touch()
+        write_bytes(child(uri, status.job), STOP, b"")
     deadline = time.monotonic() + wait_s
     for status in alive:
-        while is_held(out / status.job):
+        folder = child(uri, status.job)
+        while _runs(folder, read_status(folder) or status):
             if time.monotonic() > deadline:
                 raise StatusError(
                     f"{status.job} (process {status.pid} on {status.host}) has not ended within "
                     f"{wait_s:g} s; it will after its batch, or end the process"
                 )
             time.sleep(0.1)
-    return statuses(out, [status.job for status in alive])
+    return statuses(uri, [status.job for status in alive])

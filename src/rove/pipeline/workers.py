@@ -99,4 +99,6 @@ def _encoded(value: object) -> object:
 def _decoded(wanted: type, value: Any) -> object:
     if issubclass(wanted, Path):
         return Path(value)
+    if wanted is object:  # whatever may be a value of a subscriber's state
+        return value
     raise NotImplementedError(f"a {wanted.__name__} cannot be received by a worker")

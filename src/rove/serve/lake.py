@@ -9,9 +9,9 @@ Rows are kept as they are (`payload` is bytes), so that nothing depends on what 
 properties are a list of pairs and no map: a name may come twice, and no two tools agree on such a
 map.
 
-**Few files.** A commit a second makes 86,400 small files a day. Where 64 of them lie in one part
-(kind, channel, day) they become one, and 32 of those again. Files that were replaced, or that
-retention has removed, stay for `replaced_hours`, so that a query that has listed them can end.
+**Few files.** Small files of one kind, channel and day become larger ones (`rove.lake.compaction`).
+Files that were replaced, or that retention has removed, stay for `replaced_hours`, so that a query
+that has listed them can end.
 
 A row costs 6 µs, a commit 30 to 40 ms and two flushes for each file, in this thread.
 """
@@ -22,7 +22,6 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +33,7 @@ import pyarrow as pa
 from rove.broker.diary import KIND as SUBSCRIPTIONS
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow
+from rove.lake.compaction import compact_where_many
 from rove.lake.log import (
     NOTHING,
     REPLACED_HOURS,
@@ -49,10 +49,6 @@ from rove.serve.privacy import FILE_MODES, FOLDER_MODES, Readers, make_folder, s
 from rove.serve.store import Store, Writer
 
 RETRY_DELAY_S: Final = 1.0
-SMALL_BYTES: Final = 4 * 1024 * 1024
-SMALL_FILES_MAX: Final = 64
-LARGE_BYTES: Final = 128 * 1024 * 1024
-MEDIUM_FILES_MAX: Final = 32
 VACUUM_S: Final = 600.0
 MAINTAIN_S: Final = 10.0
 
@@ -136,7 +132,8 @@ class Lake:
     def maintain(self, now_s: float) -> None:
         """Make few files of many, remove rows that are too old or too many, and what is left of
         them. What tells of subscriptions stays: those of today may be years old."""
-        self._compact()
+        if compact_where_many(self._table):
+            self._listed = None
         self._retain(now_s)
         if now_s - self._vacuumed_s >= VACUUM_S:
             self._vacuumed_s = now_s
@@ -174,18 +171,6 @@ class Lake:
 
     # -- compaction and retention ------------------------------------------------------------------
 
-    def _compact(self) -> None:
-        files = self._files()
-        small = Counter(_part(file) for file in files if file.size_bytes < SMALL_BYTES)
-        medium = Counter(_part(file) for file in files if file.size_bytes < LARGE_BYTES)
-        if any(medium[part] - small[part] >= MEDIUM_FILES_MAX for part in medium):
-            self._table.compact(LARGE_BYTES)
-        elif any(count >= SMALL_FILES_MAX for count in small.values()):
-            self._table.compact(SMALL_BYTES)
-        else:
-            return
-        self._listed = None
-
     def _retain(self, now_s: float) -> None:
         if self.keep_days is not None:
             moment = datetime.fromtimestamp(now_s, UTC) - timedelta(days=self.keep_days)
@@ -212,10 +197,6 @@ class Lake:
         self._listed = None
         self.files_removed += len(files)
         self.bytes_removed += before - self.size_bytes
-
-
-def _part(file: LogFile) -> tuple[str, str, str]:
-    return file.kind, file.channel, file.day
 
 
 def _refuse_old_layout(folder: Path) -> None:
