@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 
 from rove.broker.records import LogRow
+from rove.lab.pipeline_feed import Feed, publish_some
+from rove.lab.pipeline_stream_bench import check
 from rove.lake.delta import MissingTableError, Table
 from rove.lake.log import Log
-from rove.lake.storage import OPTIONS, LakeError
-from rove.pipeline.source import whole
+from rove.lake.storage import OPTIONS, LakeError, clear, read_bytes, remove, write_bytes
+from rove.pipeline.lake import Lake as ReadLake
+from rove.pipeline.notifications import Output
+from rove.pipeline.served import Place, Served
+from rove.pipeline.source import one_slice, whole
+from rove.pipeline.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
+from rove.pipeline.stream import Stream, StreamSettings
 from rove.serve.lake import Lake
-from tests.effort import is_soak
+from tests.effort import PATIENCE_S, is_soak
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 NOON_S = 1_763_294_400.0
@@ -100,3 +108,94 @@ def test_a_store_that_is_away_says_so_in_one_line(
         Log(f"{bucket}/lake")
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_small_files_come_back_as_they_were(bucket: str) -> None:
+    assert read_bytes(bucket, "a/b") is None
+    remove(bucket, "a/b")
+    for content in (b"", b"x", bytes(range(256)) * 40_000):
+        write_bytes(bucket, "a/b", content)
+        assert read_bytes(bucket, "a/b") == content
+    clear(bucket, "a")
+    assert read_bytes(bucket, "a/b") is None
+
+
+def subscribed(location: str) -> Feed:
+    feed = Feed(location)
+    feed.subscribe(1, "NO2 > 50", 0.0, engine="spark")
+    feed.subscribe(2, "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 1 SECONDS", 0.0, engine="spark")
+    publish_some(feed, 40, 1.0)
+    feed.write()
+    return feed
+
+
+def test_match_finds_in_a_store_and_writes_to_it(bucket: str, tmp_path: Path) -> None:
+    """All that tasks and the driver write is there: notifications, states, scratch and index."""
+    lake, out = f"{bucket}/lake", f"{bucket}/out/match"
+    feed = subscribed(lake)
+    for step in range(3):
+        stream = Stream(None, StreamSettings(lake=lake, out=out, buckets=2))
+        stream.take(step, [one_slice(ReadLake(lake), up_to=feed.position)])
+        assert stream.output.done == feed.position
+        assert set(stream.output.states) == {0, 1}
+        publish_some(feed, 40, 10.0 + step, seed=step)
+        feed.write()
+    stream.take(3, [one_slice(ReadLake(lake), up_to=feed.position)])
+    found = check(lake, out, tmp_path / "work")
+    stream.output.tidy()
+    assert check(lake, out, tmp_path / "work2") == found > 60
+    stretches = Served(out, ReadLake(lake)).stretches(Place())
+    assert sum(1 for stretch in stretches for _ in stretch.found) > 30
+    assert Output(out).done == feed.position
+
+
+def test_a_job_says_how_it_is_and_is_stopped_in_a_store(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.pipeline.status.STORE_EVERY_S", 0.0)
+    out = f"{bucket}/out"
+    with pytest.raises(StatusError, match=f"no job has run in {out}"):
+        statuses(out)
+    with held(f"{out}/match", "match"):
+        reporter = Reporter(f"{out}/match", "match")
+        reporter.progress(Progress(position=7))
+        assert [(one.job, one.state, one.position) for one in statuses(out)] == [
+            ("match", "running", 7),
+        ]  # fmt: skip
+        assert not reporter.is_asked_to_stop()
+        with pytest.raises(StatusError, match=r"has not ended within 0 s"):
+            ask_to_stop(out, [], 0.0)
+        assert reporter.is_asked_to_stop()
+        monkeypatch.setattr("rove.pipeline.status.SILENT_S", 0.0)
+        assert [one.state for one in statuses(out)] == ["killed"]
+        reporter.end("stopped")
+    assert [one.state for one in statuses(out)] == ["stopped"]
+    with held(f"{out}/match", "match"):
+        assert not reporter.is_asked_to_stop()
+
+
+@pytest.mark.soak
+def test_the_command_runs_in_a_store(bucket: str, tmp_path: Path) -> None:
+    """With executors of their own that know it only by its address."""
+    lake, out = f"{bucket}/lake", f"{bucket}/out"
+    feed = subscribed(lake)
+    rove = [sys.executable, "-m", "rove", "pipeline"]
+    words = ["match", "--lake", lake, "--out", out, "--buckets", "2", "--brief", "--memory", "1g"]
+    for step in range(2):
+        with subprocess.Popen([*rove, "run", *words], cwd=tmp_path) as job:
+            try:
+                eventually(
+                    lambda: (
+                        job.poll() is not None
+                        or Table(f"{out}/match").number("rove-match") == feed.position
+                    ),
+                    seconds_max=PATIENCE_S,
+                )
+                subprocess.run([*rove, "stop", "--out", out], check=True)
+                assert job.wait(PATIENCE_S) == 0
+            finally:
+                job.kill()
+        assert check(lake, f"{out}/match", tmp_path / f"work{step}") > 10
+        publish_some(feed, 40, 10.0 + step, seed=step)
+        feed.write()
+    assert list(tmp_path.glob("[!w]*")) == [], "nothing is left in the working folder"

@@ -9,6 +9,7 @@ import pytest
 from rove.lake.storage import (
     LakeError,
     child,
+    clear,
     folder_of,
     one_line,
     read_bytes,
@@ -58,3 +59,8 @@ def test_small_files_are_whole_or_not_there(tmp_path: Path) -> None:
     assert read_bytes(uri, "a/b") is None
     with pytest.raises(LakeError, match=f"cannot read {tmp_path}/a: "):
         read_bytes(uri, "a")
+    for name in ("a/b", "a/c/d", "e"):
+        write_bytes(uri, name, b"")
+    clear(uri, "a")
+    clear(uri, "nothing")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["e"]

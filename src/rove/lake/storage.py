@@ -36,6 +36,7 @@ OPTIONS: Final = {
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m|[↳╰╭│─▶·]+")
 _SECRETS: Final = re.compile(r"(https?://)[^\s@/]*@|[?&](?:X-Amz-|sig=|se=|sp=|sv=)\S*", re.I)
+_PIECE_BYTES: Final = 1024 * 1024
 NAME_BYTES_MAX: Final = 80
 """Of a value that becomes part of a folder's name, where each byte may take three."""
 
@@ -131,8 +132,10 @@ def write_bytes(uri: str, path: str, content: bytes) -> None:
     """Let a small file be below a location; nobody sees a part of it."""
     with told(f"cannot write {shown(child(uri, path))}"):
         if (folder := folder_of(uri)) is None:
-            with filesystem(uri).open_output_stream(path) as stream:
-                stream.write(content)
+            # What is not buffered, Arrow hands on as an object that the library does not take.
+            with filesystem(uri).open_output_stream(path, buffer_size=2 * _PIECE_BYTES) as stream:
+                for begin in range(0, len(content), _PIECE_BYTES):
+                    stream.write(content[begin : begin + _PIECE_BYTES])
             return
         unfinished = (folder / path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
         unfinished.parent.mkdir(parents=True, exist_ok=True)
@@ -144,6 +147,17 @@ def remove(uri: str, path: str) -> None:
     """Let there be no such file below a location."""
     with told(f"cannot remove {shown(child(uri, path))}"), contextlib.suppress(FileNotFoundError):
         filesystem(uri).delete_file(path)
+
+
+def clear(uri: str, path: str) -> None:
+    """Let there be no file below a folder of a location."""
+    import pyarrow.fs as pa_fs
+
+    with told(f"cannot clear {shown(child(uri, path))}"):
+        selector = pa_fs.FileSelector(path, allow_not_found=True, recursive=True)
+        for found in filesystem(uri).get_file_info(selector):
+            if found.type == pa_fs.FileType.File:
+                remove(uri, found.path)
 
 
 def sync(path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import msgspec
 
-from rove.lake.storage import child, filesystem, folder_of, remove, shown, told, write_bytes
+from rove.lake.storage import child, clear, folder_of, remove, write_bytes
 from rove.pipeline.disk import folder_of_process
 from rove.pipeline.index_files import Place, write_index
 from rove.pipeline.judging import IndexSpec, PartSpec
@@ -92,8 +92,7 @@ class LiveIndex:
         Under a new name each time: workers that live on keep files open by their names.
         """
         name = uuid.uuid4().hex
-        with told(f"cannot use {shown(child(uri, FOLDER))}"):
-            filesystem(uri).delete_dir_contents(FOLDER, missing_dir_ok=True)
+        clear(uri, FOLDER)
         if (folder := folder_of(uri)) is not None:
             return cls(folder / FOLDER / name, engine)
         return cls(folder_of_process("index") / name, engine, child(uri, FOLDER, name))

@@ -34,7 +34,7 @@ from rove.lake.compaction import compact_where_many
 from rove.lake.delta import MissingTableError, Table
 from rove.lake.files import NewFile
 from rove.lake.log import NOTHING
-from rove.lake.storage import Location, child, filesystem, open_parquet, resolved, shown
+from rove.lake.storage import Location, child, clear, open_parquet, resolved, shown
 from rove.pipeline.buckets import NOTIFICATIONS
 
 SCHEMA: Final = NOTIFICATIONS.append(pa.field("sequence", pa.int64()))
@@ -79,8 +79,7 @@ class Output:
         """The file of each bucket."""
         self._tidied_s = -TIDY_EVERY_S
         self._tidying: tuple[Table, Table] | None = None
-        with contextlib.suppress(FileNotFoundError):
-            filesystem(self.uri).delete_dir_contents(SCRATCH_FOLDER, missing_dir_ok=True)
+        clear(self.uri, SCRATCH_FOLDER)
 
     @property
     def position(self) -> int:

@@ -300,11 +300,14 @@ class Stream:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         settings: StreamSettings,
         told: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
-        """`told` is called after every batch, in the thread that runs them."""
+        """`told` is called after every batch, in the thread that runs them.
+
+        Without Spark there is no query, and `take` does everything in this process.
+        """
         self.settings = settings
         self.lake = Lake(settings.lake)
         self.output = Output(settings.out, settings.start)
@@ -312,7 +315,7 @@ class Stream:
         """Why a batch failed, as it was raised; Spark only has the text of it."""
         self._spark = spark
         self._told = told
-        self._tasks = spark.sparkContext.defaultParallelism
+        self._tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
         self._is_stopping = threading.Event()
         self._running = threading.Lock()
         engine = None if settings.engine == "all" else settings.engine
@@ -323,6 +326,7 @@ class Stream:
 
     def start(self, *, once: bool = False) -> StreamingQuery:
         """Follow the lake, or take what is there and end."""
+        assert self._spark is not None, "a query is Spark's"
         source.register(self._spark)
         options = {
             "lake": self.lake.uri,
