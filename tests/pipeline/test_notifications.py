@@ -85,6 +85,13 @@ def test_of_two_writers_one_gets_an_error(tmp_path: Path) -> None:
     assert positions(one) == [9]
 
 
+def test_what_an_earlier_version_wrote_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "_manifests").mkdir()
+    with pytest.raises(OutputError, match="was written by an earlier Rove; choose another --out"):
+        Output(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["_manifests"]
+
+
 def test_files_stay_few_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = {"delta.deletedFileRetentionDuration": "interval 0 minutes"}
     monkeypatch.setattr(module, "_KEPT", short)

@@ -108,10 +108,12 @@ class Context:
         self._reporter.progress(progress)
         self.look()
 
-    def look(self, trigger_s: float | None = None) -> None:
-        """Time has passed, with or without something done; call it every second or so."""
-        position = NOTHING if self.lake is None else self.lake.position()
-        self._reporter.look(position, trigger_s)
+    def look(self, trigger_s: float | None = None, lake_position: int | None = None) -> None:
+        """Time has passed, with or without something done; where the lake is now is looked up,
+        unless somebody knows."""
+        if lake_position is None:
+            lake_position = NOTHING if self.lake is None else self.lake.position()
+        self._reporter.look(lake_position, trigger_s)
 
 
 class Job(NamedTuple):

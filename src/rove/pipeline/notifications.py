@@ -34,7 +34,7 @@ from rove.lake.compaction import compact_where_many
 from rove.lake.delta import MissingTableError, Table
 from rove.lake.files import NewFile
 from rove.lake.log import NOTHING
-from rove.lake.storage import Location, child, clear, open_parquet, resolved, shown
+from rove.lake.storage import Location, child, clear, folder_of, open_parquet, resolved, shown
 from rove.pipeline.buckets import NOTIFICATIONS
 
 SCHEMA: Final = NOTIFICATIONS.append(pa.field("sequence", pa.int64()))
@@ -71,6 +71,7 @@ class Output:
         """Open the tables, or make them; a new one begins after the position `start`."""
         self.uri = resolved(location)
         self._start = start
+        _refuse_old_layout(self.uri)
         self._found = Table.for_writing(self.uri, SCHEMA, (), _KEPT)
         self._states = Table.for_writing(states_uri(self.uri), STATES, (), _STATES_KEPT)
         self.states: dict[int, str] = {
@@ -141,6 +142,13 @@ class Output:
     def _number(self, table: Table) -> int:
         found = table.number(WRITER)
         return self._start if found is None else found
+
+
+def _refuse_old_layout(uri: str) -> None:
+    """Cleaning up would remove what lies there."""
+    folder = folder_of(uri)
+    if folder is not None and (folder / "_manifests").exists():
+        raise OutputError(f"{folder} was written by an earlier Rove; choose another --out")
 
 
 def states_uri(uri: str) -> str:

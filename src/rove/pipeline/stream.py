@@ -30,6 +30,7 @@ builds the index, 0.1 to 0.2 ms a subscription.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -507,7 +508,6 @@ def run_job(context: Context) -> None:
                 stream.stop(query)
                 return
             stream.output.tidy()
-            context.look()
     except Exception as error:
         if stream.error is None:
             raise
@@ -539,11 +539,14 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]
         """The job knows."""
 
     def onQueryProgress(self, event: Any) -> None:
-        if str(event.progress.id) == self._query:
-            self._context.look(event.progress.durationMs.get("triggerExecution", 0) / 1000)
+        progress = event.progress
+        if str(progress.id) == self._query:
+            latest = json.loads(progress.sources[0].latestOffset or "{}")
+            trigger_s = progress.durationMs.get("triggerExecution", 0) / 1000
+            self._context.look(trigger_s, latest.get("position"))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing new; the job looks by itself."""
+        """Nothing new."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """The job knows."""
