@@ -4,11 +4,11 @@ A standalone master and two workers, a process that writes the lake, and a drive
 With -9 and at random moments die workers (with their executors and Pythons, as if a machine lost
 power), single executors, and the driver (with its Java). A dead driver is started again, and where
 many workers die they are replaced, as whoever watches over a cluster would do it; executors are
-Spark's own business. In the end the sink must have what matching the whole lake in one process
+Spark's own business. In the end the table must have what matching the whole lake in one process
 gives, and nothing twice.
 
-For `make soak`: five Javas start, for minutes. In `make test`, tests/pipeline/test_sink.py and
-test_stream.py kill what decides whether a row is there once.
+For `make soak`: five Javas start, for minutes. In `make test`, tests/pipeline/test_notifications.py
+and test_stream.py kill what decides whether a row is there once.
 """
 
 from __future__ import annotations
