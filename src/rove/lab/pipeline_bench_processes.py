@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rove.lab.bench_processes import BenchError, Process, chosen_cores, together
 from rove.lab.pipeline_bench_work import Pairs, Work, in_order
-from rove.pipeline.matcher_files import open_matcher
+from rove.pipeline.index import open_index
 from rove.pipeline.matching import Form, match, pieces
 from rove.pipeline.session import ARROW_ROWS, SparkSettings, open_session
 
@@ -87,7 +87,7 @@ def _run(share: _Share) -> tuple[float, int]:
 
 def _run_some(share: _Share, batches: list[pa.RecordBatch]) -> int:
     assert share.work is not None, "load first"
-    opened = open_matcher(share.work.index)
+    opened = open_index(share.work.index_file)
     found = pieces(share.work.job(), opened, batches)
     return sum(len(each.subscriptions) for _, each in found)
 

@@ -14,7 +14,8 @@ import functools
 import os
 import platform
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -114,6 +115,22 @@ def open_parquet(uri: str, path: str) -> Iterator[pq.ParquetFile]:
             ) from error
         with opened as file:
             yield file
+
+
+def write_whole(uri: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file anywhere: all of it is there, and on disk, or what was there before."""
+    parent, _, name = uri.rpartition("/")
+    folder = folder_of(uri)
+    written = f".{name}.{uuid.uuid4().hex}" if folder is not None else name
+    with told(f"cannot write {shown(uri)}"):
+        with filesystem(parent).open_output_stream(written) as stream:
+            for part in parts:
+                stream.write(part)
+        if folder is not None:
+            aside = folder.with_name(written)
+            sync(aside)
+            aside.rename(folder)
+            sync(folder.parent)
 
 
 def sync(path: Path) -> None:

@@ -34,7 +34,9 @@ from rove.pipeline.java import Java, cache_folder, find_java
 
 LOOPBACK: Final = "127.0.0.1"
 ARROW_ROWS: Final = 100_000
-"""Rows in one batch between the JVM and Python."""
+"""Rows in one batch between the JVM and Python,"""
+ARROW_BYTES: Final = 64 * 2**20
+"""and bytes: texts may be of any length."""
 ENVIRONMENT_PREFIX: Final = "ROVE_SPARK_"
 """ROVE_SPARK_MASTER, …_MEMORY, …_UI, …_BRIEF and …_CONF (`name=value` pairs, spaces between)."""
 MEMORY_BYTES_MIN: Final = 512 << 20
@@ -44,6 +46,7 @@ _ALWAYS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
     # Over TCP a task waits 40 ms for an acknowledgement before it begins.
     "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
     "spark.sql.session.timeZone": "UTC",
