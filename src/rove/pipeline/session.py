@@ -71,6 +71,7 @@ _MEMORY: Final = re.compile(r"(\d+)([kmgt])b?", re.IGNORECASE)
 _UNITS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _CONNECT_S_MAX: Final = 5.0
 _MISSING: Final = "Spark is not installed; pip install 'rove[spark]' brings it"
+_MISSING_CONNECT: Final = "Spark Connect is not installed; pip install 'pyspark[connect]' brings it"
 
 
 class SparkError(RoveError):
@@ -81,7 +82,7 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where and how Spark runs."""
 
     master: str = "local[*]"
-    """`local[n]`, `spark://host:port`, `yarn` or `k8s://…`."""
+    """`local[n]`, `spark://host:port`, `yarn`, `k8s://…`, or `sc://host:port` for Spark Connect."""
     name: str = "rove"
     ui: bool = False
     """Whether Spark's own page is served."""
@@ -100,6 +101,11 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     def is_local(self) -> bool:
         """Whether everything runs in one process and its children."""
         return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether Spark is a server elsewhere, of which this process has only the address."""
+        return self.master.startswith("sc://")
 
     @property
     def is_on_loopback(self) -> bool:
@@ -133,23 +139,43 @@ def open_session(settings: SparkSettings | None = None) -> Any:
     """A session with these settings, or the one that runs; SparkError says why there is none."""
     settings = settings or SparkSettings()
     _check(settings)
-    builder = _builder(settings).appName(settings.name).master(settings.master)
-    java = find_java()
-    for name, value in configuration(settings, java).items():
-        builder = builder.config(name, value)
-    os.environ.update(_environment(settings, java))
-    try:
-        session = builder.getOrCreate()
-    except Exception as error:
-        raise SparkError(
-            f"Spark does not start with Java {java.version}: {reason(error)}"
-        ) from error
+    session = _connected(settings) if settings.is_connect else _started(settings)
     try:
         shipping.ship(session, settings)
     except BaseException:
         session.stop()
         raise
     return session
+
+
+def _connected(settings: SparkSettings) -> Any:
+    """The session of a server; of our settings it takes those that are a session's own."""
+    try:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.remote(settings.master)
+        for name, value in {**_ALWAYS, **settings.conf}.items():
+            if name.startswith("spark.sql."):
+                builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except ImportError:
+        raise SparkError(_MISSING_CONNECT) from None
+    except Exception as error:
+        raise SparkError(f"no Spark answers at {settings.master}: {reason(error)}") from error
+
+
+def _started(settings: SparkSettings) -> Any:
+    builder = _builder(settings).appName(settings.name).master(settings.master)
+    java = find_java()
+    for name, value in configuration(settings, java).items():
+        builder = builder.config(name, value)
+    os.environ.update(_environment(settings, java))
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise SparkError(
+            f"Spark does not start with Java {java.version}: {reason(error)}"
+        ) from error
 
 
 def is_running() -> bool:
@@ -274,11 +300,6 @@ def reason(error: BaseException) -> str:
 
 def _check(settings: SparkSettings) -> None:
     """What Spark would say too late, or nobody could read."""
-    if settings.master.startswith("sc:"):
-        raise SparkError(
-            f"{settings.master} is Spark Connect, which has no way to bring Rove to the executors "
-            "before a query; name the cluster itself: spark://host:port, yarn, k8s://…, local[n]"
-        )
     wanted_bytes, has_bytes = memory_bytes(settings.memory), machine_bytes()
     if wanted_bytes < MEMORY_BYTES_MIN:
         raise UsageError(f"Spark needs 512m of memory or more, and was given {settings.memory}")
