@@ -156,6 +156,8 @@ def test_what_cannot_be_run_is_told_before_spark_starts(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="is empty, so there is nothing to do once"):
         run_jobs(["match"], settings)
     filled(tmp_path)
+    with pytest.raises(UsageError, match="jobs run beside their Spark, not through sc://x:1; name"):
+        run_jobs(["match"], settings, SparkSettings(master="sc://x:1"))
     with held(tmp_path / "out" / "match", "match"), pytest.raises(StatusError, match="holds"):
         run_jobs(["match"], settings)
 

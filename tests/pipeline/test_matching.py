@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import runpy
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -13,18 +14,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import functions
 
 import rove.lang
 from rove.lang import to_text
 from rove.lang.parser import parse
-from rove.match import Matcher
-from rove.pipeline import matching
-from rove.pipeline.matcher_files import Shipped, asked_in
+from rove.pipeline import matching, task_files
+from rove.pipeline.disk import folder_of_process
+from rove.pipeline.index import Index
 from rove.pipeline.matching import MatchingError, match, matches, register, unpacked
+from rove.pipeline.task_files import TaskFile
 from rove.pipeline.versions import Version
 from rove.testing.drawing import Drawing, Moment
-from tests.effort import some
+from tests.effort import PATIENCE_S, some
 
 SCHEMA = "id long, NO2 double, count long, name string, ok boolean, n struct<m: double, s: string>"
 ROWS: list[tuple[Any, ...]] = [
@@ -116,16 +119,65 @@ class TestMatch:
         lines = tmp_path / "lines"
         lines.write_text('"NO2 > 40"\n')
         assert pairs(match(table, lines, keep=["id"])) == {(0, "1")}
-        matcher, saved = Matcher(), tmp_path / "saved"
-        matcher.add(8, parse("NO2 > 40"))
-        saved.write_bytes(b"".join(matcher.save()))
-        assert pairs(match(table, str(saved), keep=["id"])) == {(0, 8)}
+        Index.build([(8, "NO2 > 40")]).save(tmp_path / "saved")
+        with Index.open(tmp_path / "saved") as index:
+            assert pairs(match(table, index, keep=["id"])) == {(0, 8)}
 
     def test_only_columns_that_are_asked_for_go_to_python(self, table: Any) -> None:
         plan = match(table, ["NO2 > 40"], keep=["id"])._jdf.queryExecution().toString()
         sent = plan[plan.index("Optimized Logical Plan") :]
         assert "NO2" in sent
         assert "name" not in sent.split("\n")[2], sent
+
+    def test_an_index_that_changes(self, spark: Any, table: Any) -> None:
+        with Index.build([("high", "NO2 > 40")]) as index:
+            assert pairs(match(table, index, keep=["id"])) == {(0, "high")}
+            index.add([("low", "NO2 < 13")])
+            before = match(table, index, keep=["id"])
+            index.remove(["high"])
+            assert pairs(match(table, index, keep=["id"])) == {(1, "low")}
+            assert pairs(before) == {(0, "high"), (1, "low")}, "as it was when it was asked"
+
+    def test_a_large_index_is_opened_where_it_lies(
+        self, table: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(task_files, "SMALL_BYTES", 0)
+        with Index.build(["NO2 > 40"]) as index:
+            assert pairs(match(table, index, keep=["id"])) == {(0, 0)}
+
+    def test_names_with_dots_and_odd_ones(self, spark: Any) -> None:
+        df = spark.createDataFrame([(1, 2, 3), (4, 5, 6)], "`a.b` int, `odd ``name` int, id int")
+        texts = ["a.b = 4", "`odd ``name` = 2"]
+        found = match(df, texts, keep=["id", "a.b"])
+        assert found.columns == ["id", "a.b", "subscription"]
+        assert pairs(found) == {(6, 4, 0), (3, 1, 1)}
+
+    def test_a_stream_of_flat_columns(self, spark: Any, tmp_path: Path) -> None:
+        spark.createDataFrame([(1, 50.0), (2, 3.0)], "id long, NO2 double").write.parquet(
+            str(tmp_path / "in")
+        )
+        stream = spark.readStream.schema("id long, NO2 double").parquet(str(tmp_path / "in"))
+        kept: list[set[tuple[Any, ...]]] = []
+        with Index.build(["NO2 > 40"]) as index:
+            query = (
+                match(stream, index)
+                .writeStream.foreachBatch(lambda df, _: kept.append(pairs(df)))
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(PATIENCE_S)
+        assert [one for one in kept if one] == [{(1, 50.0, 0)}]
+
+    def test_the_same_texts_in_every_batch_leave_one_file(self, table: Any) -> None:
+        def files() -> int:
+            return len(list(folder_of_process("indexes").iterdir()))
+
+        match(table, ["NO2 > 41"], keep=["id"])
+        before = files()
+        for _ in range(5):
+            match(table, ["NO2 > 41"], keep=["id"])
+        assert files() == before
 
     def test_attributes_hide_what_is_not_named(self, table: Any) -> None:
         texts = ["NO2 > 40 AND ok IS NULL"]
@@ -248,6 +300,24 @@ class TestMatches:
         assert df.where(matches("`a.b` = 3 AND `odd name` > 0")).count() == 1
         assert df.where(matches("TRUE")).count() == 2
 
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_a_small_letter_is_no_capital(self, spark: Any, nested: bool) -> None:
+        """One answer: `match` and `matches` refuse the same, and say what is there."""
+        df = spark.createDataFrame([(50.0, (1.0,))], "NO2 double, air struct<no2: double>")
+        df = df if nested else df.select("NO2")
+        with pytest.raises(MatchingError, match=r"no2.*did you mean NO2\?"):
+            match(df, ["no2 > 40"])
+        for asked in (df.where(matches("no2 > 40")), df.select(matches("no2 > 40"))):
+            with pytest.raises(PythonException, match=r"no2.*did you mean NO2\?"):
+                asked.collect()
+        assert df.where(matches("NO2 > 40")).count() == match(df, ["NO2 > 40"]).count() == 1
+
+    def test_only_the_columns_of_the_text_go_to_python(self, table: Any) -> None:
+        plan = table.where(matches("NO2 > 40")).select("id")._jdf.queryExecution().toString()
+        sent = plan[plan.index("Optimized Logical Plan") : plan.index("Physical Plan")]
+        assert "NO2#" in sent
+        assert "name#" not in sent.split("LogicalRDD")[0], sent
+
     def test_what_cannot_be_a_condition_is_refused_at_once(self) -> None:
         with pytest.raises(MatchingError, match="changes with time"):
             matches("x > t")
@@ -301,8 +371,9 @@ class TestSql:
 
 
 def job(texts: Sequence[Any], **given: Any) -> matching.Job:
+    content = b"".join(Index.build(texts)._parts())
     told: dict[str, Any] = {
-        "file": Shipped(asked_in(texts).path, is_local=True),
+        "file": TaskFile(uuid.uuid4().hex, content=content),
         "kept": ["id"],
         "at": None,
         "topic": None,
@@ -323,6 +394,23 @@ def test_pieces_keep_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:
     grouped = pa.Table.from_batches(matching._matched(job(texts, form="grouped"), iter([batch])))
     assert grouped.column("id").to_pylist() == list(range(50_000))
     assert {len(each) for each in grouped.column("subscriptions").to_pylist()} == {20}
+
+
+def test_long_texts_keep_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "ARROW_BYTES", 100_000)
+    texts = [f"x >= {number}" for number in range(20)]
+    long = ["-" * (30_000 if number % 3 else 5) for number in range(30)]
+    batch = pa.RecordBatch.from_pydict({"id": list(range(30)), "x": [99] * 30, "text": long})
+    told = job(texts, kept=["id", "text"])
+    found = list(matching._matched(told, iter([batch])))
+    rows = [(row["id"], row["subscription"]) for each in found for row in each.to_pylist()]
+    assert sorted(rows) == [(id, number) for id in range(30) for number in range(20)]
+    assert max(each.nbytes for each in found) < 120_000
+    assert len(found) < 200
+    told = job(texts, kept=["id", "text"], form="grouped")
+    found = list(matching._matched(told, iter([batch])))
+    assert [row for each in found for row in each["id"].to_pylist()] == list(range(30))
+    assert {len(row) for each in found for row in each["subscriptions"].to_pylist()} == {20}
 
 
 def test_numbers_that_are_too_large_are_not_packed() -> None:

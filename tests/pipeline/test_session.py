@@ -122,7 +122,6 @@ class TestWhatCannotWork:
     @pytest.mark.parametrize(
         ("settings", "told"),
         [
-            (SparkSettings(master="sc://host"), "is Spark Connect, which has no way"),
             (SparkSettings(memory="much"), "'much' is no amount of memory; write 512m"),
             (SparkSettings(memory="1k"), "Spark needs 512m of memory or more, and was given 1k"),
             (SparkSettings(memory="900t"), "900t of memory is more than this machine has"),

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,11 @@ def test_an_executor_is_asked_by_one_task(spark: Any) -> None:
 def test_a_task_that_cannot_run_is_told_in_one_line(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(_: object) -> Iterator[Any]:
+        yield from ()
         import a_package_that_nobody_has  # type: ignore[import-not-found]  # noqa: F401
 
-    monkeypatch.setattr(shipping, "_look_around", fail)
+    monkeypatch.setattr(shipping, "_looked_around", fail)
     with pytest.raises(shipping.ShippingError, match="No module named") as caught:
         shipping.ask_executor(spark)
     assert "\n" not in str(caught.value)
@@ -134,12 +136,13 @@ def test_a_task_that_cannot_run_is_told_in_one_line(
 
 @pytest.mark.soak
 def test_no_executor_in_time(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sleep(_: object) -> None:
+    def sleep(_: object) -> Iterator[Any]:
         import time
 
         time.sleep(60)
+        yield from ()
 
-    monkeypatch.setattr(shipping, "_look_around", sleep)
+    monkeypatch.setattr(shipping, "_looked_around", sleep)
     with pytest.raises(shipping.ShippingError, match=r"gave no executor within 1 s; are there"):
         shipping.ask_executor(spark, seconds_max=1.0)
     monkeypatch.undo()
@@ -156,10 +159,10 @@ with LocalCluster(workers=2) as cluster:
     conf = {"spark.executor.memory": "512m"}
     settings = SparkSettings(master=cluster.master, memory="1g", brief=True, conf=conf)
     session = open_session(settings)
-    context = session.sparkContext
+    context, look = session.sparkContext, lambda _: shipping._look_around()
     found = {}
     while len(found) < 2:  # the second executor may come later
-        for each in context.parallelize(range(4), 4).map(shipping._look_around).collect():
+        for each in context.parallelize(range(4), 4).map(look).collect():
             found[each.place] = each.compiled
     session.stop()
     print(json.dumps(found))

@@ -7,6 +7,7 @@ cores can do.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from contextlib import ExitStack
@@ -19,8 +20,9 @@ import pyarrow.parquet as pq
 
 from rove.lab.bench_processes import BenchError, Process, chosen_cores, together
 from rove.lab.pipeline_bench_work import Pairs, Work, in_order
-from rove.pipeline.matcher_files import open_matcher
+from rove.pipeline.index import Index, open_index
 from rove.pipeline.matching import Form, match, pieces
+from rove.pipeline.parquet_files import ParquetFiles
 from rove.pipeline.session import ARROW_ROWS, SparkSettings, open_session
 
 _ENOUGH_S: Final = 30.0
@@ -87,7 +89,7 @@ def _run(share: _Share) -> tuple[float, int]:
 
 def _run_some(share: _Share, batches: list[pa.RecordBatch]) -> int:
     assert share.work is not None, "load first"
-    opened = open_matcher(share.work.index)
+    opened = open_index(share.work.index_file)
     found = pieces(share.work.job(), opened, batches)
     return sum(len(each.subscriptions) for _, each in found)
 
@@ -115,17 +117,23 @@ def matched(
 
     `rows` is packed, too, but Spark does the reading.
     """
-    df = session.read.parquet(*work.files[:files])
-    if rows is not None or form == "rows":
+    df: Any = ParquetFiles(session, work.folder)
+    if rows is not None or files is not None or form == "rows":
+        df = session.read.parquet(*work.files[:files])
         df = df.where(f"id < {work.rows if rows is None else rows}")
     return match(
         df,
-        work.index,
+        _index(work.index),
         at=work.at,
         keep=["id"],
         attributes=list(work.attributes),
         form="packed" if form == "rows" else form,
     )
+
+
+@functools.cache
+def _index(path: str) -> Index:
+    return Index.open(path)
 
 
 def timed(session: Any, work: Work, form: Form | Literal["rows"], rounds: int) -> float:

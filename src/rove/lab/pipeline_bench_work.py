@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 
 from rove.lab.match_engines import scan_of
 from rove.match import Matcher
-from rove.pipeline.matcher_files import Shipped
+from rove.pipeline.index import Index
 from rove.pipeline.matching import Form, Job
+from rove.pipeline.task_files import TaskFile
 from rove.testing.boxes import Boxes, Name, workload
 
 FILES: Final = 8
@@ -50,10 +51,14 @@ class Work(msgspec.Struct, frozen=True):
     def at(self) -> str | None:
         return "at" if self.is_timed else None
 
+    @property
+    def index_file(self) -> TaskFile:
+        return TaskFile(self.index, self.index)
+
     def job(self, form: Form = "packed") -> Job:
         """What a worker is told."""
         hidden = ["id", "at"]
-        return Job(Shipped(self.index, is_local=True), ["id"], self.at, None, hidden, form)
+        return Job(self.index_file, ["id"], self.at, None, hidden, form)
 
 
 def write_events(folder: Path, name: Name, rows: int) -> str:
@@ -80,10 +85,8 @@ def write_index(folder: Path, boxes: Boxes, label: str) -> str:
     matcher = Matcher()
     numbers = np.arange(len(boxes))
     matcher.add_boxes(numbers, boxes.attributes, boxes.lows, boxes.highs, boxes.speeds)
-    matcher.compact()
     path = folder / f"{label}.index"
-    with path.open("wb") as file:
-        file.writelines(matcher.save())
+    Index.of_matcher(matcher).save(path)
     return str(path)
 
 

@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -129,14 +129,14 @@ def read_bytes(uri: str, path: str) -> bytes | None:
 
 
 def write_bytes(uri: str, path: str, content: bytes) -> None:
-    """Let a small file be below a location; nobody sees a part of it."""
-    with told(f"cannot write {shown(child(uri, path))}"):
-        if (folder := folder_of(uri)) is None:
-            # What is not buffered, Arrow hands on as an object that the library does not take.
-            with filesystem(uri).open_output_stream(path, buffer_size=2 * _PIECE_BYTES) as stream:
-                for begin in range(0, len(content), _PIECE_BYTES):
-                    stream.write(content[begin : begin + _PIECE_BYTES])
-            return
+    """Let a small file be below a location, made with its folders; nobody sees a part of it.
+
+    Nothing is flushed: it is for what need not survive the machine.
+    """
+    if (folder := folder_of(uri)) is None:
+        write_whole(child(uri, path), [content])
+        return
+    with told(f"cannot write {child(uri, path)}"):
         unfinished = (folder / path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
         unfinished.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_bytes(content)
@@ -158,6 +158,25 @@ def clear(uri: str, path: str) -> None:
         for found in filesystem(uri).get_file_info(selector):
             if found.type == pa_fs.FileType.File:
                 remove(uri, found.path)
+
+
+def write_whole(uri: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file anywhere: all of it is there, and on disk, or what was there before."""
+    parent, _, name = uri.rpartition("/")
+    folder = folder_of(uri)
+    written = f".{name}.{uuid.uuid4().hex}" if folder is not None else name
+    with told(f"cannot write {shown(uri)}"):
+        # What is not buffered, Arrow hands on as an object that object stores do not take.
+        with filesystem(parent).open_output_stream(written, buffer_size=2 * _PIECE_BYTES) as stream:
+            for part in parts:
+                whole = memoryview(part).cast("B")
+                for begin in range(0, len(whole), _PIECE_BYTES):
+                    stream.write(whole[begin : begin + _PIECE_BYTES])
+        if folder is not None:
+            aside = folder.with_name(written)
+            sync(aside)
+            aside.rename(folder)
+            sync(folder.parent)
 
 
 def sync(path: Path) -> None:

@@ -9,6 +9,8 @@ For programs of others:
     from rove.pipeline import match, matches, rank, register, replay
 
     match(df, ["NO2 > 40"])                 who gets which rows of any DataFrame
+    Index.build(["NO2 > 40"])               the same subscriptions for many tables
+    ParquetFiles(spark, "s3://bucket/air")  a table that workers read themselves
     df.where(matches("NO2 > 40"))           a text as a column; `register` makes it a SQL function
     rank(df, ["ORDER BY NO2 DESC LIMIT 3 WITHIN 1 HOURS"], at="at")
     replay(spark, Lake(Path("lake")))       what a broker notified of, computed from its lake
@@ -20,12 +22,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rove.pipeline.history import replay
+    from rove.pipeline.index import Index
     from rove.pipeline.matching import match, matches, register
+    from rove.pipeline.parquet_files import ParquetFiles
     from rove.pipeline.policies import replay_policies, replay_policy
     from rove.pipeline.ranking import rank
     from rove.pipeline.session import SparkSettings, open_session
 
 __all__ = [
+    "Index",
+    "ParquetFiles",
     "SparkSettings",
     "match",
     "matches",
@@ -37,6 +43,8 @@ __all__ = [
     "replay_policy",
 ]
 _PLACES = {
+    "Index": "index",
+    "ParquetFiles": "parquet_files",
     "SparkSettings": "session",
     "match": "matching",
     "matches": "matching",

@@ -25,11 +25,11 @@ import pyarrow as pa
 from rove.pipeline.disk import folder_of_process
 from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
 from rove.pipeline.lake import NOTHING, Event, Lake
-from rove.pipeline.matcher_files import Shipped, ship
 from rove.pipeline.ranking import is_ranked, rank_rows
 from rove.pipeline.session import cores
 from rove.pipeline.source import rows_of
 from rove.pipeline.stretches import BEGUN_MIN, open_stretches, write_stretches
+from rove.pipeline.task_files import TaskFile, large_task_file
 from rove.pipeline.versions import Version, versions_of
 from rove.pipeline.workers import in_worker
 
@@ -88,7 +88,7 @@ def matched(
 
     path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
     write_stretches(versions, path, begun_min)
-    shipped = ship(spark, str(path))
+    shipped = large_task_file(spark, path)
     found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
@@ -101,7 +101,7 @@ def matched(
 
 
 @in_worker
-def _match(versions: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _match(versions: TaskFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     stretches = open_stretches(versions.local_path())
     for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
@@ -110,7 +110,7 @@ def _match(versions: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 @in_worker
 def _candidates(
-    versions: Shipped, buckets: int, batches: Iterator[pa.RecordBatch]
+    versions: TaskFile, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     stretches = open_stretches(versions.local_path())
     for batch in rows_of(batches, _READ):

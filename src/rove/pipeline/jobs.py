@@ -204,6 +204,11 @@ def _session(
     if not any(JOBS[name].needs_spark for name in names):
         yield None
         return
+    if spark_settings is not None and spark_settings.is_connect:
+        raise UsageError(
+            f"jobs run beside their Spark, not through {spark_settings.master}; name the cluster "
+            "itself: spark://host:port, yarn, k8s://…, local[n]"
+        )
     is_ours = not _session_runs()
     spark = open_session(spark_settings)
     try:

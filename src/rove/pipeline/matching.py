@@ -5,9 +5,13 @@
     register(spark)  # and in SQL: rove_matches('NO2 > 40', struct(*))
 
 The matching is the broker's own (`rove.match`), inside Spark's Python workers, on whole Arrow
-batches; Spark moves the data. The index is built once, in the driver, and mapped by the workers
-(`rove.pipeline.matcher_files`). What a column means to a subscription is told in
-`rove.pipeline.arrow`.
+batches; Spark moves the data. The index is built in the driver and mapped by the workers; who
+matches several tables with it builds it once (`rove.pipeline.index`). What a column means to a
+subscription is told in `rove.pipeline.arrow`.
+
+Names of columns are told apart as the language does: `no2` is not `NO2`. Spark by itself takes one
+for the other; a text that has the wrong one is refused, by `match` and `matches` alike, and told
+the right one.
 
 Considered: a join with BETWEEN, which tries every pair; a join over a grid of cells, which has to
 cut moving areas into cells anew for every batch and serves two attributes at best; UDFs over rows
@@ -20,7 +24,8 @@ its subscriptions, `packed` the same as bytes, which the JVM need not touch one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
@@ -35,19 +40,19 @@ from rove.lang.tree import Attribute, Time, walk
 from rove.match.matcher import Matcher
 from rove.mqtt.topics import fits
 from rove.pipeline.arrow import columns_of, path_of, times_of
-from rove.pipeline.matcher_files import (
-    Asked,
-    OpenMatcher,
-    Shipped,
+from rove.pipeline.index import (
+    Index,
+    OpenIndex,
     Subscriptions,
-    asked_in,
-    open_matcher,
+    index_of,
+    open_index,
     plain_subscription,
-    ship,
 )
-from rove.pipeline.parquet_scan import map_batches
+from rove.pipeline.parquet_files import ParquetFiles
+from rove.pipeline.session import ARROW_BYTES
 from rove.pipeline.sql import quoted
 from rove.pipeline.table_check import MatchingError, uses_of
+from rove.pipeline.task_files import TaskFile
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
@@ -73,14 +78,15 @@ _PACKED_BYTES: Final = 4
 _PACKED_MAX: Final = 2**31 - 1
 _TEXTS_MAX: Final = 1_024
 """Texts that a worker keeps compiled."""
+_NESTED: Final = re.compile(r"<[^<>]*>|\([^()]*\)")
 
 
 # -- tables ----------------------------------------------------------------------------------------
 
 
 def match(
-    df: DataFrame,
-    subscriptions: Subscriptions,
+    df: DataFrame | ParquetFiles,
+    subscriptions: Index | Subscriptions,
     *,
     at: str | None = None,
     topic: str | None = None,
@@ -91,7 +97,8 @@ def match(
 ) -> DataFrame:
     """Who gets which row: the columns `keep` (all, if none are named) and `subscription`.
 
-    A subscription is called by its id or, without one, by its number in the list or file. `at`
+    Subscriptions that are matched more than once are best given as an `Index`. A subscription is
+    called by its id or, without one, by its number in the list or file. `at`
     names the column that says when a row appeared (a timestamp, or seconds); without it nothing
     may evolve, and when subscriptions were accepted is not looked at. `topic` names the column of
     the topic, for those that have topic filters. Subscriptions see the columns `attributes`, all
@@ -105,15 +112,39 @@ def match(
     its `subscriptions`: an array (`grouped`), or their numbers as 4 bytes each (`packed`; see
     `unpacked`).
     """
-    asked = asked_in(subscriptions, timed=at is not None)
+    index = index_of(subscriptions)
     kept = list(df.columns if keep is None else keep)
-    _check(asked, df, kept, at, topic, form)
-    if strict and asked.uses is not None:
-        asked.uses.check_table(df, attributes, topic)
-    needed = _needed(asked, df.columns, {*kept, *_named(at, topic)}, attributes)
+    _check(index, df, kept, at, topic, form)
+    if strict:
+        index.check_table(df, attributes, topic)
+    needed = _needed(index, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
-    job = Job(ship(df.sparkSession, asked.path), kept, at, topic, hidden, form)
-    return map_batches(df, needed, partial(_matched, job), _schema(df, kept, asked, form))
+    job = Job(index.task_file(df.sparkSession), kept, at, topic, hidden, form)
+    return map_batches(df, needed, partial(_matched, job), _schema(df, kept, index, form))
+
+
+def map_batches(
+    df: DataFrame | ParquetFiles,
+    columns: Sequence[str],
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: Any,
+) -> DataFrame:
+    """`mapInArrow` over some columns of a table, whatever they are called."""
+    if isinstance(df, ParquetFiles):
+        return df.map_batches(columns, function, schema)
+    from pyspark.sql import functions
+
+    # mapInArrow looks its own columns up by name, and takes a dot for a member.
+    plain = [functions.col(quoted(name)).alias(f"c{n}") for n, name in enumerate(columns)]
+    return df.select(*plain).mapInArrow(partial(_renamed, list(columns), function), schema)
+
+
+def _renamed(
+    columns: list[str],
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    return function(batch.rename_columns(columns) for batch in batches)
 
 
 def _named(*names: str | None) -> list[str]:
@@ -121,8 +152,8 @@ def _named(*names: str | None) -> list[str]:
 
 
 def _check(
-    asked: Asked,
-    df: DataFrame,
+    asked: Index,
+    df: DataFrame | ParquetFiles,
     kept: Sequence[str],
     at: str | None,
     topic: str | None,
@@ -151,11 +182,11 @@ def _check(
 
 
 def _needed(
-    asked: Asked, columns: Sequence[str], others: set[str], attributes: Sequence[str] | None
+    asked: Index, columns: Sequence[str], others: set[str], attributes: Sequence[str] | None
 ) -> list[str]:
     """The columns that have to go to Python."""
     seen = columns if attributes is None else attributes
-    looked_at = None if asked.uses is None else asked.uses.heads
+    looked_at = asked.attributes
     return [
         name
         for name in columns
@@ -167,7 +198,7 @@ def _added_name(form: Form) -> str:
     return SUBSCRIPTION if form == "pairs" else SUBSCRIPTIONS
 
 
-def _schema(df: DataFrame, kept: Sequence[str], asked: Asked, form: Form) -> Any:
+def _schema(df: DataFrame | ParquetFiles, kept: Sequence[str], asked: Index, form: Form) -> Any:
     from pyspark.sql import types
 
     added = types.StringType() if asked.has_names else types.LongType()
@@ -185,7 +216,7 @@ def _schema(df: DataFrame, kept: Sequence[str], asked: Asked, form: Form) -> Any
 class Job(msgspec.Struct, frozen=True):
     """What a worker is told."""
 
-    file: Shipped
+    file: TaskFile
     kept: list[str]
     at: str | None
     topic: str | None
@@ -195,19 +226,19 @@ class Job(msgspec.Struct, frozen=True):
 
 @in_worker
 def _matched(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    opened = open_matcher(job.file.local_path())
+    opened = open_index(job.file)
     for piece, found in pieces(job, opened, batches):
         if len(found.subscriptions):
-            yield _output(job, opened, piece, found)
+            yield from _outputs(job, opened, piece, found)
 
 
 def pieces(
-    job: Job, opened: OpenMatcher, batches: Iterable[pa.RecordBatch]
+    job: Job, opened: OpenIndex, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, Found]]:
     """Parts of batches, small enough for the pairs that they have, and who wants their rows."""
     rows = _PIECE_ROWS_FIRST
     for batch in batches:
-        times = _times(batch, job.at)
+        times = _times(batch, job.at, opened.latest_s)
         if job.at is not None and batch.num_rows >= _PREPARED_ROWS_MIN:
             _prepare(opened.matcher, times)
         first = 0
@@ -219,8 +250,11 @@ def pieces(
             rows = _next_rows(piece.num_rows, len(found.subscriptions))
 
 
-def _times(batch: pa.RecordBatch, at: str | None) -> Floats:
-    return np.zeros(batch.num_rows) if at is None else times_of(batch.column(at), at)
+def _times(batch: pa.RecordBatch, at: str | None, latest_s: float) -> Floats:
+    """When rows appeared; where that is not said, when all subscriptions had been accepted."""
+    if at is None:
+        return np.full(batch.num_rows, latest_s)
+    return times_of(batch.column(at), at)
 
 
 def _prepare(matcher: Matcher, times: Floats) -> None:
@@ -243,7 +277,7 @@ class Found(msgspec.Struct, frozen=True):
     subscriptions: npt.NDArray[np.int64]
 
 
-def _found(opened: OpenMatcher, job: Job, piece: pa.RecordBatch, times: Floats) -> Found:
+def _found(opened: OpenIndex, job: Job, piece: pa.RecordBatch, times: Floats) -> Found:
     columns = columns_of(piece, job.topic, job.hidden)
     pairs = opened.matcher.match_table(columns, times)
     counts = np.diff(pairs.starts(piece.num_rows))
@@ -274,29 +308,55 @@ def _lets(topic_filter: str, topic: str | None) -> bool:
     return not topic_filter or (topic is not None and fits(topic_filter, topic))
 
 
-def _output(job: Job, opened: OpenMatcher, piece: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+def _outputs(
+    job: Job, opened: OpenIndex, piece: pa.RecordBatch, found: Found
+) -> Iterator[pa.RecordBatch]:
+    """What goes back to Spark, in batches that are not too large: texts may be of any length."""
     kept = piece.select(job.kept)
     if job.form == "pairs":
-        rows = np.repeat(np.arange(piece.num_rows), found.counts)
-        kept, added = kept.take(pa.array(rows)), _ids(opened, found)
+        rows, added = np.repeat(np.arange(piece.num_rows), found.counts), _ids(opened, found)
     else:
-        there = found.counts > 0
-        kept = kept if there.all() else kept.filter(pa.array(there))
-        ends = np.concatenate([[0], np.cumsum(found.counts[there])])
+        rows = np.flatnonzero(found.counts)
+        ends = np.concatenate([[0], np.cumsum(found.counts[rows])])
         added = (
             _packed(opened, found, ends)
             if job.form == "packed"
             else pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), _ids(opened, found))
         )
-    return pa.RecordBatch.from_arrays([*kept.columns, added], [*job.kept, _added_name(job.form)])
+    for first, last in _cuts(_row_bytes(kept)[rows]):
+        taken = kept.take(pa.array(rows[first:last]))
+        columns = [*taken.columns, added.slice(first, last - first)]
+        yield pa.RecordBatch.from_arrays(columns, [*job.kept, _added_name(job.form)])
 
 
-def _ids(opened: OpenMatcher, found: Found) -> pa.Array:
+def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """About how large each row is: exactly, for texts and binaries, and on average for others."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+            sizes += pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        else:
+            sizes += column.nbytes // max(batch.num_rows, 1) + 1
+    return sizes
+
+
+def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Parts of rows that are of an allowed size together, or one row."""
+    ends = np.cumsum(sizes)
+    first, before = 0, 0
+    while first < len(sizes):
+        last = max(int(np.searchsorted(ends, before + ARROW_BYTES, "right")), first + 1)
+        yield first, last
+        first, before = last, int(ends[last - 1])
+
+
+def _ids(opened: OpenIndex, found: Found) -> pa.Array:
     numbers = pa.array(found.subscriptions)
     return numbers if opened.ids is None else opened.ids.take(numbers)
 
 
-def _packed(opened: OpenMatcher, found: Found, ends: npt.NDArray[np.int64]) -> pa.Array:
+def _packed(opened: OpenIndex, found: Found, ends: npt.NDArray[np.int64]) -> pa.Array:
     ids = _ids(opened, found).to_numpy(zero_copy_only=False)
     if ids.max() > _PACKED_MAX:
         raise MatchingError(
@@ -346,21 +406,43 @@ def matches(
     if at is None and any(type(node) is Time for node in nodes):
         raise MatchingError(f"{text!r} changes with time; say when a row appeared: at='…'")
     names = sorted({node.path[0] for node in nodes if type(node) is Attribute})
-    # The first is there for texts without any attribute: a batch has as many rows as its columns.
-    written = ["", *(name_text((name,)) for name in names)]
+    written = [name_text((name,)) for name in names]
     state, is_timed = _frozen(me or {}), at is not None
     since = accepted_at if is_timed else 0.0
 
-    def holds(*arrays: pa.Array) -> pa.Array:
-        batch = pa.RecordBatch.from_arrays(list(arrays[: len(written)]), written)
+    def holds(table: pa.Array, *arrays: pa.Array) -> pa.Array:
+        batch = pa.RecordBatch.from_arrays([table, *arrays[: len(written)]], ["", *written])
+        if len(table):
+            _check_case(text, table[0].as_py())
         _check_text(text, batch.schema)
         when = times_of(arrays[-1], "at") if is_timed else np.zeros(batch.num_rows)
         return pa.array(_holding(_compiled(text, since, state), batch, when))
 
-    given = [functions.lit(True), *(functions.col(quoted(name)) for name in names)]
+    # Spark makes a constant of the table's type; of the columns only those that are named go over.
+    given = [functions.expr("typeof(struct(*))"), *(functions.col(quoted(name)) for name in names)]
     if at is not None:
         given.append(functions.col(at) if isinstance(at, str) else at)
     return functions.arrow_udf(holds, "boolean")(*given)
+
+
+@lru_cache(maxsize=_TEXTS_MAX)
+def _check_case(text: str, table: str) -> None:
+    """Spark has found a column for each attribute, but may have taken a small letter for a capital.
+
+    `table` is the type of all columns, as `struct<a:int,b:struct<c:int>>`.
+    """
+    inside = table.partition("<")[2].rpartition(">")[0]
+    while (plain := _NESTED.sub("", inside)) != inside:
+        inside = plain
+    for node in walk(plain_subscription(text).condition):
+        if type(node) is Attribute:
+            name = node.path[0]
+            same = re.findall(f"(?:^|,)({re.escape(name)}):", inside, re.IGNORECASE)
+            if same and name not in same:
+                raise MatchingError(
+                    f"the text {text!r} asks for {name_text(node.path)}, and there is no such "
+                    f"column; did you mean {same[0]}?"
+                )
 
 
 def register(spark: SparkSession) -> None:

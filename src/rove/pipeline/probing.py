@@ -24,6 +24,7 @@ from rove.errors import RoveError
 from rove.lake.delta import LOG_FOLDER
 from rove.lake.storage import LakeError, child, filesystem, read_bytes, remove, shown, told
 from rove.lake.storage import write_bytes as write
+from rove.pipeline.task_files import runs_here
 from rove.pipeline.workers import run_each
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def probe(spark: SparkSession, reads: Sequence[str], writes: Sequence[str]) -> N
 
     Locations are those of `rove.lake.storage.resolved`.
     """
-    if not spark.sparkContext.master.startswith("local"):
+    if not runs_here(spark):
         probe_with(spark, spark.sparkContext.defaultParallelism, reads, writes)
 
 

@@ -18,8 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -49,10 +48,10 @@ from rove.match.score_kernels import EXACT_MAX
 from rove.match.scores import Integers
 from rove.match.skyband import Records
 from rove.pipeline.arrow import columns_of, path_of, times_of
-from rove.pipeline.matcher_files import Subscriptions
+from rove.pipeline.index import Subscriptions, identified
 from rove.pipeline.remembered import Remembered
 from rove.pipeline.table_check import Uses
-from rove.pipeline.versions import ANY_TOPIC, Version, from_file, from_table
+from rove.pipeline.versions import ANY_TOPIC, Version
 
 ADDED: Final = ("subscription", "due", "score", "promoted")
 """The columns that are added to those of a row."""
@@ -103,12 +102,10 @@ class RankedTexts(msgspec.Struct, frozen=True):
 
 def ranked_texts(subscriptions: Subscriptions) -> RankedTexts:
     """Ranked subscriptions from wherever they come; RankedTextsError names one that is none."""
-    given = list(_given(subscriptions))
+    given = list(identified(subscriptions))
     if not given:
         raise RankedTextsError("there are no subscriptions; give at least one text")
-    ids: list[int] | list[str] = [int(id) for id, _ in given if isinstance(id, int)]
-    if len(ids) < len(given):
-        ids = [str(id) for id, _ in given]
+    ids: Any = [id for id, _ in given]
     if len(set(ids)) < len(ids):
         raise RankedTextsError("two subscriptions have one id; each needs its own")
     trees = [_tree(id, version) for id, version in given]
@@ -138,22 +135,6 @@ def conditions(
 def _attributes(roots: Iterable[Node]) -> set[str]:
     nodes = chain.from_iterable(walk(root) for root in roots)
     return {node.path[0] for node in nodes if type(node) is Attribute}
-
-
-def _given(subscriptions: Subscriptions) -> Iterator[tuple[int | str, Version]]:
-    if isinstance(subscriptions, str | Path):
-        versions, names = from_file(Path(subscriptions))
-        yield from zip(names, versions, strict=True)
-        return
-    if hasattr(subscriptions, "columns"):
-        yield from ((one.number, one) for one in from_table(subscriptions))
-        return
-    for number, one in enumerate(subscriptions):
-        if isinstance(one, Version):
-            yield one.number, one
-        else:
-            id, text = (number, one) if isinstance(one, str) else one
-            yield id, Version(number=number, text=text)
 
 
 def _tree(id: int | str, version: Version) -> Subscription:

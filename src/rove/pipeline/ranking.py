@@ -33,9 +33,10 @@ from rove.pipeline.buckets import (
     is_ranked,
     run_bucket,
 )
+from rove.pipeline.index import Index, Subscriptions, open_index
 from rove.pipeline.lake import Event
-from rove.pipeline.matcher_files import Shipped, Subscriptions, file_of, open_matcher, ship
-from rove.pipeline.parquet_scan import map_batches
+from rove.pipeline.matching import map_batches
+from rove.pipeline.parquet_files import ParquetFiles
 from rove.pipeline.ranked_tables import (
     ADDED,
     MATCHED,
@@ -47,6 +48,7 @@ from rove.pipeline.ranked_tables import (
 )
 from rove.pipeline.session import cores
 from rove.pipeline.sql import quoted
+from rove.pipeline.task_files import TaskFile
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ _EVENTS: Final = msgspec.msgpack.Decoder(list[Event])
 
 
 def rank(
-    df: DataFrame,
+    df: DataFrame | ParquetFiles,
     subscriptions: Subscriptions,
     *,
     at: str,
@@ -103,7 +105,9 @@ def rank(
     others = {*kept, at, order}
     needed = [name for name in df.columns if name in others or _head(name) in texts.attributes]
     carried = [name for name in needed if name in others or _head(name) in texts.scored]
-    shipped = ship(df.sparkSession, file_of(conditions(texts))) if texts.conditional else None
+    shipped = None
+    if texts.conditional:
+        shipped = Index.of_trees(conditions(texts)).task_file(df.sparkSession)
     job = _Job(texts, shipped, at, kept, carried, buckets, until)
     candidates = map_batches(df, needed, partial(_candidates, job), _candidate_schema(df, carried))
     together = candidates.repartitionById(buckets, _BUCKET).sortWithinPartitions(
@@ -112,7 +116,7 @@ def rank(
     return together.mapInArrow(partial(_ranked, job), _result_schema(df, kept, texts))
 
 
-def _check(df: DataFrame, named: Sequence[str], kept: Sequence[str]) -> None:
+def _check(df: DataFrame | ParquetFiles, named: Sequence[str], kept: Sequence[str]) -> None:
     for name in named:
         if name not in df.columns:
             raise RankingError(f"there is no column {name}; there are {', '.join(df.columns)}")
@@ -126,7 +130,7 @@ def _head(name: str) -> str:
     return path_of(name)[0]
 
 
-def _candidate_schema(df: DataFrame, carried: Sequence[str]) -> Any:
+def _candidate_schema(df: DataFrame | ParquetFiles, carried: Sequence[str]) -> Any:
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
     added = [
@@ -136,7 +140,7 @@ def _candidate_schema(df: DataFrame, carried: Sequence[str]) -> Any:
     return StructType([*(df.schema[name] for name in carried), *added])
 
 
-def _result_schema(df: DataFrame, kept: Sequence[str], texts: RankedTexts) -> Any:
+def _result_schema(df: DataFrame | ParquetFiles, kept: Sequence[str], texts: RankedTexts) -> Any:
     from pyspark.sql import types
 
     id_type = types.StringType() if texts.has_names else types.LongType()
@@ -149,7 +153,7 @@ class _Job(msgspec.Struct, frozen=True):
     """What a worker is told."""
 
     texts: RankedTexts
-    conditions: Shipped | None
+    conditions: TaskFile | None
     at: str
     kept: list[str]
     carried: list[str]
@@ -175,7 +179,7 @@ def _by_bucket(job: _Job, piece: pa.RecordBatch, everywhere: Any) -> pa.RecordBa
     count, buckets = piece.num_rows, job.buckets
     rows = ids = np.empty(0, np.int64)
     if job.conditions is not None:
-        matcher = open_matcher(job.conditions.local_path()).matcher
+        matcher = open_index(job.conditions).matcher
         pairs = matcher.match_table(columns_of(piece), times_of(piece[job.at], job.at))
         numbers = np.array(job.texts.conditional, np.int64)
         rows, ids = pairs.publications.astype(np.int64), numbers[pairs.subscriptions]

@@ -34,7 +34,9 @@ from rove.pipeline.java import Java, cache_folder, find_java
 
 LOOPBACK: Final = "127.0.0.1"
 ARROW_ROWS: Final = 100_000
-"""Rows in one batch between the JVM and Python."""
+"""Rows in one batch between the JVM and Python,"""
+ARROW_BYTES: Final = 64 * 2**20
+"""and bytes: texts may be of any length."""
 ENVIRONMENT_PREFIX: Final = "ROVE_SPARK_"
 """ROVE_SPARK_MASTER, …_MEMORY, …_UI, …_BRIEF and …_CONF (`name=value` pairs, spaces between)."""
 MEMORY_BYTES_MIN: Final = 512 << 20
@@ -44,6 +46,7 @@ _ALWAYS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
     # Over TCP a task waits 40 ms for an acknowledgement before it begins.
     "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
     "spark.sql.session.timeZone": "UTC",
@@ -68,6 +71,7 @@ _MEMORY: Final = re.compile(r"(\d+)([kmgt])b?", re.IGNORECASE)
 _UNITS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
 _CONNECT_S_MAX: Final = 5.0
 _MISSING: Final = "Spark is not installed; pip install 'rove[spark]' brings it"
+_MISSING_CONNECT: Final = "Spark Connect is not installed; pip install 'pyspark[connect]' brings it"
 
 
 class SparkError(RoveError):
@@ -78,7 +82,7 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where and how Spark runs."""
 
     master: str = "local[*]"
-    """`local[n]`, `spark://host:port`, `yarn` or `k8s://…`."""
+    """`local[n]`, `spark://host:port`, `yarn`, `k8s://…`, or `sc://host:port` for Spark Connect."""
     name: str = "rove"
     ui: bool = False
     """Whether Spark's own page is served."""
@@ -97,6 +101,11 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     def is_local(self) -> bool:
         """Whether everything runs in one process and its children."""
         return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether Spark is a server elsewhere, of which this process has only the address."""
+        return self.master.startswith("sc://")
 
     @property
     def is_on_loopback(self) -> bool:
@@ -130,23 +139,43 @@ def open_session(settings: SparkSettings | None = None) -> Any:
     """A session with these settings, or the one that runs; SparkError says why there is none."""
     settings = settings or SparkSettings()
     _check(settings)
-    builder = _builder(settings).appName(settings.name).master(settings.master)
-    java = find_java()
-    for name, value in configuration(settings, java).items():
-        builder = builder.config(name, value)
-    os.environ.update(_environment(settings, java))
-    try:
-        session = builder.getOrCreate()
-    except Exception as error:
-        raise SparkError(
-            f"Spark does not start with Java {java.version}: {reason(error)}"
-        ) from error
+    session = _connected(settings) if settings.is_connect else _started(settings)
     try:
         shipping.ship(session, settings)
     except BaseException:
         session.stop()
         raise
     return session
+
+
+def _connected(settings: SparkSettings) -> Any:
+    """The session of a server; of our settings it takes those that are a session's own."""
+    try:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.remote(settings.master)
+        for name, value in {**_ALWAYS, **settings.conf}.items():
+            if name.startswith("spark.sql."):
+                builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except ImportError:
+        raise SparkError(_MISSING_CONNECT) from None
+    except Exception as error:
+        raise SparkError(f"no Spark answers at {settings.master}: {reason(error)}") from error
+
+
+def _started(settings: SparkSettings) -> Any:
+    builder = _builder(settings).appName(settings.name).master(settings.master)
+    java = find_java()
+    for name, value in configuration(settings, java).items():
+        builder = builder.config(name, value)
+    os.environ.update(_environment(settings, java))
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise SparkError(
+            f"Spark does not start with Java {java.version}: {reason(error)}"
+        ) from error
 
 
 def is_running() -> bool:
@@ -271,11 +300,6 @@ def reason(error: BaseException) -> str:
 
 def _check(settings: SparkSettings) -> None:
     """What Spark would say too late, or nobody could read."""
-    if settings.master.startswith("sc:"):
-        raise SparkError(
-            f"{settings.master} is Spark Connect, which has no way to bring Rove to the executors "
-            "before a query; name the cluster itself: spark://host:port, yarn, k8s://…, local[n]"
-        )
     wanted_bytes, has_bytes = memory_bytes(settings.memory), machine_bytes()
     if wanted_bytes < MEMORY_BYTES_MIN:
         raise UsageError(f"Spark needs 512m of memory or more, and was given {settings.memory}")

@@ -11,6 +11,8 @@ is.
 The obvious way, a zip among Spark's Python files, was not taken: by its sources, Numba keys what
 it compiles for code in a zip by the zip's path, which is another one on every executor.
 
+A server of Spark Connect has its own Python, which must have Rove: it is asked, too.
+
 In local mode the workers share Numba's cache on disk with the driver, and all that is done is to
 fill it where it is empty, before several workers do so at once.
 """
@@ -52,6 +54,7 @@ _ADVICE: Final = (
     "install there what `pip install 'rove[spark]'` brings, or name an interpreter that has it in "
     "PYSPARK_PYTHON"
 )
+_TAG: Final = "rove-can-executors-run-it"
 _MOMENT: Final = (2000, 1, 1, 0, 0, 0)
 _log: Final = logging.getLogger(__name__)
 
@@ -83,8 +86,9 @@ def ship(session: SparkSession, settings: SparkSettings) -> None:
         if is_cold():
             _try_to_warm_up()
         return
-    archive = package_archive()
-    session.sparkContext.addArchive(f"{archive.as_uri()}#rove")
+    if not settings.is_connect:
+        archive = package_archive()
+        session.sparkContext.addArchive(f"{archive.as_uri()}#rove")
     if problem := problem_of(ask_executor(session)):
         raise ShippingError(problem)
 
@@ -164,34 +168,41 @@ def write_package(archive: Path) -> None:
 
 def ask_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> Executor:
     """What one task finds on an executor; ShippingError if none comes in time or it fails."""
-    context, group = session.sparkContext, "rove: can executors run it?"
     is_late = threading.Event()
 
     def give_up() -> None:
         is_late.set()
-        context.cancelJobGroup(group)
+        session.interruptTag(_TAG)
 
     timer = threading.Timer(seconds_max, give_up)
     timer.start()
-    context.setJobGroup(group, group, interruptOnCancel=True)
+    session.addTag(_TAG)
     try:
-        found: Executor = context.parallelize([0], 1).map(_look_around).collect()[0]
+        (row,) = session.range(1).mapInArrow(_looked_around, "found binary").collect()
     except Exception as error:
         if is_late.is_set():
             raise ShippingError(
-                f"{context.master} gave no executor within {seconds_max:.0f} s; are there workers "
-                "with cores and memory to spare (spark.executor.memory, spark.cores.max)?"
+                f"{session.conf.get('spark.master')} gave no executor within {seconds_max:.0f} s; "
+                "are there workers with cores and memory to spare (spark.executor.memory, "
+                "spark.cores.max)?"
             ) from error
         told = _last_error(error)
         raise ShippingError(f"an executor cannot run Rove: {told}; {_ADVICE}") from error
     finally:
         timer.cancel()
-        context.setLocalProperty("spark.jobGroup.id", None)
-        context.setLocalProperty("spark.job.description", None)
-    return found
+        session.removeTag(_TAG)
+    return msgspec.msgpack.decode(row["found"], type=Executor)
 
 
-def _look_around(_: object) -> Executor:
+def _looked_around(batches: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for batch in batches:
+        found = msgspec.msgpack.encode(_look_around())
+        yield pa.RecordBatch.from_pydict({"found": [found] * batch.num_rows})
+
+
+def _look_around() -> Executor:
     """Runs in an executor."""
     begin_s = time.perf_counter()
     missing = tuple(name for name in NEEDED if importlib.util.find_spec(name) is None)

@@ -1,5 +1,7 @@
 """The lake as a source of Spark: `spark.read.format("rove")` and `spark.readStream.format("rove")`.
 
+What is written with this format goes to a broker (`rove.pipeline.publishing`).
+
 Delta's own reader needs a jar, and knows versions. Here an offset is a position of the log. A
 micro-batch is what lies in `(start, end]`, whatever files it is in by then: compaction changes
 nothing, and read again it is the same. It never reaches beyond what the lake says is complete. That
@@ -65,6 +67,7 @@ from rove.lake.log import (
     read_within,
 )
 from rove.lake.storage import open_parquet, resolved
+from rove.pipeline.publishing import BrokerStreamWriter, BrokerWriter, Settings
 from rove.pipeline.sql import SPARK_TYPES
 
 NAME: Final = "rove"
@@ -221,6 +224,14 @@ class LakeSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> LakeStreamReader:
         return LakeStreamReader(Options.read(self.options))
+
+    def writer(self, schema: Any, overwrite: bool) -> BrokerWriter:
+        if overwrite:
+            raise SourceError('what was published stays so; write with .mode("append")')
+        return BrokerWriter(Settings.read(self.options, schema.names))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> BrokerStreamWriter:
+        return BrokerStreamWriter(Settings.read(self.options, schema.names))
 
 
 class LakeReader(DataSourceReader):  # type: ignore[misc]

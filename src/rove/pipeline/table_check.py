@@ -13,7 +13,7 @@ for each distinct attribute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,6 +29,8 @@ from rove.pipeline.arrow import OBJECT, OPEN, TOPIC, kind_of, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from rove.pipeline.parquet_files import ParquetFiles
 
 _ANY: Final = "any"
 _CASTS: Final = {"number": "double", "string": "string", "boolean": "boolean"}
@@ -48,27 +50,44 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Uses:
-    """What some texts ask of a table, and the first that asks for each."""
+    """What some texts ask of a table, and who asks for it."""
 
-    def __init__(self) -> None:
-        self._first: dict[Use, str] = {}
+    def __init__(self, given: Mapping[Use, Iterable[Any]] | None = None) -> None:
+        self._who = {use: dict.fromkeys(who) for use, who in (given or {}).items()}
 
-    def add(self, subscription: Subscription, name: str) -> None:
-        """One more text, and what it is called in an error."""
+    def add(self, subscription: Subscription, who: Any) -> None:
+        """One more text, and whatever it is known by."""
         for attribute, kinds in types_of(subscription).items():
-            self._first.setdefault(Use(attribute.path, frozenset(kinds)), name)
+            self._who.setdefault(Use(attribute.path, frozenset(kinds)), {})[who] = None
+
+    def remove(self, subscription: Subscription, who: Any) -> None:
+        """Take one back that was added."""
+        for attribute, kinds in types_of(subscription).items():
+            use = Use(attribute.path, frozenset(kinds))
+            del self._who[use][who]
+            if not self._who[use]:
+                del self._who[use]
+
+    def as_lists(self) -> list[tuple[Use, list[Any]]]:
+        """All of it, to be kept."""
+        return [(use, list(who)) for use, who in self._who.items()]
 
     @property
     def heads(self) -> frozenset[str]:
         """The attributes, without what follows a dot."""
-        return frozenset(use.path[0] for use in self._first)
+        return frozenset(use.path[0] for use in self._who)
 
     def check_table(
-        self, df: DataFrame, attributes: Sequence[str] | None = None, topic: str | None = None
+        self,
+        df: DataFrame | ParquetFiles,
+        attributes: Sequence[str] | None = None,
+        topic: str | None = None,
+        named: Callable[[Any], str] = str,
     ) -> None:
         """MatchingError unless a table has all that is asked for, by name and type.
 
-        Texts see the columns `attributes`, all if none are named; `topic` is the topic's.
+        Texts see the columns `attributes`, all if none are named; `topic` is the topic's. `named`
+        says what one who asks is called.
         """
         seen = set(df.columns if attributes is None else attributes)
         fields = {one.name: one.dataType for one in df.schema if one.name in seen}
@@ -80,17 +99,19 @@ class Uses:
             {
                 name: _arrow_type(kind) if path_of(name)[0] in heads else pa.null()
                 for name, kind in fields.items()
-            }
+            },
+            named,
         )
 
-    def check(self, columns: Mapping[str, pa.DataType]) -> None:
+    def check(self, columns: Mapping[str, pa.DataType], named: Callable[[Any], str] = str) -> None:
         """MatchingError unless the columns have all that is asked for, by name and type."""
         found: dict[Path, pa.DataType] = {}
         for name, kind in columns.items():
             for path, inner in _inside(path_of(name), kind):
                 found.setdefault(path, inner)
-        for use, name in self._first.items():
-            _check(use, name, found, columns)
+        for use, who in self._who.items():
+            if problem := _problem(use, found, columns):
+                raise MatchingError(f"{named(next(iter(who)))} {problem}")
 
 
 def uses_of(subscription: Subscription, name: str) -> Uses:
@@ -121,22 +142,24 @@ def _inside(path: Path, kind: pa.DataType) -> Iterator[tuple[Path, pa.DataType]]
             yield from _inside((*path, member.name), member.type)
 
 
-def _check(use: Use, name: str, found: Mapping[Path, pa.DataType], columns: Iterable[str]) -> None:
+def _problem(use: Use, found: Mapping[Path, pa.DataType], columns: Iterable[str]) -> str | None:
+    """What is wrong with a text that asks for this, if anything is."""
     written = name_text(use.path)
     if any(kind_of(found[part]) == OPEN for part in _heads(use.path) if part in found):
-        return
+        return None
     if use.path not in found:
         near = _near(".".join(use.path), [".".join(path) for path in found])
-        raise MatchingError(
-            f"{name} asks for {written}, and there is no such column; {near or _listed(columns)} "
+        return (
+            f"asks for {written}, and there is no such column; {near or _listed(columns)} "
             "(strict=False takes it as missing in every row)"
         )
     kind = kind_of(found[use.path])
-    if _ANY not in use.kinds and kind not in use.kinds:
-        raise MatchingError(
-            f"{name} uses {written} as a {' or a '.join(sorted(use.kinds))}, and the column is "
-            f"of type {_type_name(found[use.path])}; {_cure(kind, min(use.kinds))}"
-        )
+    if _ANY in use.kinds or kind in use.kinds:
+        return None
+    return (
+        f"uses {written} as a {' or a '.join(sorted(use.kinds))}, and the column is "
+        f"of type {_type_name(found[use.path])}; {_cure(kind, min(use.kinds))}"
+    )
 
 
 def _near(name: str, there: Sequence[str]) -> str | None:
