@@ -17,7 +17,7 @@ from rove.lake.delta import MissingTableError, Table
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, clear, read_bytes, remove, write_bytes
 from rove.pipeline.lake import Lake as ReadLake
-from rove.pipeline.notifications import Output
+from rove.pipeline.notifications import Output, found_position
 from rove.pipeline.served import Place, Served
 from rove.pipeline.source import one_slice, whole
 from rove.pipeline.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
@@ -186,10 +186,8 @@ def test_the_command_runs_in_a_store(bucket: str, tmp_path: Path) -> None:
             try:
                 eventually(
                     lambda: (
-                        job.poll() is not None
-                        or Table(f"{out}/match").number("rove-match") == feed.position
-                    ),
-                    seconds_max=PATIENCE_S,
+                        job.poll() is not None or found_position(f"{out}/match") == feed.position
+                    )
                 )
                 subprocess.run([*rove, "stop", "--out", out], check=True)
                 assert job.wait(PATIENCE_S) == 0
