@@ -28,7 +28,7 @@ from rove.pipeline.stream import (
     batch_bounds,
     match_slice,
 )
-from rove.pipeline.versions import from_lake
+from tests.interop.by_state import versions_by_state
 
 NEAREST = "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 10 SECONDS"
 Notification = tuple[int, int, float | None, bool | None]
@@ -43,7 +43,7 @@ def expected(folder: Location, engine: str | None = None) -> list[Notification]:
     rows = publications(folder).select(["position", "at", "topic", "payload"])
     at_us = rows["at"].cast(pa.int64()).to_pylist()
     found: list[Notification] = []
-    for version in from_lake(Lake(folder), engine=engine):
+    for version in versions_by_state(Lake(folder), engine):
         text = parse(version.text)
         if text.rank is not None:
             continue

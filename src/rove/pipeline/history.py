@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from rove.pipeline.disk import folder_of_process
+from rove.pipeline.following import changes_in, followers_of, wanted_of, write_following
 from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.matcher_files import Shipped, ship
@@ -63,46 +64,63 @@ def replay(
     publications = lake.publications(
         spark, after=after, up_to=last, channels=channels, days=days, content="slices"
     )
-    events = [event for event in lake.events(up_to=last) if _serves(engine, event)]
-    moment = lake.last_moment(last) if until is None else until
+    events = [one for one in lake.events(up_to=last, states_of=()) if _serves(engine, one)]
     versions = [one for one in versions_of(events) if one.until > after]
-    return matched(spark, publications, versions, events, buckets or cores(), moment, begun_min)
+    changes = changes_in(spark, lake, wanted_of(versions), after, last)
+    notifications, candidates = matched(
+        spark, publications, versions, changes, buckets or cores(), begun_min
+    )
+    if not any(is_ranked(text) for text in {one.text for one in versions}):
+        return notifications
+    if scored := _whose_states_score(events):
+        every = lake.events(up_to=last, states_of=scored)
+        events = [one for one in every if _serves(engine, one)]
+    moment = lake.last_moment(last) if until is None else until
+    ranked = rank_rows(candidates, events, buckets=buckets or cores(), until=moment)
+    return notifications.unionByName(ranked)
 
 
 def _serves(engine: str | None, event: Event) -> bool:
     return event.event != "made" or engine in (None, event.engine)
 
 
+def _whose_states_score(events: Sequence[Event]) -> set[str]:
+    """The clients whose state a ranked subscription scores by."""
+    made = (one for one in events if one.event == "made" and is_ranked(one.text))
+    return {one.client_id for one in made if "me" in one.text}
+
+
 def matched(
     spark: SparkSession,
     publications: DataFrame,
     versions: Sequence[Version],
-    events: Sequence[Event],
+    changes: pa.Table,
     buckets: int,
-    until: float | None = None,
     begun_min: int = BEGUN_MIN,
-) -> DataFrame:
-    """The same for publications (or slices of them), versions and the events behind them, from
-    wherever they come."""
+) -> tuple[DataFrame, DataFrame]:
+    """Who gets publications (or slices of them), and the rows that may interest ranked ones."""
     from pyspark.sql import functions as f
 
     path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
-    write_stretches(versions, path, begun_min)
-    shipped = ship(spark, str(path))
+    following, others = followers_of(versions, changes)
+    write_stretches(others, path, begun_min)
+    shipped = [ship(spark, str(path))]
+    if following:
+        write_following(following, changes, path.with_suffix(".following"))
+        shipped.append(ship(spark, str(path.with_suffix(".following"))))
     found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
     )
-    if not any(is_ranked(text) for text in {one.text for one in versions}):
-        return notifications
     candidates = functools.partial(_candidates, shipped, buckets)
-    rows = publications.mapInArrow(candidates, RANKED_ROWS_SQL)
-    return notifications.unionByName(rank_rows(rows, events, buckets=buckets, until=until))
+    return notifications, publications.mapInArrow(candidates, RANKED_ROWS_SQL)
 
 
 @in_worker
-def _match(versions: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    stretches = open_stretches(versions.local_path())
+def _match(
+    versions: Sequence[Shipped], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    stretches = open_stretches(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
             yield index.match_lake(here)
@@ -110,9 +128,9 @@ def _match(versions: Shipped, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 @in_worker
 def _candidates(
-    versions: Shipped, buckets: int, batches: Iterator[pa.RecordBatch]
+    versions: Sequence[Shipped], buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    stretches = open_stretches(versions.local_path())
+    stretches = open_stretches(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
             yield index.ranked_rows(here, buckets)

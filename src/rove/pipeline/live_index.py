@@ -3,6 +3,10 @@
 What is new gets a small file of its own, what ended is only noted; when there are many files, the
 small ones are written together anew. So a change among a million subscriptions costs as much as
 the change, and a subscription is written a handful of times in its life.
+
+Those whose subscriber's state changes within a batch are in none of these files for the time of
+the batch: they and the changes are data (`rove.pipeline.following`). Who does not move any more
+goes back into a file.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from typing import Final
 
 import msgspec
 
+from rove.pipeline.following import LatestStates, changes_of, wanted_of, write_following
 from rove.pipeline.index_files import Place, write_index
 from rove.pipeline.judging import IndexSpec, PartSpec
 from rove.pipeline.lake import NOTHING, Event
-from rove.pipeline.versions import FOR_EVER, Timeline, Version
+from rove.pipeline.versions import FOR_EVER, Timeline, Version, asked_of
 
 PARTS_MAX: Final = 8
 """Files before some of them are written together."""
@@ -56,16 +61,31 @@ class LiveIndex:
     def __init__(self, folder: Path, engine: str | None = None) -> None:
         """With an engine, only the subscriptions that it serves."""
         folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob("*.index"):
+        for leftover in (*folder.glob("*.index"), *folder.glob("*.following")):
             leftover.unlink()
         self._folder = folder
         self._timeline = Timeline(engine)
+        self._states = LatestStates()
+        """As they were where the next batch begins."""
         self._parts: list[_Part] = []
         self._written = 0
         self._new: dict[tuple[int, int], Version] = {}
         """Versions that are in no file yet, by number and where they begin."""
-        self._where: dict[int, tuple[_Part, int]] = {}
-        """By number, where the version is that holds now."""
+        self._where: dict[int, tuple[_Part | None, int]] = {}
+        """By number, where the version is that holds now: its place in a file, or, if it is new,
+        where it begins. Followers are in neither."""
+        self._changes: list[tuple[int, str, dict[str, object]]] = []
+        """Of states, since the last batch."""
+        self._moved: dict[int, Version] = {}
+        """By number, those whose state has changed since, as they were made."""
+        self._over: list[Version] = []
+        """The same of those that have ended since."""
+        self._seen: dict[str, set[str]] = {}
+        """By client the variables whose followers are among the moved."""
+        self._following: dict[int, Version] = {}
+        """By number, those that the last batch had as followers, and that hold now."""
+        self._file: Path | None = None
+        """That of the followers."""
 
     @property
     def position(self) -> int:
@@ -78,33 +98,105 @@ class LiveIndex:
     def take(self, events: Iterable[Event]) -> None:
         """Go on with the next events, in the order of positions."""
         for event in events:
+            if event.event == "state":
+                self._timeline.take(event)
+                self._change(event)
+                continue
             ended, begun = self._timeline.take(event)
             for version in ended:
                 self._end(version)
             for version in begun:
-                self._new[version.number, version.since] = version
+                self._begin(version)
+                self._seen.pop(version.client_id, None)
+
+    def _begin(self, version: Version) -> None:
+        self._new[version.number, version.since] = version
+        self._where[version.number] = (None, version.since)
 
     def _end(self, version: Version) -> None:
-        key = (version.number, version.since)
-        if key in self._new:
-            self._new[key] = version
+        """It holds up to its `until`, wherever it is."""
+        is_moved = self._moved.pop(version.number, None) is not None
+        is_following = self._following.pop(version.number, None) is not None
+        if is_moved or is_following:
+            self._over.append(version)
         else:
-            part, index = self._where.pop(version.number)
-            part.ended[index] = version.until
+            self._close(version.number, version.until)
+
+    def _close(self, number: int, until: int) -> None:
+        """What is in a file, or goes into one, holds up to a position."""
+        part, place = self._where.pop(number, (None, NOTHING))
+        if part is not None:
+            part.ended[place] = until
+        elif (number, place) in self._new:
+            new = self._new[number, place]
+            self._new[number, place] = msgspec.structs.replace(new, until=until)
+
+    def _change(self, event: Event) -> None:
+        asking = self._timeline.asking(event.client_id)
+        if not asking:
+            return
+        self._changes.append((event.position, event.client_id, event.changes))
+        seen = self._seen.setdefault(event.client_id, set())
+        if event.changes.keys() <= seen:
+            return
+        seen |= event.changes.keys()
+        for version in asking:
+            is_asked = not asked_of(version.text).isdisjoint(event.changes)
+            if is_asked and version.number not in self._moved:
+                self._moved[version.number] = version
+                self._following.pop(version.number, None)
+                # What was before, nobody asks for any more: it is a follower of the next batch.
+                self._close(version.number, NOTHING)
 
     def spec(self, after: int = NOTHING) -> IndexSpec:
-        """The index for publications above a position; writes what is not in a file yet."""
+        """The index for publications above a position; writes what is not in a file yet.
+
+        To be asked for once for each batch, when its events are taken.
+        """
+        following = self._write_followers(after)
         self._forget(after)
         if self._new:
             self._add_part(list(self._new.values()))
             self._new.clear()
         if len(self._parts) > PARTS_MAX:
             self._merge(after)
-        return IndexSpec(tuple(part.spec() for part in self._parts))
+        return IndexSpec(tuple(part.spec() for part in self._parts), following)
+
+    def _write_followers(self, after: int) -> str:
+        """Write those whose state has changed since the last batch; the name of the file, if any.
+
+        Those of the last batch that it has not go back among the others.
+        """
+        earlier = [one for one in self._changes if one[0] <= after]
+        self._states.take(earlier)
+        for version in self._following.values():
+            self._begin(self._states.since(version, after))
+        moved = [
+            self._states.since(version, after)
+            for version in (*self._moved.values(), *self._over)
+            if version.until > after
+        ]
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+            self._file = None
+        if moved:
+            self._written += 1
+            self._file = self._folder / f"{self._written:08d}.following"
+            changes = changes_of(self._changes[len(earlier) :], wanted_of(moved))
+            write_following(moved, changes, self._file)
+        self._states.take(self._changes[len(earlier) :])
+        for client_id in {*self._seen, *(one.client_id for one in self._over)}:
+            if not self._timeline.asking(client_id):
+                self._states.forget(client_id)
+        self._following = self._moved
+        self._changes, self._moved, self._over, self._seen = [], {}, [], {}
+        return "" if self._file is None else str(self._file)
 
     def _forget(self, after: int) -> None:
         """Let go what holds for none of the publications to come."""
-        self._new = {key: one for key, one in self._new.items() if one.until > after}
+        self._new = {
+            key: one for key, one in self._new.items() if one.until > max(after, one.since)
+        }
         for part in list(self._parts):
             if len(part.ended) == len(part.versions) and max(part.ended.values()) <= after:
                 self._parts.remove(part)
@@ -117,6 +209,8 @@ class LiveIndex:
         for index, version in enumerate(versions):
             if version.until == FOR_EVER:
                 self._where[version.number] = (part, index)
+            else:
+                part.ended[index] = version.until
 
     def _merge(self, after: int) -> None:
         """Write small files together: all but those that are larger than all smaller ones."""
