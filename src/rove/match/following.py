@@ -63,8 +63,10 @@ Flags = npt.NDArray[np.bool_]
 
 
 class States(NamedTuple):
-    """The states of one subscriber, one after the other."""
+    """States of subscribers, in any order."""
 
+    accepted_at: Floats
+    """When the subscription of each was accepted."""
     since: Positions
     """Each holds for publications above this position,"""
     until: Positions
@@ -96,15 +98,12 @@ class _Part(NamedTuple):
 
 
 class Follower:
-    """A subscription that asks for its subscriber's state."""
+    """A text that asks for its subscriber's state: what is the same in all states, of anybody."""
 
-    def __init__(
-        self, conjunctions: Sequence[Conjunction], accepted_at: float, subjects: Subjects
-    ) -> None:
-        self.accepted_at = accepted_at
-        self.kept = Kept(tuple(conjunctions), accepted_at, {}, True)
+    def __init__(self, conjunctions: Sequence[Conjunction], subjects: Subjects) -> None:
+        self.kept = Kept(tuple(conjunctions), 0.0, {}, True)
         several = MULTIPLE if len(conjunctions) > 1 else 0
-        found = (_part(one, accepted_at, several, subjects) for one in conjunctions)
+        found = (_part(one, several, subjects) for one in conjunctions)
         self._parts = [part for part in found if part is not None]
         self._position = subjects.attribute(POSITION)
         self.kept.ask((part.static for part in self._parts), subjects)
@@ -119,12 +118,10 @@ class Follower:
             boxes.lives &= [part.gate({}, 0.0, states.at(i)) for i in range(len(boxes.lives))]
         for bound in part.bounds:
             boxes.restrict(bound, states)
-        return boxes.rows(first_id, self.accepted_at, self._position, states)
+        return boxes.rows(first_id, self._position, states)
 
 
-def _part(
-    conjunction: Conjunction, accepted_at: float, flags: int, subjects: Subjects
-) -> _Part | None:
+def _part(conjunction: Conjunction, flags: int, subjects: Subjects) -> _Part | None:
     """None if it never holds."""
     static: dict[ValueNode, ValueSet] = {}
     gates: dict[ValueNode, ValueSet] = {}
@@ -150,7 +147,7 @@ def _part(
             bounds.append(bound)
         else:
             is_computed = True
-    found = rows_of(0, [Conjunction(static, frozenset(static_atoms))], accepted_at, subjects)
+    found = rows_of(0, [Conjunction(static, frozenset(static_atoms))], 0.0, subjects)
     if not found:
         return None
     (row,) = found
@@ -226,7 +223,7 @@ class _Boxes:
             firsts, lasts = np.maximum(firsts, before[0]), np.minimum(lasts, before[1])
         self._spans[subject] = firsts, lasts
 
-    def rows(self, first_id: int, accepted_at: float, position: int, states: States) -> Rows:
+    def rows(self, first_id: int, position: int, states: States) -> Rows:
         """The rows of the states that let something through."""
         # The strings of all rows are ranked together.
         alone = [Row(0, 0.0, 0, ((subject, allowed),)) for subject, _, allowed in self._sets]
@@ -252,7 +249,7 @@ class _Boxes:
         return _put_together(
             drafts,
             kept + first_id,
-            np.full(len(kept), accepted_at),
+            states.accepted_at[kept],
             drafts.flags[0] | np.where(self._is_computed[kept], COMPUTE, 0),
             static[stays],
             drafts.entry_firsts[begin:end][stays],
@@ -367,15 +364,11 @@ class FollowingIndex(Index):
         """So many were added; the next one has this id."""
 
     def add_states(self, follower: Follower, states: States) -> None:
-        """Add a follower in all its states."""
+        """Add a text for subscribers in all these states."""
         self._waiting += follower.rows(self.states, states)
         self._followers.append((follower, states))
         self._first_ids.append(self.states)
         self.states += len(states.since)
-
-    def follower_of(self, ids: Positions) -> Positions:
-        """The followers, by the order in which they were added, whose states these are."""
-        return np.searchsorted(self._first_ids, ids, "right") - 1
 
     def settle_fresh(self) -> None:
         """Make a segment of what was added."""
@@ -391,4 +384,6 @@ class FollowingIndex(Index):
         follower, states = self._followers[number]
         if follower.kept.tests is None:
             follower.kept.prepare(self.subjects)
-        return msgspec.structs.replace(follower.kept, me=states.at(id - self._first_ids[number]))
+        state = id - self._first_ids[number]
+        accepted_at = float(states.accepted_at[state])
+        return msgspec.structs.replace(follower.kept, accepted_at=accepted_at, me=states.at(state))

@@ -2,7 +2,7 @@
 
 A change of a subscriber's state is no new version of its subscriptions. It is a row of a table, by
 client, variable and position. Subscriptions that it concerns while they hold are *followers*. A
-worker cuts the log into blocks of some ten thousand changes, and makes an index of each block
+worker cuts the log into blocks of some hundred thousand changes, and makes an index of each block
 (`rove.match.following`) when it meets the first publication of it. So memory is that of a block,
 and what is built grows with the changes that somebody asks for.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -43,8 +43,9 @@ from rove.pipeline.workers import in_worker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BLOCK_STATES: Final = 65_536
-"""Changes of one block, about; more if there are many followers."""
+BLOCK_CHANGES: Final = 524_288
+"""Of variables in one block, about; more if there are many followers. Each text costs some 0.5 ms
+a block, each change 100 bytes."""
 CHANGES: Final = pa.schema(
     [
         ("client_id", pa.string()),
@@ -94,12 +95,26 @@ def followers_of(
     following: list[Version] = []
     others: list[Version] = []
     for one in versions:
-        is_following = any(
-            series.changes_within(one.client_id, name, one.since, one.until)
-            for name in asked_of(one.text)
-        )
-        (following if is_following else others).append(one)
-    return following, others
+        (following if asked_of(one.text) else others).append(one)
+    changes_by_name = {
+        name: _changing(following, name, series)
+        for name in {name for one in following for name in asked_of(one.text)}
+    }
+    moves = [
+        any(changes_by_name[name][place] for name in asked_of(one.text))
+        for place, one in enumerate(following)
+    ]
+    others += [one for one, does in zip(following, moves, strict=True) if not does]
+    return [one for one, does in zip(following, moves, strict=True) if does], others
+
+
+def _changing(versions: Sequence[Version], name: str, series: _Series) -> list[bool]:
+    """Of which versions a variable changes while they hold."""
+    variables = series.variables((one.client_id for one in versions), name)
+    since = np.array([one.since for one in versions], np.int64)
+    until = np.array([one.until for one in versions], np.int64)
+    first, end = series.place(variables, since, "right"), series.place(variables, until, "left")
+    return (end > first).tolist()  # type: ignore[no-any-return]
 
 
 # -- changes as columns --------------------------------------------------------------------------
@@ -246,11 +261,11 @@ def write_following(
     followers: Sequence[Version],
     changes: pa.Table,
     path: Path,
-    block_states: int = BLOCK_STATES,
+    block_changes: int = BLOCK_CHANGES,
 ) -> None:
     """Write followers and the changes of what they ask for."""
     positions = np.sort(changes["position"].to_numpy())
-    step = max(block_states, 4 * len(followers))
+    step = max(block_changes, 4 * len(followers))
     cuts = np.unique(positions[step::step]).tolist()
     head = msgspec.msgpack.encode((cuts, list(followers)))
     schema = CHANGES.with_metadata({_HEAD: head})
@@ -259,43 +274,48 @@ def write_following(
 
 
 class _Series:
-    """Changes by client and variable."""
+    """Changes by client and variable: what a variable was at a position, for many at once."""
 
     def __init__(self, changes: pa.Table) -> None:
         changes = changes.combine_chunks()
-        self.positions: Longs = changes["position"].to_numpy()
+        positions: Longs = changes["position"].to_numpy()
         self.numbers: npt.NDArray[np.float64] = changes["number"].to_numpy()
         self._values = changes["value"]
-        self._spans: dict[tuple[str, str], tuple[int, int]] = {}
-        grouped = changes.select(["client_id", "name"]).append_column(
-            "row", pa.array(np.arange(len(changes)))
+        self._first = int(positions.min(initial=0)) - 1
+        self._last = int(positions.max(initial=0)) + 1
+        self._bits = (self._last - self._first).bit_length()
+        is_first = np.zeros(len(positions), bool)
+        is_first[:1] = True
+        for name in ("client_id", "name"):
+            column = changes[name].combine_chunks()
+            is_first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+        starts = pa.array(np.flatnonzero(is_first))
+        names = zip(
+            *(changes[name].take(starts).to_pylist() for name in ("client_id", "name")), strict=True
         )
-        found = grouped.group_by(["client_id", "name"], use_threads=False).aggregate(
-            [("row", "min"), ("row", "max")]
-        )
-        for client_id, name, first, last in zip(
-            *(found[name].to_pylist() for name in ("client_id", "name", "row_min", "row_max")),
-            strict=True,
-        ):
-            self._spans[client_id, name] = first, last + 1
+        self._numbers = {key: number for number, key in enumerate(names)}
+        """Of each variable of each client."""
+        of_variable = np.cumsum(is_first) - 1
+        self.positions = positions
+        self._keys: Longs = (of_variable << self._bits) + (positions - self._first)
+        """Ascending: the variable, and the position of the change."""
 
-    def span(self, client_id: str, name: str) -> tuple[int, int]:
-        """Where the changes of a variable stand."""
-        return self._spans.get((client_id, name), (0, 0))
+    def variables(self, client_ids: Iterable[str], name: str) -> Longs:
+        """The number of a variable of each client; one above all if it never changes."""
+        none = len(self._numbers)
+        return np.array([self._numbers.get((one, name), none) for one in client_ids], np.int64)
 
-    def changes_within(self, client_id: str, name: str, since: int, until: int) -> bool:
-        """Whether a variable changes above a position and below another."""
-        begin, end = self.span(client_id, name)
-        here = self.positions[begin:end]
-        at = int(np.searchsorted(here, since, "right"))
-        return at < len(here) and bool(here[at] < until)
+    def place(self, variables: Longs, positions: Longs, side: Literal["left", "right"]) -> Longs:
+        """Where a change at a position stands, or would stand, among all changes."""
+        within = np.clip(positions, self._first, self._last) - self._first
+        return np.searchsorted(self._keys, (variables << self._bits) + within, side)
 
-    def value(self, change: int) -> object:
+    def value(self, place: int) -> object:
         """What a variable was changed to; None if it was removed."""
-        stored = self._values[change].as_py()
+        stored = self._values[place].as_py()
         if stored is not None:
             return msgspec.json.decode(stored)
-        number = float(self.numbers[change])
+        number = float(self.numbers[place])
         return None if np.isnan(number) else number
 
 
@@ -345,60 +365,56 @@ class _Followers:
     """The followers of one side."""
 
     def __init__(self) -> None:
-        self._versions: list[Version] = []
         self._subjects = Subjects()
         self._filters = Filters()
-        self._known: dict[int, Follower] = {}
+        self._alike: dict[tuple[str, str], list[Version]] = {}
+        """By text and filter."""
+        self._known: dict[tuple[str, str], Follower] = {}
 
     def __len__(self) -> int:
-        return len(self._versions)
+        return len(self._alike)
 
     def add(self, version: Version) -> None:
-        self._versions.append(version)
+        self._alike.setdefault((version.text, version.filter), []).append(version)
         self._filters.add(version.filter)
 
     def block(self, series: _Series, after: int, up_to: int, *, is_ranked: bool) -> Side:
         """The states of all followers that hold somewhere above a position and up to another."""
         index = FollowingIndex(self._subjects)
-        since, until = self._ends
-        held = np.flatnonzero((since < up_to) & (until > after)).tolist()
-        versions = [self._versions[place] for place in held]
-        states = [_states(one, series, after, up_to) for one in versions]
-        for place, some in zip(held, states, strict=True):
-            index.add_states(self._follower(place), some)
+        versions: list[Version] = []
+        places, states = [_NOTHING], []
+        for key, alike in self._alike.items():
+            held = [one for one in alike if one.since < up_to and one.until > after]
+            if held:
+                place, some = _states(held, series, after, up_to)
+                index.add_states(self._follower(*key), some)
+                places.append(place + len(versions))
+                states.append(some)
+                versions += held
         index.settle_fresh()
-        counts = [len(some.since) for some in states]
-        firsts = np.cumsum([0, *counts]).tolist()
+        version_of = np.concatenate(places)
         own, shared = shares_of(() if is_ranked else versions)
-        nothing = np.empty(0, np.int64)
+        is_own = np.flatnonzero(np.isin(version_of, list(own))).tolist()
         return Side(
             index,
-            np.repeat(np.array([one.number for one in versions], np.int64), counts),
-            np.concatenate([nothing, *(some.since for some in states)]),
-            np.concatenate([nothing, *(some.until for some in states)]),
-            np.repeat(np.array([one.accepted_at for one in versions]), counts),
+            np.array([one.number for one in versions], np.int64)[version_of],
+            np.concatenate([_NOTHING, *(some.since for some in states)]),
+            np.concatenate([_NOTHING, *(some.until for some in states)]),
+            np.concatenate([np.empty(0), *(some.accepted_at for some in states)]),
             self._filters,
-            {
-                id: client_id
-                for place, client_id in own.items()
-                for id in range(firsts[place], firsts[place + 1])
-            },
-            {firsts[place]: group for place, group in shared.items()},
+            {id: own[int(version_of[id])] for id in is_own},
+            {int(np.argmax(version_of == place)): group for place, group in shared.items()},
         )
 
-    @functools.cached_property
-    def _ends(self) -> tuple[Longs, Longs]:
-        since = np.array([one.since for one in self._versions], np.int64)
-        return since, np.array([one.until for one in self._versions], np.int64)
-
-    def _follower(self, place: int) -> Follower:
-        found = self._known.get(place)
+    def _follower(self, text: str, topic_filter: str) -> Follower:
+        found = self._known.get((text, topic_filter))
         if found is None:
-            version = self._versions[place]
-            conjunctions = _conjunctions(version.text, self._filters.add(version.filter))
-            found = Follower(conjunctions, version.accepted_at, self._subjects)
-            self._known[place] = found
+            conjunctions = _conjunctions(text, self._filters.add(topic_filter))
+            found = self._known[text, topic_filter] = Follower(conjunctions, self._subjects)
         return found
+
+
+_NOTHING: Final = np.empty(0, np.int64)
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -407,33 +423,35 @@ def _conjunctions(text: str, number: int) -> tuple[Conjunction, ...]:
     return normalise(Text(filtered(number, condition))).conjunctions
 
 
-def _states(version: Version, series: _Series, after: int, up_to: int) -> States:
-    """What a follower's subscriber was, one state after the other."""
-    begin, end = max(version.since, after), min(version.until, up_to)
-    names = sorted(asked_of(version.text))
-    borders = [np.array([begin], np.int64)]
-    spans: dict[str, tuple[int, Longs]] = {}
-    for name in names:
-        first, last = series.span(version.client_id, name)
-        here = series.positions[first:last]
-        # What was changed before it was made, it was made with.
-        skipped = int(np.searchsorted(here, version.since, "right"))
-        here = here[skipped:]
-        spans[name] = first + skipped, here
-        borders.append(here[np.searchsorted(here, begin, "right") : np.searchsorted(here, end)])
-    since = np.unique(np.concatenate(borders))
+def _states(
+    versions: Sequence[Version], series: _Series, after: int, up_to: int
+) -> tuple[Longs, States]:
+    """What the subscribers of versions with one text were: whose state each is, and the states."""
+    made = np.array([one.since for one in versions], np.int64)
+    begins = np.maximum(made, after)
+    ends = np.minimum(np.array([one.until for one in versions], np.int64), up_to)
+    client_ids = [one.client_id for one in versions]
+    names = sorted(asked_of(versions[0].text))
+    variables = {name: series.variables(client_ids, name) for name in names}
+    of_version, since = _borders(begins, ends, list(variables.values()), series)
+    until = np.append(since[1:], NOTHING)
+    is_last = np.append(np.diff(of_version) != 0, True)
+    until[is_last] = ends[of_version[is_last]]
     places: dict[str, Longs] = {}
     numbers: dict[str, npt.NDArray[np.float64]] = {}
-    for name, (first, here) in spans.items():
-        found = np.searchsorted(here, since, "right") - 1
-        at_first = _stored(version.me.get(name))[0]
-        initial = np.nan if at_first is None else at_first
-        changed = series.numbers[np.maximum(found, 0) + first] if len(here) else initial
-        numbers[name] = np.where(found >= 0, changed, initial)
-        places[name] = np.where(found >= 0, found + first, -1)
+    for name, variable in variables.items():
+        found = series.place(variable[of_version], since, "right") - 1
+        # What was changed before it was made, it was made with.
+        is_changed = found >= series.place(variable, made, "right")[of_version]
+        places[name] = np.where(is_changed, found, -1)
+        at_first = (_stored(one.me.get(name))[0] for one in versions)
+        first = np.array([np.nan if one is None else one for one in at_first])
+        numbers[name] = first[of_version]
+        numbers[name][is_changed] = series.numbers[found[is_changed]]
 
     def at(state: int) -> dict[str, object]:
         me: dict[str, object] = {}
+        version = versions[of_version[state]]
         for name, of_name in places.items():
             place = int(of_name[state])
             value = version.me.get(name) if place < 0 else series.value(place)
@@ -441,7 +459,27 @@ def _states(version: Version, series: _Series, after: int, up_to: int) -> States
                 me[name] = value
         return me
 
-    return States(since, np.append(since[1:], end), numbers, at)
+    accepted_at = np.array([one.accepted_at for one in versions])[of_version]
+    return of_version, States(accepted_at, since, until, numbers, at)
+
+
+def _borders(
+    begins: Longs, ends: Longs, variables: Sequence[Longs], series: _Series
+) -> tuple[Longs, Longs]:
+    """Where states begin, by version and position: at first, and wherever a variable changes."""
+    every = np.arange(len(begins))
+    of_version, since = [every], [begins]
+    for variable in variables:
+        firsts = series.place(variable, begins, "right")
+        counts = np.maximum(series.place(variable, ends, "left") - firsts, 0)
+        shifts = np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+        of_version.append(np.repeat(every, counts))
+        since.append(series.positions[shifts + np.arange(counts.sum())])
+    owners, positions = np.concatenate(of_version), np.concatenate(since)
+    order = np.lexsort((positions, owners))
+    owners, positions = owners[order], positions[order]
+    is_new = np.append(True, (np.diff(owners) != 0) | (np.diff(positions) != 0))
+    return owners[is_new], positions[is_new]
 
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
