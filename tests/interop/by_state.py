@@ -5,23 +5,24 @@ What the pipeline does with columns and joins is compared with this.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from rove.lang.values import change_state
 from rove.pipeline.judging import VersionIndex, opened
-from rove.pipeline.lake import Lake
+from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.versions import Timeline, Version
 
 
-def versions_by_state(lake: Lake, engine: str | None = None) -> list[Version]:
-    """Every version that a lake tells of, each with one state."""
+def versions_by_state(events: Iterable[Event], engine: str | None = None) -> list[Version]:
+    """Every version that events tell of, each with one state."""
     timeline = Timeline(engine)
     holding: dict[int, Version] = {}
     over: list[Version] = []
-    for event in lake.events():
+    for event in events:
         ended, begun = timeline.take(event)
         for one in ended:
             last = holding.pop(one.number)

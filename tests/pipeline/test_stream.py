@@ -43,7 +43,7 @@ def expected(folder: Location, engine: str | None = None) -> list[Notification]:
     rows = publications(folder).select(["position", "at", "topic", "payload"])
     at_us = rows["at"].cast(pa.int64()).to_pylist()
     found: list[Notification] = []
-    for version in versions_by_state(Lake(folder), engine):
+    for version in versions_by_state(Lake(folder).events(), engine):
         text = parse(version.text)
         if text.rank is not None:
             continue
