@@ -191,13 +191,13 @@ class _Boxes:
         values, is_known = _computed(bound.function, states.numbers, count)
         others: dict[tuple[type, object], list[int]] = {}
         for i in np.flatnonzero(self.lives & ~is_known).tolist():
-            value = value_of(bound.function, {}, 0.0, states.at(i))
-            if value is None:
+            found = value_of(bound.function, {}, 0.0, states.at(i))
+            if found is None:
                 self.lives[i] = False
-            elif type(value) in (int, float) and abs(value) < _EXACT:  # type: ignore[arg-type]
-                values[i], is_known[i] = value, True
+            elif type(found) in (int, float) and abs(found) < _EXACT:  # type: ignore[arg-type]
+                values[i], is_known[i] = found, True
             else:
-                others.setdefault((type(value), value), []).append(i)
+                others.setdefault((type(found), found), []).append(i)
         firsts, lasts = _span(bound.comparator, values)
         for (_, value), those in others.items():
             self._restrict_some(bound, value, np.array(those, np.int64))
@@ -245,7 +245,7 @@ class _Boxes:
         kept = np.flatnonzero(self.lives)
         stays = ~np.isin(static, list(self._spans))
         spans = [(firsts[kept], lasts[kept]) for firsts, lasts in self._spans.values()]
-        spans.append((float_keys(states.since[kept] + 1.0), float_keys(states.until[kept] + 0.0)))
+        spans.append((_keys(states.since[kept] + 1), _keys(states.until[kept])))
         return _put_together(
             drafts,
             kept + first_id,
@@ -257,6 +257,10 @@ class _Boxes:
             [*self._spans, position],
             spans,
         )
+
+
+def _keys(positions: Positions) -> Keys:
+    return float_keys(positions.astype(np.float64))
 
 
 def _put_together(

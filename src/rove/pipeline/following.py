@@ -12,9 +12,10 @@ Events become columns at some 2 µs a change, on all cores where there are many.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import numpy as np
@@ -48,24 +49,24 @@ BLOCK_CHANGES: Final = 524_288
 a block, each change 100 bytes."""
 CHANGES: Final = pa.schema(
     [
-        ("client_id", pa.string()),
-        ("name", pa.string()),
+        ("variable", pa.int32()),  # of a client: see `Variables`
         ("position", pa.int64()),
-        ("number", pa.float64()),  # if it is one below 2^53
-        ("value", pa.binary()),  # as JSON, if it is no float; null in both if it was removed
+        ("number", pa.float64()),  # if it is one below 2^53, or else NaN
+        ("value", pa.binary()),  # as JSON, if it is no float; null if it is, or was removed
     ]
 )
-_CHANGES_SQL: Final = "client_id string, name string, position long, number double, value binary"
+_PACKED_SQL: Final = "changes binary"
 _READ: Final = ("position", "client_id", "payload")
 _BLOCKS_KEPT: Final = 2
 _OPEN_MAX: Final = 4
 _IN_DRIVER_MAX: Final = 100_000
 """Events that are not worth a job of Spark."""
 _EXACT: Final = 2**53
-_HEAD: Final = b"rove followers 1"
+_NOTHING: Final = np.empty(0, np.int64)
+_MAGIC: Final = b"rove followers 1"
 
-Wanted = Mapping[str, frozenset[str]]
-"""By client the variables that somebody asks for."""
+Variables = Mapping[str, Mapping[str, int]]
+"""By client and name, the variables that somebody asks for, numbered from 0."""
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -78,20 +79,24 @@ _DECODER: Final = msgspec.json.Decoder(_Change)
 # -- which, and of whom --------------------------------------------------------------------------
 
 
-def wanted_of(versions: Iterable[Version]) -> dict[str, frozenset[str]]:
+def variables_of(versions: Iterable[Version]) -> Variables:
     """Whose variables are asked for."""
-    wanted: dict[str, frozenset[str]] = {}
+    found: dict[str, dict[str, int]] = {}
+    count = 0
     for one in versions:
-        if names := asked_of(one.text):
-            wanted[one.client_id] = wanted.get(one.client_id, frozenset()) | names
-    return wanted
+        for name in sorted(asked_of(one.text)):
+            of_client = found.setdefault(one.client_id, {})
+            if name not in of_client:
+                of_client[name] = count
+                count += 1
+    return found
 
 
 def followers_of(
-    versions: Sequence[Version], changes: pa.Table
+    versions: Sequence[Version], variables: Variables, changes: pa.Table
 ) -> tuple[list[Version], list[Version]]:
     """Those whose state changes while they hold, and all others."""
-    series = _Series(changes)
+    series = _Series(variables, changes)
     following: list[Version] = []
     others: list[Version] = []
     for one in versions:
@@ -121,109 +126,113 @@ def _changing(versions: Sequence[Version], name: str, series: _Series) -> list[b
 
 
 def changes_of(
-    events: Iterable[tuple[int, str, Mapping[str, object]]], wanted: Wanted, after: int = NOTHING
+    events: Iterable[tuple[int, str, Mapping[str, object]]],
+    variables: Variables,
+    after: int = NOTHING,
 ) -> pa.Table:
-    """Changes (position, client, changes; in order) as columns, by client, variable and position.
+    """Changes (position, client, changes; in order) as columns, by variable and position.
 
     Of what lies at `after` or before, only the last of each variable.
     """
-    nobody: frozenset[str] = frozenset()
-    before: dict[tuple[str, str], tuple[int, float | None, bytes | None]] = {}
-    columns: tuple[list[Any], ...] = ([], [], [], [], [])
-    add_client, add_name, add_position, add_number, add_value = (one.append for one in columns)
+    nothing: Mapping[str, int] = {}
+    before: dict[int, tuple[int, int, float, bytes | None]] = {}
+    rows: list[tuple[int, int, float, bytes | None]] = []
     for position, client_id, changes in events:
-        asked = wanted.get(client_id, nobody)
+        asked = variables.get(client_id, nothing)
         for name, value in changes.items():
-            if name not in asked:
+            variable = asked.get(name)
+            if variable is None:
                 continue
-            number, other = _stored(value)
-            if position <= after:
-                before[client_id, name] = position, number, other
-                continue
-            add_client(client_id)
-            add_name(name)
-            add_position(position)
-            add_number(number)
-            add_value(other)
-    for (client_id, name), (position, number, other) in before.items():
-        add_client(client_id)
-        add_name(name)
-        add_position(position)
-        add_number(number)
-        add_value(other)
-    return _sorted(pa.table(list(columns), schema=CHANGES))
+            if type(value) is float:
+                row = (variable, position, value, None)
+            else:
+                row = (variable, position, *_stored(value))
+            if position > after:
+                rows.append(row)
+            else:
+                before[variable] = row
+    rows += before.values()
+    columns = list(zip(*rows, strict=True)) or [()] * len(CHANGES)
+    return _sorted(
+        [
+            pa.table(
+                [
+                    pa.array(column, type)
+                    for column, type in zip(columns, CHANGES.types, strict=True)
+                ],
+                schema=CHANGES,
+            )
+        ],
+        NOTHING,
+    )
 
 
-def _stored(value: object) -> tuple[float | None, bytes | None]:
+def _stored(value: object) -> tuple[float, bytes | None]:
+    """The number and the value of a change."""
     kind = type(value)
     if kind is float:
         return value, None  # type: ignore[return-value]
     if value is None:
-        return None, None
-    if kind is int and -_EXACT < value < _EXACT:  # type: ignore[operator]
-        return float(value), msgspec.json.encode(value)  # type: ignore[arg-type]
-    return None, msgspec.json.encode(value)
+        return math.nan, None
+    is_plain = kind is int and -_EXACT < value < _EXACT  # type: ignore[operator]
+    return float(value) if is_plain else math.nan, msgspec.json.encode(value)  # type: ignore[arg-type]
 
 
-def _sorted(changes: pa.Table) -> pa.Table:
-    return changes.sort_by([(name, "ascending") for name in ("client_id", "name", "position")])
+def _sorted(tables: Sequence[pa.Table], after: int) -> pa.Table:
+    """By variable and position, without what was changed again at `after` or before."""
+    changes = pa.concat_tables(tables).combine_chunks()
+    variables, positions = changes["variable"].to_numpy(), changes["position"].to_numpy()
+    order = np.lexsort((positions, variables))
+    if after != NOTHING and len(order):
+        variables, positions = variables[order], positions[order]
+        is_replaced = np.append((variables[1:] == variables[:-1]) & (positions[1:] <= after), False)
+        order = order[~is_replaced]
+    return changes.take(pa.array(order)).combine_chunks()
 
 
-def changes_in(spark: SparkSession, lake: Lake, wanted: Wanted, after: int, up_to: int) -> pa.Table:
+def changes_in(
+    spark: SparkSession, lake: Lake, variables: Variables, after: int, up_to: int
+) -> pa.Table:
     """What a lake tells of these variables up to a position."""
-    if not wanted:
+    if not variables:
         return CHANGES.empty_table()
     files = lake.files("subscriptions", up_to=up_to)
     if sum(file.rows for file in files) <= _IN_DRIVER_MAX:
         tables = (lake.read(file, _READ, up_to=up_to) for file in files)
-        every = (change for table in tables for change in _read(table, wanted))
-        return changes_of(every, wanted, after)
-    found = lake.event_rows(spark, up_to, _READ, content="slices").mapInArrow(
-        functools.partial(_parsed, dict(wanted), after), _CHANGES_SQL
-    )
-    return _latest(_sorted(found.toArrow().cast(CHANGES)), after)
+        every = (change for table in tables for change in _read(table, variables))
+        return changes_of(every, variables, after)
+    rows = lake.event_rows(spark, up_to, _READ, content="slices")
+    packed = rows.mapInArrow(functools.partial(_packed, variables, after), _PACKED_SQL).collect()
+    tables = [pa.ipc.open_stream(row["changes"]).read_all() for row in packed]
+    return _sorted([CHANGES.empty_table(), *tables], after)
 
 
 @in_worker
-def _parsed(
-    wanted: Wanted, after: int, batches: Iterator[pa.RecordBatch]
+def _packed(
+    variables: Variables, after: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """The changes of a slice as one value: as rows they would be taken apart by the JVM."""
     from rove.pipeline.source import rows_of
 
     for batch in rows_of(batches, _READ):
-        found = changes_of(_read(pa.Table.from_batches([batch]), wanted), wanted, after)
-        yield from found.combine_chunks().to_batches()
+        changes = changes_of(_read(pa.Table.from_batches([batch]), variables), variables, after)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, CHANGES) as writer:
+            writer.write_table(changes)
+        yield pa.record_batch({"changes": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
-def _read(rows: pa.Table, wanted: Wanted) -> Iterator[tuple[int, str, Mapping[str, object]]]:
+def _read(rows: pa.Table, variables: Variables) -> Iterator[tuple[int, str, Mapping[str, object]]]:
     """The changes of some clients among the rows of events."""
     is_wanted = pc.and_(
-        pc.is_in(rows["client_id"], pa.array(list(wanted), pa.string())),
+        pc.is_in(rows["client_id"], pa.array(list(variables), pa.string())),
         pc.match_substring(rows["payload"], STATE),
     )
     rows = rows.filter(is_wanted)
     decode = _DECODER.decode
-    for position, client_id, payload in zip(
-        rows["position"].to_pylist(),
-        rows["client_id"].to_pylist(),
-        rows["payload"].to_pylist(),
-        strict=True,
-    ):
+    columns = (rows[name].to_pylist() for name in _READ)
+    for position, client_id, payload in zip(*columns, strict=True):
         yield position, client_id, decode(payload).changes
-
-
-def _latest(changes: pa.Table, after: int) -> pa.Table:
-    """Without what was changed again at `after` or before."""
-    positions = changes["position"].to_numpy()
-    if after == NOTHING or not len(positions):
-        return changes
-    same = np.ones(len(positions), bool)
-    for name in ("client_id", "name"):
-        column = changes[name].combine_chunks()
-        same[:-1] &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    same[-1] = False
-    is_replaced = same & (np.append(positions[1:], after + 1) <= after)
-    return changes.filter(pa.array(~is_replaced))
 
 
 class LatestStates:
@@ -257,53 +266,54 @@ class LatestStates:
 # -- the file ------------------------------------------------------------------------------------
 
 
+class _Head(msgspec.Struct, frozen=True):
+    cuts: list[int]
+    """The positions after which a block ends."""
+    variables: Variables
+    followers: list[Version]
+
+
 def write_following(
     followers: Sequence[Version],
+    variables: Variables,
     changes: pa.Table,
     path: Path,
     block_changes: int = BLOCK_CHANGES,
 ) -> None:
     """Write followers and the changes of what they ask for."""
-    positions = np.sort(changes["position"].to_numpy())
     step = max(block_changes, 4 * len(followers))
+    positions = np.sort(changes["position"].to_numpy()) if len(changes) > step else _NOTHING
     cuts = np.unique(positions[step::step]).tolist()
-    head = msgspec.msgpack.encode((cuts, list(followers)))
-    schema = CHANGES.with_metadata({_HEAD: head})
+    head = msgspec.msgpack.encode(_Head(cuts, variables, list(followers)))
+    schema = CHANGES.with_metadata({_MAGIC: head})
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        writer.write_table(changes.cast(schema).combine_chunks())
+        writer.write_table(changes.cast(schema))
 
 
 class _Series:
-    """Changes by client and variable: what a variable was at a position, for many at once."""
+    """Changes by variable: what one was at a position, for many at once."""
 
-    def __init__(self, changes: pa.Table) -> None:
+    def __init__(self, variables: Variables, changes: pa.Table) -> None:
         changes = changes.combine_chunks()
-        positions: Longs = changes["position"].to_numpy()
+        self._variables = variables
+        self._none = sum(map(len, variables.values()))
+        self.positions: Longs = changes["position"].to_numpy()
         self.numbers: npt.NDArray[np.float64] = changes["number"].to_numpy()
         self._values = changes["value"]
-        self._first = int(positions.min(initial=0)) - 1
-        self._last = int(positions.max(initial=0)) + 1
+        self._first = int(self.positions.min(initial=0)) - 1
+        self._last = int(self.positions.max(initial=0)) + 1
         self._bits = (self._last - self._first).bit_length()
-        is_first = np.zeros(len(positions), bool)
-        is_first[:1] = True
-        for name in ("client_id", "name"):
-            column = changes[name].combine_chunks()
-            is_first[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-        starts = pa.array(np.flatnonzero(is_first))
-        names = zip(
-            *(changes[name].take(starts).to_pylist() for name in ("client_id", "name")), strict=True
-        )
-        self._numbers = {key: number for number, key in enumerate(names)}
-        """Of each variable of each client."""
-        of_variable = np.cumsum(is_first) - 1
-        self.positions = positions
-        self._keys: Longs = (of_variable << self._bits) + (positions - self._first)
+        of_variable = changes["variable"].to_numpy().astype(np.int64)
+        self._keys: Longs = (of_variable << self._bits) + (self.positions - self._first)
         """Ascending: the variable, and the position of the change."""
 
     def variables(self, client_ids: Iterable[str], name: str) -> Longs:
-        """The number of a variable of each client; one above all if it never changes."""
-        none = len(self._numbers)
-        return np.array([self._numbers.get((one, name), none) for one in client_ids], np.int64)
+        """The number of a variable of each client; one above all if nobody asks for it."""
+        nothing: Mapping[str, int] = {}
+        return np.array(
+            [self._variables.get(one, nothing).get(name, self._none) for one in client_ids],
+            np.int64,
+        )
 
     def place(self, variables: Longs, positions: Longs, side: Literal["left", "right"]) -> Longs:
         """Where a change at a position stands, or would stand, among all changes."""
@@ -326,14 +336,14 @@ class Following:
         try:
             with pa.memory_map(path) as file:
                 table = pa.ipc.open_file(file).read_all()
-            head = table.schema.metadata[_HEAD]
+            head = table.schema.metadata[_MAGIC]
         except (OSError, KeyError, TypeError, pa.ArrowInvalid) as error:
             raise IndexFileError(f"cannot open the followers in {path}: {error}") from error
-        cuts, followers = msgspec.msgpack.decode(head, type=tuple[list[int], list[Version]])
-        self._cuts = np.array(cuts, np.int64)
-        self._series = _Series(table)
+        known = msgspec.msgpack.decode(head, type=_Head)
+        self._cuts = np.array(known.cuts, np.int64)
+        self._series = _Series(known.variables, table)
         self._sides: dict[SideName, _Followers] = {"plain": _Followers(), "ranked": _Followers()}
-        for one in followers:
+        for one in known.followers:
             is_ranked = parse(one.text, accepted=True).rank is not None
             self._sides["ranked" if is_ranked else "plain"].add(one)
         self._blocks: dict[tuple[SideName, int], Side] = {}
@@ -414,9 +424,6 @@ class _Followers:
         return found
 
 
-_NOTHING: Final = np.empty(0, np.int64)
-
-
 @functools.lru_cache(maxsize=4_096)
 def _conjunctions(text: str, number: int) -> tuple[Conjunction, ...]:
     condition = parse(text, accepted=True).condition
@@ -444,8 +451,7 @@ def _states(
         # What was changed before it was made, it was made with.
         is_changed = found >= series.place(variable, made, "right")[of_version]
         places[name] = np.where(is_changed, found, -1)
-        at_first = (_stored(one.me.get(name))[0] for one in versions)
-        first = np.array([np.nan if one is None else one for one in at_first])
+        first = np.array([_stored(one.me.get(name))[0] for one in versions])
         numbers[name] = first[of_version]
         numbers[name][is_changed] = series.numbers[found[is_changed]]
 

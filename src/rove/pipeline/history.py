@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from rove.pipeline.disk import folder_of_process
-from rove.pipeline.following import changes_in, followers_of, wanted_of, write_following
+from rove.pipeline.following import changes_in, followers_of, variables_of, write_following
 from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.matcher_files import Shipped, ship
@@ -66,9 +66,8 @@ def replay(
     )
     events = [one for one in lake.events(up_to=last, states_of=()) if _serves(engine, one)]
     versions = [one for one in versions_of(events) if one.until > after]
-    changes = changes_in(spark, lake, wanted_of(versions), after, last)
-    notifications, candidates = matched(
-        spark, publications, versions, changes, buckets or cores(), begun_min
+    notifications, candidates = _matched(
+        spark, lake, publications, versions, after, last, buckets or cores(), begun_min
     )
     if not any(is_ranked(text) for text in {one.text for one in versions}):
         return notifications
@@ -90,23 +89,27 @@ def _whose_states_score(events: Sequence[Event]) -> set[str]:
     return {one.client_id for one in made if "me" in one.text}
 
 
-def matched(
+def _matched(
     spark: SparkSession,
+    lake: Lake,
     publications: DataFrame,
     versions: Sequence[Version],
-    changes: pa.Table,
+    after: int,
+    up_to: int,
     buckets: int,
-    begun_min: int = BEGUN_MIN,
+    begun_min: int,
 ) -> tuple[DataFrame, DataFrame]:
-    """Who gets publications (or slices of them), and the rows that may interest ranked ones."""
+    """Who gets slices of publications, and the rows that may interest ranked subscriptions."""
     from pyspark.sql import functions as f
 
     path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
-    following, others = followers_of(versions, changes)
+    variables = variables_of(versions)
+    changes = changes_in(spark, lake, variables, after, up_to)
+    following, others = followers_of(versions, variables, changes)
     write_stretches(others, path, begun_min)
     shipped = [ship(spark, str(path))]
     if following:
-        write_following(following, changes, path.with_suffix(".following"))
+        write_following(following, variables, changes, path.with_suffix(".following"))
         shipped.append(ship(spark, str(path.with_suffix(".following"))))
     found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
     notifications = found.withColumns(

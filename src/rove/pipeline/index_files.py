@@ -259,7 +259,9 @@ def _side(view: memoryview, at: int, head: _SideHead) -> tuple[Side, int]:
     at = _next_page(at)
     matcher = Matcher.load(view[at : at + head.bytes])
     filters = Filters(head.filters)
-    return Side(matcher, *arrays, filters, head.own, head.shared), _next_page(at + head.bytes)
+    numbers, since, until, accepted_at = arrays
+    side = Side(matcher, numbers, since, until, accepted_at, filters, head.own, head.shared)
+    return side, _next_page(at + head.bytes)
 
 
 def _next_page(at: int) -> int:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from rove.pipeline.following import LatestStates, changes_of, wanted_of, write_following
+from rove.pipeline.following import LatestStates, changes_of, variables_of, write_following
 from rove.pipeline.index_files import Place, write_index
 from rove.pipeline.judging import IndexSpec, PartSpec
 from rove.pipeline.lake import NOTHING, Event
@@ -182,8 +182,9 @@ class LiveIndex:
         if moved:
             self._written += 1
             self._file = self._folder / f"{self._written:08d}.following"
-            changes = changes_of(self._changes[len(earlier) :], wanted_of(moved))
-            write_following(moved, changes, self._file)
+            variables = variables_of(moved)
+            changes = changes_of(self._changes[len(earlier) :], variables)
+            write_following(moved, variables, changes, self._file)
         self._states.take(self._changes[len(earlier) :])
         for client_id in {*self._seen, *(one.client_id for one in self._over)}:
             if not self._timeline.asking(client_id):
