@@ -1,6 +1,6 @@
-"""The parts of `rove bench pipeline` that are whole jobs: ranked windows, replays, the stream,
-the way back to subscribers, and backtests. Each has a module of its own that says what it measures and how; here
-they get a Spark session in this process, and sizes that suit the run.
+"""The parts of `rove bench pipeline` that are whole jobs: ranked windows, replays, the stream, the
+way back to subscribers, and backtests. Each has a module of its own that says what it measures and
+how; here they get a Spark session in this process, and sizes that suit the run.
 """
 
 from __future__ import annotations
