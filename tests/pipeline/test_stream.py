@@ -173,6 +173,34 @@ def test_the_stream_equals_the_judge_wherever_batches_end(spark: Any, tmp_path: 
     assert sum(each.rows_out for each in told) == len(everything)
 
 
+def test_a_start_reads_only_the_events_since_the_snapshot(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.pipeline.snapshots.EVENTS_MIN", 1)
+    begun: list[int] = []
+
+    class Counted(Lake):
+        def events(self, after: int = -1, *others: Any, **more: Any) -> Any:
+            begun.append(after)
+            return super().events(after, *others, **more)
+
+    monkeypatch.setattr("rove.pipeline.stream.Lake", Counted)
+    feed = lively(tmp_path / "lake", 2, ranked=True)
+    settings = settings_of(tmp_path)
+    (told,) = run(spark, settings)
+    assert begun == [-1]
+    feed.subscribe(900, "NO2 > me.limit", 100.0, me={"limit": 60}, client_id="m")
+    publish_some(feed, 30, 101.0, seed=7)
+    feed.change_state("m", 102.0, limit=20)
+    feed.unsubscribe(1, 102.0)
+    publish_some(feed, 30, 103.0, seed=8)
+    feed.write()
+    run(spark, settings)
+    assert begun == [-1, told.last]
+    everything = expected(settings.lake) + expected_ranked(settings.lake, tmp_path / "work")
+    assert sorted(result(settings.out)) == sorted(everything)
+
+
 @pytest.mark.soak
 def test_it_goes_on_where_it_was_and_a_lost_note_repeats_nothing(
     spark: Any, tmp_path: Path

@@ -123,6 +123,11 @@ class Table:
     def version(self) -> int:
         return int(self._table.version())
 
+    @property
+    def id(self) -> str:
+        """No other table has it."""
+        return str(self._table.metadata().id)
+
     def refresh(self) -> None:
         """Look at it again."""
         with told(f"cannot read the table {shown(self.uri)}"):

@@ -109,6 +109,21 @@ class LiveIndex:
                 self._begin(version)
                 self._seen.pop(version.client_id, None)
 
+    def open(self) -> tuple[list[Version], list[int]]:
+        """Those that hold now, in their states of now, and the numbers of the durable ones.
+
+        To be asked for when the index of the events that were taken was asked for.
+        """
+        versions = [self._states.since(one, self.position) for one in self._timeline.open()]
+        return versions, self._timeline.durable()
+
+    def go_on(self, position: int, versions: Iterable[Version], durable: Iterable[int]) -> None:
+        """Go on from what there was at a position."""
+        versions = list(versions)
+        self._timeline.go_on(position, versions, durable)
+        for version in versions:
+            self._begin(version)
+
     def _begin(self, version: Version) -> None:
         self._new[version.number, version.since] = version
         self._where[version.number] = (None, version.since)

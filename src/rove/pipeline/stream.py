@@ -17,8 +17,8 @@ windows remember is a file per bucket, named in the manifest like everything els
 Time passes for windows up to the last publication of a batch: what moves up when something leaves a
 window is told with the next publication that the lake gets, whatever its topic.
 
-A micro-batch costs 0.2 to 0.4 s however small it is. A start reads all events of the lake and
-builds the index, 0.1 to 0.2 ms a subscription.
+A micro-batch costs 0.2 to 0.4 s however small it is. A start reads the events of the lake since the
+last snapshot (`rove.pipeline.snapshots`) and builds the index, 0.1 to 0.2 ms a subscription.
 """
 
 # ruff: noqa: N802 (Spark's names)
@@ -45,13 +45,14 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from rove.errors import RoveError
 from rove.lake.storage import Location, resolved
 from rove.pipeline import sink as sinks
-from rove.pipeline import source
+from rove.pipeline import snapshots, source
 from rove.pipeline.buckets import NOTIFICATIONS, is_ranked, run_bucket
 from rove.pipeline.judging import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.session import cores
 from rove.pipeline.sink import Manifest, Part, Sink, write_bytes, write_part
+from rove.pipeline.snapshots import Snapshot
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.status import Progress
 from rove.pipeline.workers import in_worker
@@ -253,6 +254,7 @@ class Stream:
         self._running = threading.Lock()
         self._index = LiveIndex(_fresh_folder(settings.out / _INDEX), _engine(settings))
         self._events_up_to = BEGINNING
+        self._events_since_snapshot = 0
         self._ranked: set[int] = set()
         """Numbers of ranked subscriptions that have not ended."""
 
@@ -306,6 +308,8 @@ class Stream:
             return
         newest = self.sink.last
         before = {} if newest is None else newest.states
+        if self._events_up_to == BEGINNING:
+            self._go_on(after, has_windows=bool(before))
         events = self._follow(last, since=after if before else BEGINNING)
         buckets = self.settings.buckets if self._ranked or before else 0
         out = str(self.settings.out)
@@ -322,6 +326,7 @@ class Stream:
             states={str(each.after): each.state for each in ranked if each.state is not None},
         )
         self.sink.commit(manifest)
+        self._keep_snapshot()
         self._told(
             BatchReport(
                 batch=batch,
@@ -336,12 +341,33 @@ class Stream:
             )
         )
 
+    def _go_on(self, after: int, *, has_windows: bool) -> None:
+        """Begin with the subscriptions that were kept, if that is not too late for windows."""
+        engine = _engine(self.settings)
+        found = snapshots.load(self.settings.out, self.lake.id, engine, after)
+        ranked = {one.number for one in found.versions if is_ranked(one.text)} if found else set()
+        if found is None or (ranked and not has_windows):
+            return
+        self._index.go_on(found.position, found.versions, found.durable)
+        self._events_up_to, self._ranked = found.position, ranked
+
+    def _keep_snapshot(self) -> None:
+        """So that the next start need not read what was read until now."""
+        if self._events_since_snapshot < max(snapshots.EVENTS_MIN, len(self._index)):
+            return
+        snapshot = Snapshot(
+            self.lake.id, _engine(self.settings), self._events_up_to, *self._index.open()
+        )
+        snapshots.save(self.settings.out, snapshot)
+        self._events_since_snapshot = 0
+
     def _follow(self, last: int, since: int) -> list[Event]:
         """Bring the index up to a position; the events since another that windows must see."""
         for_windows: list[Event] = []
 
         def noted() -> Iterator[Event]:
             for event in self.lake.events(self._events_up_to, last):
+                self._events_since_snapshot += 1
                 if self._concerns_windows(event) and event.position > since:
                     for_windows.append(event)
                 yield event

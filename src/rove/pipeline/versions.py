@@ -96,6 +96,17 @@ class Timeline:
         """Those that hold now and ask for the state of a client."""
         return self._of_client.get(client_id, {}).values()
 
+    def durable(self) -> list[int]:
+        """The numbers of those that outlive the broker."""
+        return list(self._durable)
+
+    def go_on(self, position: int, versions: Iterable[Version], durable: Iterable[int]) -> None:
+        """Go on from what there was at a position."""
+        self.position = position
+        kept = set(durable)
+        for version in versions:
+            self._add(version, durable=version.number in kept)
+
     def take(self, event: Event) -> tuple[list[Version], list[Version]]:
         """What the event ends (with `until` set) and what it begins."""
         self.position = event.position
