@@ -25,16 +25,16 @@ def test_the_latest_of_a_lake_is_found(tmp_path: Path) -> None:
     assert load(folder, "one", "spark", 10) is None
     save(folder, snapshot(20))
     assert load(folder, "one", None, 99) == snapshot(20)
-    assert [path.name for path in folder.iterdir()] == ["subscriptions-20.snapshot"]
+    assert [path.name for path in folder.glob("*/*")] == ["20.snapshot"]
 
 
 def test_what_is_torn_is_passed_over_wherever_it_is(tmp_path: Path) -> None:
     save(tmp_path, snapshot(10))
-    earlier = tmp_path / "subscriptions-10.snapshot"
+    earlier = tmp_path / "_subscriptions" / "10.snapshot"
     whole = earlier.read_bytes()
     save(tmp_path, snapshot(20))
     earlier.write_bytes(whole)
-    later = tmp_path / "subscriptions-20.snapshot"
+    later = tmp_path / "_subscriptions" / "20.snapshot"
     whole = later.read_bytes()
     for size in range(0, len(whole), 7):
         later.write_bytes(whole[:size])

@@ -69,12 +69,15 @@ class _World:
     def expected(self, first: int, last: int) -> set[tuple[int, int]]:
         """Follower and position of all notifications, by a plain loop."""
         places = self.home.copy()
+        earlier = np.flatnonzero(self.mover[:first] >= 0)
+        # Of several places of one mover, the last one stays.
+        places[self.mover[earlier]] = np.stack([self.x[earlier], self.y[earlier]], axis=1)
         found: set[tuple[int, int]] = set()
-        for at in range(last):
+        for at in range(first, last):
             mover, x, y = self.mover[at], self.x[at], self.y[at]
             if mover >= 0:
                 places[mover] = x, y
-            elif at >= first:
+            else:
                 is_near = (x >= places[:, 0] - self.size) & (x <= places[:, 0] + self.size)
                 is_near &= (y >= places[:, 1] - self.size) & (y <= places[:, 1] + self.size)
                 position = self.followers + at

@@ -59,6 +59,9 @@ POSITION: Final = "$position"
 _EXACT: Final = 2.0**53
 """Below, integers and floats compute alike."""
 
+_KEPT_MAX: Final = 65_536
+"""States that are kept as objects, to be computed."""
+
 Flags = npt.NDArray[np.bool_]
 
 
@@ -383,7 +386,15 @@ class FollowingIndex(Index):
                 self._segments.append(self._segment(rows))
 
     def _kept_of(self, id: int) -> Kept | None:
-        """The follower as it was in a state."""
+        """The follower as it was in a state, which publications often meet one after the other."""
+        found = self._kept.get(id)
+        if found is None:
+            if len(self._kept) >= _KEPT_MAX:
+                self._kept.clear()
+            found = self._kept[id] = self._in_state(id)
+        return found
+
+    def _in_state(self, id: int) -> Kept:
         number = bisect_right(self._first_ids, id) - 1
         follower, states = self._followers[number]
         if follower.kept.tests is None:

@@ -143,28 +143,15 @@ def changes_of(
             variable = asked.get(name)
             if variable is None:
                 continue
-            if type(value) is float:
-                row = (variable, position, value, None)
-            else:
-                row = (variable, position, *_stored(value))
+            row = (variable, position, *_stored(value))
             if position > after:
                 rows.append(row)
             else:
                 before[variable] = row
     rows += before.values()
     columns = list(zip(*rows, strict=True)) or [()] * len(CHANGES)
-    return _sorted(
-        [
-            pa.table(
-                [
-                    pa.array(column, type)
-                    for column, type in zip(columns, CHANGES.types, strict=True)
-                ],
-                schema=CHANGES,
-            )
-        ],
-        NOTHING,
-    )
+    arrays = map(pa.array, columns, CHANGES.types)
+    return _sorted([pa.table(list(arrays), schema=CHANGES)], NOTHING)
 
 
 def _stored(value: object) -> tuple[float, bytes | None]:
@@ -203,8 +190,8 @@ def changes_in(
         return changes_of(every, variables, after)
     rows = lake.event_rows(spark, up_to, _READ, content="slices")
     packed = rows.mapInArrow(functools.partial(_packed, variables, after), _PACKED_SQL).collect()
-    tables = [pa.ipc.open_stream(row["changes"]).read_all() for row in packed]
-    return _sorted([CHANGES.empty_table(), *tables], after)
+    found = [pa.ipc.open_stream(row["changes"]).read_all() for row in packed]
+    return _sorted([CHANGES.empty_table(), *found], after)
 
 
 @in_worker

@@ -22,7 +22,8 @@ from rove.pipeline.versions import Version
 
 EVENTS_MIN: Final = 10_000
 """Fewer are read again more quickly than a snapshot is worth."""
-_NAME: Final = re.compile(r"subscriptions-(\d+)\.snapshot")
+_FOLDER: Final = "_subscriptions"
+_NAME: Final = re.compile(r"(\d+)\.snapshot")
 _MAGIC: Final = b"rove snapshot\x00\x00\x01"
 
 
@@ -44,14 +45,13 @@ def save(folder: Location, snapshot: Snapshot) -> None:
     uri = resolved(folder)
     files = filesystem(uri)
     body = msgspec.msgpack.encode(snapshot)
-    name = f"subscriptions-{snapshot.position}.snapshot"
-    with told(f"cannot write {name} in {shown(uri)}"):
-        files.create_dir("")
-        with files.open_output_stream(name) as file:
+    with told(f"cannot write a snapshot in {shown(uri)}"):
+        files.create_dir(_FOLDER)
+        with files.open_output_stream(_path(snapshot.position)) as file:
             file.write(_MAGIC + zlib.crc32(body).to_bytes(4, "little") + body)
         for position in _positions(files):
             if position != snapshot.position:
-                files.delete_file(f"subscriptions-{position}.snapshot")
+                files.delete_file(_path(position))
 
 
 def load(folder: Location, lake: str, engine: str | None, up_to: int) -> Snapshot | None:
@@ -62,15 +62,19 @@ def load(folder: Location, lake: str, engine: str | None, up_to: int) -> Snapsho
         for position in sorted(_positions(files), reverse=True):
             if position > up_to:
                 continue
-            with files.open_input_stream(f"subscriptions-{position}.snapshot") as file:
+            with files.open_input_stream(_path(position)) as file:
                 found = _decoded(file.read())
             if found is not None and (found.lake, found.engine) == (lake, engine):
                 return found
     return None
 
 
+def _path(position: int) -> str:
+    return f"{_FOLDER}/{position}.snapshot"
+
+
 def _positions(files: pa_fs.FileSystem) -> list[int]:
-    listed = files.get_file_info(pa_fs.FileSelector("", allow_not_found=True))
+    listed = files.get_file_info(pa_fs.FileSelector(_FOLDER, allow_not_found=True))
     names = (_NAME.fullmatch(one.base_name) for one in listed if one.is_file)
     return [int(name[1]) for name in names if name is not None]
 
