@@ -19,11 +19,11 @@ from rove.lang.values import change_state
 from rove.match.saving import SavedError
 from rove.mqtt.topics import fits
 from rove.pipeline.buckets import NOTIFICATIONS, RankingError, is_ranked, run_bucket
-from rove.pipeline.index_files import write_index
-from rove.pipeline.judging import RANKED_ROWS, IndexSpec, PartSpec, opened
+from rove.pipeline.judging import RANKED_ROWS
 from rove.pipeline.lake import Event
-from rove.pipeline.versions import from_lake
+from rove.pipeline.versions import versions_of
 from tests.effort import examples, is_soak, some
+from tests.interop.by_state import index_of
 from tests.interop.recorded import Notified, Recording
 
 Given = tuple[int, int, str, int, float, bool]
@@ -221,10 +221,9 @@ def test_a_recorded_broker_notified_of_the_same(tmp_path: Path, seed: int) -> No
     recording = Recording(tmp_path / "lake", seed, elastic=seed % 2 == 1)
     recording.play(900 if is_soak() else 400)
     assert (recording.rearranged() > 0) == (seed % 2 == 1)
-    versions = from_lake(recording.read)
+    versions = versions_of(recording.read.events())
     numbers = {one.number for one in versions if is_ranked(one.text)}
-    write_index(versions, tmp_path / "all.index")
-    index = opened(IndexSpec((PartSpec(str(tmp_path / "all.index")),)))
+    index = index_of(recording.read, tmp_path / "index")
     batches = recording.publications().to_batches(max_chunksize=90)
     events = list(recording.read.events())
     found: list[Notified] = []

@@ -26,8 +26,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert found.plain.accepted_at.tolist() == [5.5, 0.0, 0.0]
     assert found.plain.shared == {1: ("team", "air/#")}
     assert (found.ranked.numbers.tolist(), found.ranked.own) == ([71], {}), "windows hold all"
-    assert (found.plain.filters("air/a"), found.plain.filters("road")) == ([0], [])
-    assert (found.ranked.filters("air/a"), found.ranked.filters("road")) == ([0], [0])
+    assert (found.plain.filters.fitting("air/a"), found.plain.filters.fitting("road")) == ([0], [])
+    assert (found.ranked.filters.fitting("air/a"), found.ranked.filters.fitting("road")) == (
+        [0],
+        [0],
+    )
     assert open_index(str(tmp_path / "a.index")) is found
     assert [path.name for path in tmp_path.iterdir()] == ["a.index"]
 
@@ -35,7 +38,15 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_nothing_can_be_written_too(tmp_path: Path) -> None:
     assert write_index([], tmp_path / "empty.index") == []
     found = open_index(str(tmp_path / "empty.index"))
-    assert (len(found.plain), len(found.ranked), found.plain.filters("a")) == (0, 0, [])
+    assert (
+        len(found.plain.numbers),
+        len(found.ranked.numbers),
+        found.plain.filters.fitting("a"),
+    ) == (
+        0,
+        0,
+        [],
+    )
 
 
 def test_what_is_no_index_is_refused(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.pipeline.index_files import write_index
 from rove.pipeline.judging import IndexSpec, PartSpec, VersionIndex, opened
-from rove.pipeline.versions import Version, from_lake
+from rove.pipeline.versions import Version, versions_of
 from tests.effort import is_soak, some
+from tests.interop.by_state import index_of
 from tests.interop.recorded import Notified, Recording
 
 
-def judged(recording: Recording, versions: list[Version], folder: Path) -> list[Notified]:
-    write_index(versions, folder / "all.index")
-    index = opened(IndexSpec((PartSpec(str(folder / "all.index")),)))
+def judged(recording: Recording, folder: Path) -> list[Notified]:
+    index = index_of(recording.read, folder / "index")
     batches = recording.publications().to_batches(max_chunksize=17)
     return [one for batch in batches for one in pairs_of(index, batch)]
 
@@ -32,17 +32,17 @@ def pairs_of(index: VersionIndex, batch: Any) -> list[Notified]:
 def test_what_the_lake_says_is_what_the_broker_did(tmp_path: Path, seed: int) -> None:
     recording = Recording(tmp_path / "lake", seed, elastic=seed % 2 == 1)
     recording.play(600 if is_soak() else 300)
-    versions = from_lake(recording.read)
+    versions = versions_of(recording.read.events())
     is_ranked = {one.number for one in versions if one.text and parse(one.text).rank is not None}
     expected = [one for one in recording.notified() if one.subscription not in is_ranked]
     assert len(expected) > 100
-    assert sorted(judged(recording, versions, tmp_path)) == sorted(expected)
+    assert sorted(judged(recording, tmp_path)) == sorted(expected)
 
 
 def test_of_those_who_share_one_is_found(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "lake", 20, ranked=False, shared=True)
     recording.play(500)
-    versions = from_lake(recording.read)
+    versions = versions_of(recording.read.events())
     group_of = {one.number: (one.share, one.filter) for one in versions if one.share}
     assert len(group_of) > 5
 
@@ -51,7 +51,7 @@ def test_of_those_who_share_one_is_found(tmp_path: Path) -> None:
             (str(group_of.get(one.subscription, one.subscription)), one.id) for one in found
         )
 
-    assert by_group(judged(recording, versions, tmp_path)) == by_group(recording.notified())
+    assert by_group(judged(recording, tmp_path)) == by_group(recording.notified())
 
 
 def test_ranked_rows_are_those_that_meet_a_condition(tmp_path: Path) -> None:

@@ -65,6 +65,32 @@ def test_events_come_in_order_with_their_moment(tmp_path: Path) -> None:
     assert events[0].at == NOON_S
 
 
+def test_only_the_states_of_some_clients_are_read(tmp_path: Path) -> None:
+    said = [
+        ("ann", "state"),
+        ("bob", "state"),
+        ("ann", "ended"),
+        ("bob", "policy"),
+        ("", "started"),
+    ]
+    rows = [
+        (
+            position,
+            LogRow(
+                "subscriptions", "", NOON_S, client_id=client_id,
+                payload=json.dumps({"event": event}, separators=(",", ":")).encode(),
+            ),
+        )
+        for position, (client_id, event) in enumerate(said)
+    ]  # fmt: skip
+    WrittenLake(tmp_path).take(rows)
+    lake = Lake(tmp_path)
+    assert [one.position for one in lake.events()] == [0, 1, 2, 4]
+    assert [one.position for one in lake.events(states_of=["bob"])] == [1, 2, 4]
+    assert [one.position for one in lake.events(states_of=())] == [2, 4]
+    assert lake.id == Lake(tmp_path).id
+
+
 def test_an_event_of_another_kind_is_named(tmp_path: Path) -> None:
     row = LogRow("subscriptions", "", NOON_S, payload=b'{"event": "gone"}')
     WrittenLake(tmp_path).take([(1, row)])

@@ -7,7 +7,6 @@ import pytest
 from rove.pipeline.judging import opened
 from rove.pipeline.lake import Event
 from rove.pipeline.live_index import PARTS_MAX, LiveIndex
-from rove.pipeline.versions import from_lake
 from tests.effort import some
 from tests.interop.recorded import Notified, Recording
 from tests.pipeline.test_judging import judged, pairs_of
@@ -27,7 +26,7 @@ def test_batch_by_batch_it_finds_the_same(tmp_path: Path, size: int) -> None:
         spec = live.spec(after=batch["position"][0].as_py() - 1)
         parts = max(parts, len(spec.parts))
         found += pairs_of(opened(spec), batch)
-    expected = judged(recording, from_lake(lake), tmp_path)
+    expected = judged(recording, tmp_path)
     assert len(expected) > 200
     assert sorted(found) == sorted(expected)
     assert parts <= PARTS_MAX

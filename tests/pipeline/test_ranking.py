@@ -10,11 +10,10 @@ import pytest
 
 from rove.lang import RankedWindow, parse
 from rove.pipeline.buckets import RankingError, run_bucket
-from rove.pipeline.index_files import write_index
-from rove.pipeline.judging import RANKED_ROWS_SQL, IndexSpec, PartSpec, opened
+from rove.pipeline.judging import RANKED_ROWS_SQL
 from rove.pipeline.ranking import rank, rank_rows
-from rove.pipeline.versions import from_lake
 from tests.effort import some
+from tests.interop.by_state import index_of
 from tests.interop.recorded import Recording
 
 TEXTS = [
@@ -76,8 +75,7 @@ def test_what_has_no_place_in_a_table_is_told(spark: Any) -> None:
 def test_the_lake_is_ranked_as_bucket_by_bucket(spark: Any, tmp_path: Path) -> None:
     recording = Recording(tmp_path / "lake", 2)
     recording.play(500)
-    write_index(from_lake(recording.read), tmp_path / "all.index")
-    index = opened(IndexSpec((PartSpec(str(tmp_path / "all.index")),)))
+    index = index_of(recording.read, tmp_path / "index")
     batches = recording.publications().to_batches(max_chunksize=64)
     rows = pa.Table.from_batches([index.ranked_rows(batch, 3) for batch in batches])
     events = list(recording.read.events())

@@ -28,7 +28,7 @@ from rove.pipeline.stream import (
     StreamSettings,
     match_slice,
 )
-from rove.pipeline.versions import from_lake
+from tests.interop.by_state import versions_by_state
 
 NEAREST = "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 10 SECONDS"
 Notification = tuple[int, int, float | None, bool | None]
@@ -43,7 +43,7 @@ def expected(folder: Location, engine: str | None = None) -> list[Notification]:
     rows = publications(folder).select(["position", "at", "topic", "payload"])
     at_us = rows["at"].cast(pa.int64()).to_pylist()
     found: list[Notification] = []
-    for version in from_lake(Lake(folder), engine=engine):
+    for version in versions_by_state(Lake(folder).events(), engine):
         text = parse(version.text)
         if text.rank is not None:
             continue
@@ -165,6 +165,34 @@ def test_the_stream_equals_the_judge_wherever_batches_end(spark: Any, tmp_path: 
 
 def everything_in(folder: Path) -> list[Notification]:
     return sorted(expected(folder / "lake") + expected_ranked(folder / "lake", folder / "work"))
+
+
+def test_a_start_reads_only_the_events_since_the_snapshot(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.pipeline.snapshots.EVENTS_MIN", 1)
+    begun: list[int] = []
+
+    class Counted(Lake):
+        def events(self, after: int = -1, *others: Any, **more: Any) -> Any:
+            begun.append(after)
+            return super().events(after, *others, **more)
+
+    monkeypatch.setattr("rove.pipeline.stream.Lake", Counted)
+    feed = lively(tmp_path / "lake", 2, ranked=True)
+    settings = settings_of(tmp_path)
+    (told,) = run(spark, settings)
+    assert begun == [-1]
+    feed.subscribe(900, "NO2 > me.limit", 100.0, me={"limit": 60}, client_id="m")
+    publish_some(feed, 30, 101.0, seed=7)
+    feed.change_state("m", 102.0, limit=20)
+    feed.unsubscribe(1, 102.0)
+    publish_some(feed, 30, 103.0, seed=8)
+    feed.write()
+    run(spark, settings)
+    assert begun == [-1, told.last]
+    everything = expected(settings.lake) + expected_ranked(settings.lake, tmp_path / "work")
+    assert sorted(result(settings.out)) == sorted(everything)
 
 
 @pytest.mark.soak

@@ -13,6 +13,7 @@ from rove.pipeline.versions import (
     Timeline,
     Version,
     VersionsError,
+    asked_of,
     from_broker,
     from_file,
     from_table,
@@ -31,7 +32,7 @@ def lives(versions: list[Version]) -> list[tuple[int, int, int]]:
     return sorted((one.number, one.since, one.until) for one in versions)
 
 
-def test_a_life_is_cut_by_changes_of_state() -> None:
+def test_a_life_is_not_cut_by_changes_of_state() -> None:
     timeline = Timeline()
     ended: list[Version] = []
     for event in (
@@ -44,12 +45,18 @@ def test_a_life_is_cut_by_changes_of_state() -> None:
         Event(event="state", position=40, client_id="ann", changes={"x": None}),
     ):
         ended += timeline.take(event)[0]
-    assert lives(ended) == [(1, 10, 20), (1, 20, 40), (2, 11, 30)]
-    assert [one.me for one in ended if one.number == 1] == [{"x": 1}, {"x": 2, "y": 3}]
-    assert lives(timeline.open()) == [(1, 40, FOR_EVER), (3, 12, FOR_EVER)]
-    assert {one.number: one.me for one in timeline.open()}[1] == {"y": 3}
+    assert lives(ended) == [(2, 11, 30)]
+    assert lives(timeline.open()) == [(1, 10, FOR_EVER), (3, 12, FOR_EVER)]
+    assert {one.number: one.me for one in timeline.open()}[1] == {"x": 1}
+    assert [one.number for one in timeline.asking("ann")] == [1]
     assert timeline.position == 40
     assert len(timeline) == 2
+
+
+def test_what_a_text_asks_of_its_subscriber() -> None:
+    assert asked_of("x > me.x AND distance(a, b, me.home.lat, me.y) < 3") == {"x", "y", "home"}
+    assert asked_of("x > 1 ORDER BY abs(x - me.x) LIMIT 1 WITHIN 1 HOUR") == set()
+    assert asked_of("some > 1") == asked_of("me >") == asked_of("") == set()
 
 
 def test_a_start_ends_what_was_not_kept() -> None:

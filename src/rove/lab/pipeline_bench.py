@@ -16,8 +16,8 @@ publications, with the plain kernel (how many pairs there are) on all of them. N
   grid of cells made beforehand, and `match`, all to rows of pairs that a sink drops;
 - `resting`, `travelling`: areas that stand still, and the same that move, at 4 s of event time;
 - `memory`: the most that a worker had, after an eighth of the rows and after all;
-- ranked windows, the stream, the way back to subscribers and backtests: see the modules behind
-  `pipeline_bench_jobs`.
+- ranked windows, replays, the stream, the way back to subscribers and backtests: see the modules
+  behind `pipeline_bench_jobs`.
 
 A million publications by default; ten with `full`, against up to a million subscriptions, on two
 workers. Takes six minutes, most of an hour with `full`; a machine that does something else halves
@@ -309,6 +309,7 @@ PARTS: Final[dict[str, Callable[[Any], Iterator[Measure]]]] = {
     "evolving": _evolving,
     "memory": _memory,
     "ranked": lambda bench: jobs.ranked(bench.options.rows, bench.options.size_max),
+    "replay": lambda bench: jobs.replay(bench.options.size_max),
     "stream": lambda bench: jobs.stream(bench.options.size_max),
     "deliver": lambda bench: jobs.deliver(bench.options.size_max),
     "backtest": lambda bench: jobs.backtest(

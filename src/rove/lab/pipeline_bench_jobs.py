@@ -1,6 +1,6 @@
-"""The parts of `rove bench pipeline` that are whole jobs: ranked windows, the stream, the way back
-to subscribers, and backtests. Each has a module of its own that says what it measures and how; here
-they get a Spark session in this process, and sizes that suit the run.
+"""The parts of `rove bench pipeline` that are whole jobs: ranked windows, replays, the stream, the
+way back to subscribers, and backtests. Each has a module of its own that says what it measures and
+how; here they get a Spark session in this process, and sizes that suit the run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rove.lab import (
     backtest_bench,
     pipeline_deliver_bench,
     pipeline_ranked_bench,
+    pipeline_replay_bench,
     pipeline_stream_bench,
 )
 from rove.lab.measure import Measure
@@ -41,6 +42,15 @@ def ranked(rows: int, size_max: int) -> Iterator[Measure]:
     with _session() as spark:
         subscriptions = min(10_000, size_max)
         yield from pipeline_ranked_bench.run(spark, subscriptions, rows=min(rows, 1_000_000))
+
+
+def replay(size_max: int) -> Iterator[Measure]:
+    """Seconds for a history in which a thousand subscribers move five thousand times each."""
+    with _session() as spark:
+        if size_max <= SMALL_MAX:
+            yield from pipeline_replay_bench.run(spark, 50, 40, 2_000)
+        else:
+            yield from pipeline_replay_bench.run(spark)
 
 
 def stream(size_max: int) -> Iterator[Measure]:

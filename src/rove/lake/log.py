@@ -101,6 +101,11 @@ class Log:
             ) from error
         self._listed: tuple[int, list[LogFile]] = (NOTHING, [])
 
+    @property
+    def id(self) -> str:
+        """No other lake has it."""
+        return self._table.id
+
     def position(self) -> int:
         """All rows up to this position are there; -1 if there are none yet."""
         self._table.refresh()

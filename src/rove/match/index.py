@@ -497,7 +497,7 @@ class Index:
         holding: list[int] = []
         seen: set[int] = set()
         for row, id in zip(rows.tolist(), segment.ids[rows].tolist(), strict=True):
-            kept = self._kept.get(~id if id < 0 else id)
+            kept = self._kept_of(~id if id < 0 else id)
             if kept is None:
                 holds = self._is_within(segment, row, publication, at)
             elif id in seen:
@@ -508,6 +508,10 @@ class Index:
             if holds:
                 holding.append(id)
         return holding
+
+    def _kept_of(self, id: int) -> Kept | None:
+        """What is kept of a subscription beside its rows."""
+        return self._kept.get(id)
 
     def refuse_columns(self) -> NoReturn:
         """Say that numbers alone do not tell whether a subscription holds."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from rove.pipeline.disk import folder_of_process
+from rove.pipeline.following import changes_in, followers_of, variables_of, write_following
 from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.ranking import is_ranked, rank_rows
@@ -63,46 +64,66 @@ def replay(
     publications = lake.publications(
         spark, after=after, up_to=last, channels=channels, days=days, content="slices"
     )
-    events = [event for event in lake.events(up_to=last) if _serves(engine, event)]
-    moment = lake.last_moment(last) if until is None else until
+    events = [one for one in lake.events(up_to=last, states_of=()) if _serves(engine, one)]
     versions = [one for one in versions_of(events) if one.until > after]
-    return matched(spark, publications, versions, events, buckets or cores(), moment, begun_min)
+    notifications, candidates = _matched(
+        spark, lake, publications, versions, after, last, buckets or cores(), begun_min
+    )
+    if not any(is_ranked(text) for text in {one.text for one in versions}):
+        return notifications
+    if scored := _whose_states_score(events):
+        every = lake.events(up_to=last, states_of=scored)
+        events = [one for one in every if _serves(engine, one)]
+    moment = lake.last_moment(last) if until is None else until
+    ranked = rank_rows(candidates, events, buckets=buckets or cores(), until=moment)
+    return notifications.unionByName(ranked)
 
 
 def _serves(engine: str | None, event: Event) -> bool:
     return event.event != "made" or engine in (None, event.engine)
 
 
-def matched(
+def _whose_states_score(events: Sequence[Event]) -> set[str]:
+    """The clients whose state a ranked subscription scores by."""
+    made = (one for one in events if one.event == "made" and is_ranked(one.text))
+    return {one.client_id for one in made if "me" in one.text}
+
+
+def _matched(
     spark: SparkSession,
+    lake: Lake,
     publications: DataFrame,
     versions: Sequence[Version],
-    events: Sequence[Event],
+    after: int,
+    up_to: int,
     buckets: int,
-    until: float | None = None,
-    begun_min: int = BEGUN_MIN,
-) -> DataFrame:
-    """The same for publications (or slices of them), versions and the events behind them, from
-    wherever they come."""
+    begun_min: int,
+) -> tuple[DataFrame, DataFrame]:
+    """Who gets slices of publications, and the rows that may interest ranked subscriptions."""
     from pyspark.sql import functions as f
 
     path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
-    write_stretches(versions, path, begun_min)
-    shipped = large_task_file(spark, path)
+    variables = variables_of(versions)
+    changes = changes_in(spark, lake, variables, after, up_to)
+    following, others = followers_of(versions, variables, changes)
+    write_stretches(others, path, begun_min)
+    shipped = [large_task_file(spark, path)]
+    if following:
+        write_following(following, variables, changes, path.with_suffix(".following"))
+        shipped.append(large_task_file(spark, path.with_suffix(".following")))
     found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
     )
-    if not any(is_ranked(text) for text in {one.text for one in versions}):
-        return notifications
     candidates = functools.partial(_candidates, shipped, buckets)
-    rows = publications.mapInArrow(candidates, RANKED_ROWS_SQL)
-    return notifications.unionByName(rank_rows(rows, events, buckets=buckets, until=until))
+    return notifications, publications.mapInArrow(candidates, RANKED_ROWS_SQL)
 
 
 @in_worker
-def _match(versions: TaskFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    stretches = open_stretches(versions.local_path())
+def _match(
+    versions: Sequence[TaskFile], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    stretches = open_stretches(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
             yield index.match_lake(here)
@@ -110,9 +131,9 @@ def _match(versions: TaskFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 @in_worker
 def _candidates(
-    versions: TaskFile, buckets: int, batches: Iterator[pa.RecordBatch]
+    versions: Sequence[TaskFile], buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    stretches = open_stretches(versions.local_path())
+    stretches = open_stretches(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
             yield index.ranked_rows(here, buckets)

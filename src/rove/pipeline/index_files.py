@@ -14,10 +14,10 @@ import functools
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -27,9 +27,11 @@ from rove.errors import RoveError
 from rove.lake.storage import read_bytes
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
-from rove.lang.tree import And, Attribute, Comparison, Condition, Literal
+from rove.lang.tree import And, Attribute, Comparison, Condition
+from rove.lang.tree import Literal as Constant
 from rove.lang.tree import Subscription as Text
 from rove.match.matcher import Matcher
+from rove.match.pairs import Pairs
 from rove.mqtt.trees import FilterTree
 from rove.pipeline.versions import ANY_TOPIC, Version
 
@@ -62,40 +64,72 @@ class _Head(msgspec.Struct, frozen=True):
     ranked: _SideHead
 
 
-class Side:
-    """The versions of one matcher, by their ids in it."""
+class Filters:
+    """Topic filters, each with its number."""
 
-    def __init__(
-        self, matcher: Matcher, arrays: Sequence[npt.NDArray[Any]], head: _SideHead
-    ) -> None:
-        self.matcher = matcher
-        self.numbers: Longs = arrays[0]
-        self.since: Longs = arrays[1]
-        self.until: Longs = arrays[2]
-        self.accepted_at: Floats = arrays[3]
-        self.own: Mapping[int, str] = head.own
-        """Those that want nothing from their own client, and who that is; nobody who is ranked."""
-        self.shared: Mapping[int, tuple[str, str]] = head.shared
-        """Those that share what comes, with their group and filter; likewise."""
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._numbers: dict[str, int] = {}
         self._tree: FilterTree[int] = FilterTree()
         self._everywhere: list[int] = []
         """The number of those without a filter, if there are any."""
-        for number, topic_filter in enumerate(head.filters):
-            if topic_filter == ANY_TOPIC:
-                self._everywhere.append(number)
-            else:
-                self._tree.put(topic_filter, None, number)
         self._known: dict[str, list[int]] = {}
+        for name in names:
+            self.add(name)
 
-    def __len__(self) -> int:
-        return len(self.numbers)
+    def add(self, name: str) -> int:
+        """The number of a filter, which may be there already."""
+        found = self._numbers.get(name)
+        if found is None:
+            found = self._numbers[name] = len(self._numbers)
+            if name == ANY_TOPIC:
+                self._everywhere.append(found)
+            else:
+                self._tree.put(name, None, found)
+            self._known.clear()
+        return found
 
-    def filters(self, topic: str) -> list[int]:
-        """The numbers of the topic filters that fit a topic."""
+    def __iter__(self) -> Iterator[str]:
+        """In the order of their numbers."""
+        return iter(self._numbers)
+
+    def fitting(self, topic: str) -> list[int]:
+        """The numbers of the filters that fit a topic."""
         found = self._known.get(topic)
         if found is None:
             found = self._known[topic] = self._everywhere + self._tree.find(topic)
         return found
+
+
+class Asked(Protocol):
+    """What a side asks: a matcher, or an index of followers."""
+
+    def prepare(self, begins_at: float, ends_at: float) -> None:
+        """Be quick at these times."""
+
+    def match(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Pairs:
+        """Who gets each of the publications."""
+
+
+class Side(NamedTuple):
+    """Versions that are not ranked, or those that are, by their ids in a matcher."""
+
+    matcher: Asked
+    numbers: Longs
+    since: Longs
+    until: Longs
+    accepted_at: Floats
+    filters: Filters
+    own: Mapping[int, str]
+    """Those that want nothing from their own client, and who that is; nobody who is ranked."""
+    shared: Mapping[int, tuple[str, str]]
+    """Those that share what comes, with their group and filter; likewise."""
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.numbers) == 0
+
+
+SideName = Literal["plain", "ranked"]
 
 
 class IndexFile(NamedTuple):
@@ -114,12 +148,11 @@ class _Builder:
     def __init__(self) -> None:
         self.matcher = Matcher()
         self.versions: list[Version] = []
-        self.filters: dict[str, int] = {}
+        self.filters = Filters()
 
     def add(self, version: Version, condition: Condition) -> int:
         id = len(self.versions)
-        number = self.filters.setdefault(version.filter, len(self.filters))
-        here = Text(_with_filter(number, condition))
+        here = Text(filtered(self.filters.add(version.filter), condition))
         self.matcher.add(id, here, version.accepted_at, version.me)
         self.versions.append(version)
         return id
@@ -132,13 +165,7 @@ class _Builder:
         """
         self.matcher.compact()
         versions = self.versions
-        own: dict[int, str] = {}
-        shared: dict[int, tuple[str, str]] = {}
-        for id, one in enumerate(() if is_ranked else versions):
-            if one.no_local:
-                own[id] = one.client_id
-            if one.share is not None:
-                shared[id] = (one.share, one.filter)
+        own, shared = shares_of(() if is_ranked else versions)
         saved = self.matcher.save()
         size = sum(memoryview(part).nbytes for part in saved)
         columns = [
@@ -153,7 +180,21 @@ class _Builder:
         return head, [padded, *saved, bytes(-size % _PAGE)]
 
 
-Place = tuple[str, int]
+def shares_of(
+    versions: Iterable[Version],
+) -> tuple[dict[int, str], dict[int, tuple[str, str]]]:
+    """Those that want nothing of their own, and those that share, by their place."""
+    own: dict[int, str] = {}
+    shared: dict[int, tuple[str, str]] = {}
+    for id, one in enumerate(versions):
+        if one.no_local:
+            own[id] = one.client_id
+        if one.share is not None:
+            shared[id] = (one.share, one.filter)
+    return own, shared
+
+
+Place = tuple[SideName, int]
 """Of a version in a file: its side, and its id there."""
 
 
@@ -162,14 +203,14 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
 
     The file appears when it is complete. IndexFileError names a text that is refused.
     """
-    sides = {"plain": _Builder(), "ranked": _Builder()}
+    sides: dict[SideName, _Builder] = {"plain": _Builder(), "ranked": _Builder()}
     places: list[Place] = []
     for version in versions:
         try:
-            text = Text(Literal(True))
+            text = Text(Constant(True))
             if version.text:
                 text = parse(version.text, accepted=True)
-            side = "plain" if text.rank is None else "ranked"
+            side: SideName = "plain" if text.rank is None else "ranked"
             places.append((side, sides[side].add(version, text.condition)))
         except LanguageError as error:
             raise IndexFileError(f"subscription {version.number}: {error}") from error
@@ -184,16 +225,16 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
     return places
 
 
-def _with_filter(number: int, condition: Condition) -> Condition:
+def filtered(number: int, condition: Condition) -> Condition:
     """The condition, for the topics of one filter only."""
-    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(number))
-    return here if condition == Literal(True) else And((here, condition))
+    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Constant(number))
+    return here if condition == Constant(True) else And((here, condition))
 
 
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _opened(path: str) -> IO[bytes]:
+def opened_file(path: str) -> IO[bytes]:
     """A file of this machine; what lies in an object store is brought into one that has no name."""
     if "://" not in path:
         return Path(path).open("rb")
@@ -210,7 +251,7 @@ def _opened(path: str) -> IO[bytes]:
 def open_index(path: str) -> IndexFile:
     """The index in a file, mapped; the same object whenever this process asks again."""
     try:
-        with _opened(path) as file:
+        with opened_file(path) as file:
             # Private: the matcher of a removed subscription clears a bit of its own copy.
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     except (OSError, ValueError) as error:
@@ -233,7 +274,10 @@ def _side(view: memoryview, at: int, head: _SideHead) -> tuple[Side, int]:
         at += 8 * head.count
     at = _next_page(at)
     matcher = Matcher.load(view[at : at + head.bytes])
-    return Side(matcher, arrays, head), _next_page(at + head.bytes)
+    filters = Filters(head.filters)
+    numbers, since, until, accepted_at = arrays
+    side = Side(matcher, numbers, since, until, accepted_at, filters, head.own, head.shared)
+    return side, _next_page(at + head.bytes)
 
 
 def _next_page(at: int) -> int:

@@ -1,7 +1,8 @@
 """Which subscriptions get a publication of the lake: the broker's own decision, in a worker.
 
-An index of one or more files (`rove.pipeline.index_files`) is asked, and what it finds is kept if
-the publication lies between the positions of the version. Publications are read once and shown to
+An index of one or more files (`rove.pipeline.index_files`) is asked, and those whose state changes
+meanwhile (`rove.pipeline.following`); what is found is kept if the publication lies between the
+positions of the version, or of the state. Publications are read once and shown to
 each file once for every topic filter that fits, as the broker does it: some 3 µs each besides the
 matching.
 """
@@ -9,7 +10,7 @@ matching.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rove.lang.attributes import attributes_of
-from rove.pipeline.index_files import FILTER_ATTRIBUTE, IndexFile, Longs, Side, open_index
+from rove.match.following import POSITION
+from rove.pipeline.following import Following, open_following
+from rove.pipeline.index_files import (
+    FILTER_ATTRIBUTE,
+    IndexFile,
+    Longs,
+    Side,
+    SideName,
+    open_index,
+)
 
 AT_TYPE: Final = pa.timestamp("us", tz="UTC")
 PAIRS: Final = pa.schema(
@@ -59,6 +69,8 @@ class IndexSpec(msgspec.Struct, frozen=True):
     """An index as it travels to workers: names of files."""
 
     parts: tuple[PartSpec, ...] = ()
+    following: str = ""
+    """The file of those whose state changes; empty if there are none."""
 
 
 class Publications:
@@ -93,8 +105,13 @@ class Publications:
 class VersionIndex:
     """Decides which versions get publications."""
 
-    def __init__(self, parts: Sequence[tuple[IndexFile, PartSpec]]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[tuple[IndexFile, PartSpec]],
+        following: Following | None = None,
+    ) -> None:
         self._parts = parts
+        self._following = following
 
     def match_lake(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Who gets the publications of a batch; ranked subscriptions are left aside."""
@@ -125,16 +142,13 @@ class VersionIndex:
         columns.append(pa.ListArray.from_arrays(pa.array(ends), pa.array(numbers)))
         return pa.RecordBatch.from_arrays(columns, schema=RANKED_ROWS)
 
-    def _pairs(self, publications: Publications, name: str) -> tuple[Longs, Longs]:
+    def _pairs(self, publications: Publications, name: SideName) -> tuple[Longs, Longs]:
         """Rows of the batch and the numbers of subscriptions that get them, by row."""
         found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         groups: dict[int, tuple[str, str]] = {}
-        for file, spec in self._parts:
-            side = file.plain if name == "plain" else file.ranked
-            if len(side) and len(publications):
-                ended = spec.plain if name == "plain" else spec.ranked
-                found.append(_found(publications, side, ended))
-                groups |= {int(side.numbers[id]): group for id, group in side.shared.items()}
+        for side, ended, rows in self._sides(publications, name):
+            found.append(_found(publications, rows, side, ended))
+            groups |= {int(side.numbers[id]): group for id, group in side.shared.items()}
         rows, numbers = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         if groups:
             rows, numbers = _one_of_each_group(rows, numbers, groups)
@@ -143,15 +157,33 @@ class VersionIndex:
         order = np.argsort(rows, kind="stable")
         return rows[order], numbers[order]
 
+    def _sides(
+        self, publications: Publications, name: SideName
+    ) -> Iterator[tuple[Side, Mapping[int, int], Longs]]:
+        """Whoever may get some of the publications, and which."""
+        if not len(publications):
+            return
+        for file, spec in self._parts:
+            side = file.plain if name == "plain" else file.ranked
+            if not side.is_empty:
+                ended = spec.plain if name == "plain" else spec.ranked
+                yield side, ended, np.arange(len(publications))
+        if self._following is not None:
+            for side, rows in self._following.sides(name, publications.positions):
+                yield side, {}, rows
+
 
 def opened(spec: IndexSpec) -> VersionIndex:
     """The index that a task was sent; its files stay open between tasks."""
-    return VersionIndex([(open_index(part.path), part) for part in spec.parts])
+    following = open_following(spec.following) if spec.following else None
+    return VersionIndex([(open_index(part.path), part) for part in spec.parts], following)
 
 
-def _found(publications: Publications, side: Side, ended: dict[int, int]) -> tuple[Longs, Longs]:
-    """What one matcher finds, as rows and numbers of subscriptions."""
-    shown, rows = _shown(publications, side)
+def _found(
+    publications: Publications, some: Longs, side: Side, ended: Mapping[int, int]
+) -> tuple[Longs, Longs]:
+    """What one matcher finds among some rows, as rows and numbers of subscriptions."""
+    shown, rows = _shown(publications, some, side)
     if not shown:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     at = publications.at[rows]
@@ -163,17 +195,20 @@ def _found(publications: Publications, side: Side, ended: dict[int, int]) -> tup
     return here[holds], side.numbers[ids[holds]]
 
 
-def _shown(publications: Publications, side: Side) -> tuple[list[dict[str, Any]], Longs]:
+def _shown(
+    publications: Publications, some: Longs, side: Side
+) -> tuple[list[dict[str, Any]], Longs]:
     """Publications as the matcher sees them, one for each filter that fits, and their rows."""
     shown: list[dict[str, Any]] = []
     rows: list[int] = []
-    attributes = publications.attributes
-    for row, topic in enumerate(publications.topics):
-        numbers = side.filters(topic)
+    attributes, topics = publications.attributes, publications.topics
+    for row, position in zip(some.tolist(), publications.positions[some].tolist(), strict=True):
+        numbers = side.filters.fitting(topics[row])
         for number in numbers:
             # The last one may write into what is there: nobody else looks at it any more.
             one = attributes[row] if number == numbers[-1] else dict(attributes[row])
             one[FILTER_ATTRIBUTE] = number
+            one[POSITION] = float(position)
             shown.append(one)
             rows.append(row)
     return shown, np.array(rows, np.int64)
@@ -184,7 +219,7 @@ def _holds(
     rows: Longs,
     ids: Longs,
     side: Side,
-    ended: dict[int, int],
+    ended: Mapping[int, int],
 ) -> npt.NDArray[np.bool_]:
     """Which pairs are of a version that holds at the publication's position."""
     until = side.until

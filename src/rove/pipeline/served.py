@@ -144,7 +144,7 @@ class Served:
 
     def _learn(self, up_to: int) -> None:
         """Which subscriptions are Spark's; what ends is the broker's to know."""
-        for event in self._lake.events(self._learnt_up_to, up_to):
+        for event in self._lake.events(self._learnt_up_to, up_to, states_of=()):
             if event.event == "made" and event.engine == "spark":
                 (self._ranked if is_ranked(event.text) else self._plain).add(event.number)
         self._learnt_up_to = max(self._learnt_up_to, up_to)

@@ -1,6 +1,6 @@
 """A long log in stretches, so that a publication meets only versions that held about then.
 
-Subscriptions come, go and change their state; a log of months has far more versions than ever held
+Subscriptions come and go; a log of months has far more versions than ever held
 at one time. One index of all of them would be asked for each publication, would find hundreds of
 versions that were gone or not yet there, and would be too large. So the log is cut where as many
 versions have begun as there were at the last cut, and each stretch gets an index of those that
@@ -89,8 +89,10 @@ def write_stretches(versions: Sequence[Version], path: Path, begun_min: int = BE
 class Stretches:
     """The indexes of all stretches, in a worker."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, following: str = "") -> None:
+        """Of versions; `following` is the file of those whose state changes."""
         self._path = path
+        self._following = following
         try:
             with Path(path).open("rb") as file:
                 self._view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -126,7 +128,7 @@ class Stretches:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not path.exists():
                     write_index(self.versions(number), path)
-        return opened(IndexSpec((PartSpec(str(path)),)))
+        return opened(IndexSpec((PartSpec(str(path)),), self._following))
 
     def versions(self, number: int) -> list[Version]:
         """Those that hold somewhere in a stretch."""
@@ -134,6 +136,6 @@ class Stretches:
 
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
-def open_stretches(path: str) -> Stretches:
+def open_stretches(path: str, following: str = "") -> Stretches:
     """What was written; the same object whenever this process asks again."""
-    return Stretches(path)
+    return Stretches(path, following)

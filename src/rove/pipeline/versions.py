@@ -1,19 +1,20 @@
 """Subscriptions over time: who wanted what, from which position of the log to which.
 
-A subscription's life is a list of *versions*. Each has a text, the state of its subscriber, and
-the positions between which it holds; a change of state ends one and begins the next. So what a
-publication meets depends on nothing but its own position, and a history of any length can be
-matched in any order, by any number of workers.
+A subscription's life is a *version*: a text, the state that its subscriber had at first, and the
+positions between which it holds. So what a publication meets depends on nothing but its own
+position, and a history of any length can be matched in any order, by any number of workers. How the
+state changes meanwhile is data of its own (`rove.pipeline.following`).
 
-An event costs a microsecond or two; a change of state, that for each subscription that asks for it.
+An event costs a microsecond or two.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,10 +22,11 @@ import msgspec
 
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
+from rove.lang.parser import parse
 from rove.lang.records import SubscriptionRecord, read_subscription
-from rove.lang.values import change_state
+from rove.lang.tree import Me, walk
 from rove.mqtt.topics import split_shared
-from rove.pipeline.lake import NOTHING, Event, Lake
+from rove.pipeline.lake import NOTHING, Event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +41,7 @@ class VersionsError(RoveError):
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription as it was for a while."""
+    """A subscription for as long as it holds."""
 
     number: int
     text: str
@@ -47,6 +49,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     filter: str = ANY_TOPIC
     accepted_at: float = 0.0
     me: dict[str, object] = {}
+    """The state of its subscriber when it began to hold."""
     since: int = NOTHING
     """It holds for publications above this position,"""
     until: int = FOR_EVER
@@ -57,6 +60,18 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = "broker"
 
 
+@functools.lru_cache(maxsize=65_536)
+def asked_of(text: str) -> frozenset[str]:
+    """The variables that the condition of a text asks of its subscriber's state."""
+    if "me" not in text:
+        return frozenset()
+    try:
+        condition = parse(text, accepted=True).condition
+    except LanguageError:
+        return frozenset()  # whoever puts it into an index says so
+    return frozenset(part.path[0] for part in walk(condition) if type(part) is Me)
+
+
 class Timeline:
     """Takes events in the order of positions, and knows the versions there were and are."""
 
@@ -65,7 +80,7 @@ class Timeline:
         self._engine = engine
         self._open: dict[int, Version] = {}
         self._durable: set[int] = set()
-        self._of_client: dict[str, dict[int, None]] = {}
+        self._of_client: dict[str, dict[int, Version]] = {}
         """Subscriptions that ask for their subscriber's state."""
         self.position = NOTHING
         """Of the last event that was taken."""
@@ -77,6 +92,21 @@ class Timeline:
         """Those that hold now."""
         return list(self._open.values())
 
+    def asking(self, client_id: str) -> Collection[Version]:
+        """Those that hold now and ask for the state of a client."""
+        return self._of_client.get(client_id, {}).values()
+
+    def durable(self) -> list[int]:
+        """The numbers of those that outlive the broker."""
+        return list(self._durable)
+
+    def go_on(self, position: int, versions: Iterable[Version], durable: Iterable[int]) -> None:
+        """Go on from what there was at a position."""
+        self.position = position
+        kept = set(durable)
+        for version in versions:
+            self._add(version, durable=version.number in kept)
+
     def take(self, event: Event) -> tuple[list[Version], list[Version]]:
         """What the event ends (with `until` set) and what it begins."""
         self.position = event.position
@@ -85,11 +115,11 @@ class Timeline:
                 return [], self._make(event)
             case "ended":
                 return self._end([event.number], event.position), []
-            case "state":
-                return self._change(event)
             case "started":
                 gone = [number for number in self._open if number not in self._durable]
                 return self._end(gone, event.position), []
+            case "state":
+                return [], []
 
     def _make(self, event: Event) -> list[Version]:
         # A log may tell of one twice: when it was made, and when the log was begun anew.
@@ -107,12 +137,15 @@ class Timeline:
             share=event.share,
             engine=event.engine,
         )
-        self._open[event.number] = made
-        if event.durable:
-            self._durable.add(event.number)
-        if "me" in event.text:  # perhaps it asks; what does not is only a version more
-            self._of_client.setdefault(event.client_id, {})[event.number] = None
+        self._add(made, durable=event.durable)
         return [made]
+
+    def _add(self, version: Version, *, durable: bool) -> None:
+        self._open[version.number] = version
+        if durable:
+            self._durable.add(version.number)
+        if asked_of(version.text):
+            self._of_client.setdefault(version.client_id, {})[version.number] = version
 
     def _end(self, numbers: Iterable[int], position: int) -> list[Version]:
         ended = []
@@ -127,23 +160,6 @@ class Timeline:
                 self._of_client.pop(version.client_id, None)
             ended.append(msgspec.structs.replace(version, until=position))
         return ended
-
-    def _change(self, event: Event) -> tuple[list[Version], list[Version]]:
-        ended, begun = [], []
-        for number in self._of_client.get(event.client_id, ()):
-            before = self._open[number]
-            me = dict(before.me)
-            change_state(me, event.changes)
-            ended.append(msgspec.structs.replace(before, until=event.position))
-            after = msgspec.structs.replace(before, me=me, since=event.position)
-            self._open[number] = after
-            begun.append(after)
-        return ended, begun
-
-
-def from_lake(lake: Lake, up_to: int | None = None, engine: str | None = None) -> list[Version]:
-    """Every version that the lake tells of, or those that an engine serves."""
-    return versions_of(lake.events(up_to=up_to), engine)
 
 
 def versions_of(events: Iterable[Event], engine: str | None = None) -> list[Version]:
