@@ -12,9 +12,9 @@ import pytest
 
 from rove.lake import files
 from rove.pipeline import writing
+from rove.pipeline.commits import REJECTED
 from rove.pipeline.quality import AttributeRule, Rules
 from rove.pipeline.tables import TableSchema
-from rove.pipeline.commits import REJECTED
 from rove.pipeline.writing import Outcome, TableWriter
 
 MIDNIGHT_US = 1_794_787_200_000_000  # 2026-11-16

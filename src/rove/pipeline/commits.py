@@ -93,7 +93,7 @@ REJECTED: Final = pa.schema(
 )
 """As in the lake, with the reason."""
 _FILES: Final = "rove.files"
-_CONFIGURATION: Final = {
+CONFIGURATION: Final = {
     # All columns: those of the place may have come late, and files are left out by them.
     "delta.dataSkippingNumIndexedCols": "-1",
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
@@ -207,10 +207,9 @@ class Channel:
     def maintain(self) -> None:
         """Make few files of many, and remove those that nobody needs."""
         for part, opened in self._opened.items():
-            compact(opened, by_day=part == "data")
-            commits = opened.version // delta.CHECKPOINT_COMMITS
-            if commits != self._begun_at.get(part, 0) // delta.CHECKPOINT_COMMITS:
-                opened.vacuum(orphans=True)
+            by = PARTITIONS.names if part == "data" else ()
+            maintain(opened, by, self._begun_at[part])
+            self._begun_at[part] = opened.version
 
     def _open(self, begin: TableSchema) -> None:
         parts: dict[Part, tuple[Any, Sequence[str]]] = {
@@ -219,7 +218,7 @@ class Channel:
             "data": (begin.delta(), PARTITIONS.names),
         }
         for part, (schema, by) in parts.items():
-            opened = delta.Table.for_writing(self.table.uri_of(part), schema, by, _CONFIGURATION)
+            opened = delta.Table.for_writing(self.table.uri_of(part), schema, by, CONFIGURATION)
             self._opened[part], self._begun_at[part] = opened, opened.version
 
     def _extend(self, schema: TableSchema) -> None:
@@ -289,21 +288,34 @@ def ingestions(quality: delta.Table, after: int, columns: Sequence[str]) -> Any:
     return rows.filter((pc.field("number") > after) & (pc.field("reason") == ""))
 
 
-def compact(opened: delta.Table, *, by_day: bool) -> None:
-    """Make few files of many small ones: on the newest day when there are many, else at once."""
+def maintain(opened: delta.Table, by: Sequence[str], begun_at: int, *, grows: bool = True) -> None:
+    """Make few files of many, and remove those that nobody needs.
+
+    `by` are the partitions, a day first; of the newest one files are put together only if it
+    `grows` by files that are added. `begun_at` is the version before what was committed last.
+    """
+    _compact(opened, by, grows)
+    if opened.version // delta.CHECKPOINT_COMMITS != begun_at // delta.CHECKPOINT_COMMITS:
+        opened.vacuum(orphans=True)
+
+
+def _compact(opened: delta.Table, by: Sequence[str], grows: bool) -> None:
     listed = opened.files()
     small = listed.filter(pc.less(listed["size_bytes"], SMALL_BYTES))
-    if not by_day:
+    if not by:
         if small.num_rows > SMALL_FILES_MAX:
             opened.compact(SMALL_BYTES)
             opened.vacuum()
         return
     newest = pc.max(listed["partition.day"]).as_py()
-    places = (small[f"partition.{name}"].to_pylist() for name in PARTITIONS.names)
+    places = (small[f"partition.{name}"].to_pylist() for name in by)
     counts = Counter(zip(*places, strict=True))
-    growing = {day for (day, _), count in counts.items() if count > SMALL_FILES_MAX} & {newest}
-    over = {day for (day, _), count in counts.items() if count > 1} - {newest}
-    for days, bytes_max in ((growing, SMALL_BYTES), (over, LARGE_BYTES)):
+    many = {day for (day, *_), count in counts.items() if count > SMALL_FILES_MAX}
+    over = {day for (day, *_), count in counts.items() if count > 1} - {newest}
+    for days, bytes_max in (
+        (many & {newest} if grows else set(), SMALL_BYTES),
+        (over, LARGE_BYTES),
+    ):
         if days:
             opened.compact(bytes_max, [("day", "in", sorted(map(str, days)))])
             opened.vacuum()
