@@ -146,7 +146,9 @@ JOBS: Final[dict[str, Job]] = {
     "deliver": Job("notifications of match to subscribers with engine = spark", _deliver, False),
     "ingest": Job("publications into typed tables, judged by rules of quality", _ingest),
     "sensors": Job("readings of typed tables by cell of the map and interval", _sensors),
-    "metrics": Job("what the broker counted, by intervals, into the metrics database", _metrics),
+    "metrics": Job(
+        "what the broker counted, by intervals, into the metrics database", _metrics, False
+    ),
 }
 
 
