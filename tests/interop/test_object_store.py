@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from rove.broker.records import LogRow
-from rove.lake.delta import MissingTableError, Table
+from rove.lake import delta
+from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError
+from rove.pipeline.commits import SMALL_FILES_MAX
+from rove.pipeline.histories import TableHistory
+from rove.pipeline.ingest import ingest
 from rove.pipeline.source import whole
+from rove.pipeline.tables import Table, TablesError, channels
+from rove.pipeline.tallying import Example
 from rove.serve.lake import Lake
 from tests.effort import is_soak
 
@@ -39,7 +45,7 @@ def test_it_is_written_read_compacted_and_cleaned(
 ) -> None:
     location = f"{bucket}/some/lake"
     with pytest.raises(MissingTableError, match=f"there is no table at {location}"):
-        Table(location)
+        delta.Table(location)
     lake = Lake(location, rows_per_file=4, replaced_hours=0)
     lake.take(rows(1, 10))
     assert lake.files == 3
@@ -56,6 +62,31 @@ def test_it_is_written_read_compacted_and_cleaned(
     again.maintain(time.time())
     assert positions(location) == []
     assert Log(location).position() == 12
+
+
+def test_typed_tables_are_made_read_and_kept_few_there(bucket: str) -> None:
+    lake, tables = f"{bucket}/lake", f"{bucket}/some/tables"
+    with pytest.raises(TablesError, match=f"no table of the channel 'a/b' in {tables}; `rove"):
+        Table(tables, "a/b").read()
+    assert channels(tables) == []
+    writer = Lake(lake)
+    count = SMALL_FILES_MAX + 3
+    for number in range(count):
+        taken = [
+            (position, LogRow("publications", "a/b", NOON_S, "t", payload=b'{"x": %d}' % position))
+            for position in range(5 * number, 5 * number + 5)
+        ]
+        writer.take(taken)
+        assert ingest(None, lake, tables).rows_out == 5
+    assert channels(tables) == ["a/b"]
+    table = Table(tables, "a/b")
+    assert sorted(table.read(columns=["x"])["x"].to_pylist()) == list(range(5 * count))
+    assert len(table.files()) <= SMALL_FILES_MAX
+    assert table.counts() == {"in": 5 * count, "out": 5 * count}
+    assert ingest(None, lake, tables).rows_in == 0
+    history = TableHistory(tables)
+    one = Example(0, round(NOON_S * 1e6), 7, "", "t", "none", 0)
+    assert history.find(one, lambda said: True).attributes == {"x": 7, "topic": "t"}
 
 
 @pytest.fixture

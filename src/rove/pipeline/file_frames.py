@@ -54,7 +54,9 @@ def frame_of_files(
             reader = spark.read.schema(ddl).option("basePath", uri).option(_VECTORED, "false")
             for option in ("ignoreCorruptFiles", "ignoreMissingFiles"):
                 reader = reader.option(option, str(lenient).lower())
-            return reader.parquet(*[child(uri, path) for path in paths])
+            found = reader.parquet(*[child(uri, path) for path in paths])
+        # Spark adds every partition that it finds in the paths.
+        return found.select(*[quoted(field.name) for field in (*schema, *partitions)])
     groups = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
     read = partial(_read, uri, groups, schema, partitions, lenient)
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, ddl)
