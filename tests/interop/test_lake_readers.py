@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from rove.broker.records import LogRow
 from rove.lake.log import Log
-from rove.pipeline.commits import SMALL_FILES_MAX
+from rove.pipeline import commits
 from rove.pipeline.ingest import ingest
 from rove.pipeline.source import whole
 from rove.pipeline.tables import Table
@@ -117,6 +117,9 @@ def test_an_earlier_version_can_be_read(lake: Path) -> None:
 # -- typed tables --------------------------------------------------------------------------------
 
 
+ROUNDS = 5
+
+
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Attributes that come and go and change their types; part of it was compacted."""
@@ -128,7 +131,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         b'{"NO2": "text", "lat": 45.8, "long": 15.98, "\xc4\xb0": null}',
         b"no JSON",
     ]
-    for number in range(SMALL_FILES_MAX + 3):
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(commits, "SMALL_FILES_MAX", 2)
+    for number in range(ROUNDS):
         taken = [
             (
                 position,
@@ -146,6 +151,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         writer.take(taken)
         ingest(None, folder / "lake", folder / "tables")
+    monkey.undo()
     return folder / "tables"
 
 
@@ -159,18 +165,18 @@ def in_rows(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]
 def test_typed_tables_are_the_same_for_everybody(tables: Path, tmp_path: Path) -> None:
     table = Table(tables, "air")
     rows = table.read()
-    assert rows.num_rows == 4 * (SMALL_FILES_MAX + 3)
+    assert rows.num_rows == 4 * ROUNDS
     assert {"NO2", "NO2::string", "no2~2", "a%2Eb", "odd%20name%3B%20%28x%3D1%29"} <= set(
         rows.column_names
     )
-    assert len(table.files()) < 2 * (SMALL_FILES_MAX + 1)
+    assert len(table.files()) < 2 * ROUNDS
     expected = in_rows(rows.to_pylist(), rows.column_names)
     data = Path(table.uri_of("data"))
     found = by_duckdb(data, "SELECT * FROM log", tmp_path)
     assert in_rows(found, rows.column_names) == expected
     by_polars = pl.read_delta(str(data))
     assert in_rows(by_polars.to_dicts(), rows.column_names) == expected
-    assert by_polars.filter(pl.col("cell") == "33TWL77").height == 2 * (SMALL_FILES_MAX + 3)
+    assert by_polars.filter(pl.col("cell") == "33TWL77").height == 2 * ROUNDS
     one_day = by_duckdb(data, "SELECT count(*) AS n FROM log WHERE day = '2023-11-14'", tmp_path)
     assert one_day == [{"n": rows.num_rows}]
     quality = pl.read_delta(table.uri_of("quality"))

@@ -15,7 +15,6 @@ from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError
-from rove.pipeline.commits import SMALL_FILES_MAX
 from rove.pipeline.histories import TableHistory
 from rove.pipeline.ingest import ingest
 from rove.pipeline.source import whole
@@ -64,13 +63,16 @@ def test_it_is_written_read_compacted_and_cleaned(
     assert Log(location).position() == 12
 
 
-def test_typed_tables_are_made_read_and_kept_few_there(bucket: str) -> None:
+def test_typed_tables_are_made_read_and_kept_few_there(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.pipeline.commits.SMALL_FILES_MAX", 2)
     lake, tables = f"{bucket}/lake", f"{bucket}/some/tables"
     with pytest.raises(TablesError, match=f"no table of the channel 'a/b' in {tables}; `rove"):
         Table(tables, "a/b").read()
     assert channels(tables) == []
     writer = Lake(lake)
-    count = SMALL_FILES_MAX + 3
+    count = 5
     for number in range(count):
         taken = [
             (position, LogRow("publications", "a/b", NOON_S, "t", payload=b'{"x": %d}' % position))
@@ -81,7 +83,7 @@ def test_typed_tables_are_made_read_and_kept_few_there(bucket: str) -> None:
     assert channels(tables) == ["a/b"]
     table = Table(tables, "a/b")
     assert sorted(table.read(columns=["x"])["x"].to_pylist()) == list(range(5 * count))
-    assert len(table.files()) <= SMALL_FILES_MAX
+    assert len(table.files()) <= 2
     assert table.counts() == {"in": 5 * count, "out": 5 * count}
     assert ingest(None, lake, tables).rows_in == 0
     history = TableHistory(tables)

@@ -69,5 +69,6 @@ def test_intervals_that_are_over_are_left_out() -> None:
     rows = [(0, at * 1_000_000, 1.0, math.nan, math.nan) for at in (5, 15, 25)]
     starts = [one.start for one in added_up(columns(rows), NAMES, (10,), since_us=15_000_000)]
     assert starts == [10, 20]
-    nothing = Readings(*(each[:0] for each in columns(rows)))
+    longs, floats = np.empty(0, np.int64), np.empty(0)
+    nothing = Readings(longs, longs, floats, floats, floats)
     assert list(added_up(nothing, NAMES, (10,))) == []

@@ -14,13 +14,14 @@ from deltalake import DeltaTable
 from rove.broker.records import LogRow
 from rove.lake import delta
 from rove.pipeline import commits
-from rove.pipeline.commits import SMALL_FILES_MAX, Channel, ingestions
+from rove.pipeline.commits import Channel, ingestions
 from rove.pipeline.ingest import ingest
 from rove.pipeline.quality import AttributeRule, RuleBook, Rules
 from rove.pipeline.tables import Table, TableSchema, attributes_of_rows
 from rove.serve.lake import Lake as BrokersLake
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
+SMALL_FILES_MAX = 3
 RULES = RuleBook({"air": Rules(attributes={"x": AttributeRule(min=0)})})
 
 
@@ -121,34 +122,41 @@ def test_ingestions_are_numbered_and_say_in_which_hours_they_kept_rows(tmp_path:
 # --- few files --------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "SMALL_FILES_MAX", SMALL_FILES_MAX)
+
+
 def by_place(folder: Path) -> Counter[tuple[str, str]]:
     return Counter((file.day, file.cell) for file in Table(folder / "tables", "air").files())
 
 
+@pytest.mark.usefixtures("few")
 def test_as_it_runs_files_stay_few_and_rows_as_they_are(tmp_path: Path) -> None:
     most = 0
-    for number in range(20):
+    for number in range(10):
         add(tmp_path, number * 20 + 1, number * 20 + 20)
         most = max(most, *by_place(tmp_path).values())
     assert most <= SMALL_FILES_MAX
-    assert sorted(content(tmp_path)) == kept_of(1, 400)
-    assert rejected(tmp_path) == list(range(10, 401, 10))
+    assert sorted(content(tmp_path)) == kept_of(1, 200)
+    assert rejected(tmp_path) == list(range(10, 201, 10))
     table = Table(tmp_path / "tables", "air")
-    assert table.counts() == {"in": 400, "out": 360, "range:x": 40}
+    assert table.counts() == {"in": 200, "out": 180, "range:x": 20}
     for part in ("rejected", "quality"):
-        assert delta.Table(table.uri_of(part)).files().num_rows <= SMALL_FILES_MAX  # type: ignore[arg-type]
-    add(tmp_path, 401, 420, day=1)
+        assert delta.Table(table.uri_of(part)).files().num_rows <= SMALL_FILES_MAX
+    add(tmp_path, 201, 220, day=1)
     over = {place: files for place, files in by_place(tmp_path).items() if place[0] == "2026-11-16"}
     assert set(over.values()) == {1}  # of a day that is over
-    assert sorted(content(tmp_path)) == kept_of(1, 420)
+    assert sorted(content(tmp_path)) == kept_of(1, 220)
 
 
+@pytest.mark.usefixtures("few")
 def test_what_is_put_together_is_described_as_before(tmp_path: Path) -> None:
     for number in range(SMALL_FILES_MAX):
         add(tmp_path, number * 20 + 1, number * 20 + 20)
     table = Table(tmp_path / "tables", "air")
     before = table.files(cells=["33TWL77"])
-    add(tmp_path, 161, 180)
+    add(tmp_path, 61, 80)
     [file] = table.files(cells=["33TWL77"])
     assert file.rows > sum(each.rows for each in before)
     assert file.box == (45.8, 45.8, 15.98, 15.98)
@@ -159,6 +167,7 @@ def test_what_is_put_together_is_described_as_before(tmp_path: Path) -> None:
     assert max(moments) <= file.at_max_us < max(moments) + 2_000
 
 
+@pytest.mark.usefixtures("few")
 def test_replaced_files_stay_for_readers_and_then_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +176,7 @@ def test_replaced_files_stay_for_readers_and_then_go(
 
     for number in range(SMALL_FILES_MAX + 1):
         add(tmp_path, number * 20 + 1, number * 20 + 20)
-    assert on_disk() > 20
+    assert on_disk() > 10
     assert sum(by_place(tmp_path).values()) == 3
     at_once = {**commits.CONFIGURATION, "delta.deletedFileRetentionDuration": "interval 0 hours"}
     monkeypatch.setattr(commits, "CONFIGURATION", at_once)
