@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from rove.broker.records import LogRow
+from rove.lake import upkeep
 from rove.lake.log import Log
-from rove.pipeline import commits
 from rove.pipeline.ingest import ingest
 from rove.pipeline.source import whole
 from rove.pipeline.tables import Table
@@ -132,7 +132,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         b"no JSON",
     ]
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(commits, "SMALL_FILES_MAX", 2)
+    monkey.setattr(upkeep, "SMALL_FILES_MAX", 2)
     for number in range(ROUNDS):
         taken = [
             (

@@ -66,7 +66,7 @@ def test_it_is_written_read_compacted_and_cleaned(
 def test_typed_tables_are_made_read_and_kept_few_there(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.pipeline.commits.SMALL_FILES_MAX", 2)
+    monkeypatch.setattr("rove.lake.upkeep.SMALL_FILES_MAX", 2)
     lake, tables = f"{bucket}/lake", f"{bucket}/some/tables"
     with pytest.raises(TablesError, match=f"no table of the channel 'a/b' in {tables}; `rove"):
         Table(tables, "a/b").read()

@@ -12,8 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from rove.broker.records import LogRow
-from rove.lake import delta
-from rove.pipeline import commits
+from rove.lake import delta, upkeep
 from rove.pipeline.commits import Channel, ingestions
 from rove.pipeline.ingest import ingest
 from rove.pipeline.quality import AttributeRule, RuleBook, Rules
@@ -124,7 +123,7 @@ def test_ingestions_are_numbered_and_say_in_which_hours_they_kept_rows(tmp_path:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "SMALL_FILES_MAX", SMALL_FILES_MAX)
+    monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", SMALL_FILES_MAX)
 
 
 def by_place(folder: Path) -> Counter[tuple[str, str]]:
@@ -178,8 +177,8 @@ def test_replaced_files_stay_for_readers_and_then_go(
         add(tmp_path, number * 20 + 1, number * 20 + 20)
     assert on_disk() > 10
     assert sum(by_place(tmp_path).values()) == 3
-    at_once = {**commits.CONFIGURATION, "delta.deletedFileRetentionDuration": "interval 0 hours"}
-    monkeypatch.setattr(commits, "CONFIGURATION", at_once)
+    at_once = {**upkeep.CONFIGURATION, "delta.deletedFileRetentionDuration": "interval 0 hours"}
+    monkeypatch.setattr(upkeep, "CONFIGURATION", at_once)
     for number in range(SMALL_FILES_MAX + 1):
         add(tmp_path / "hasty", number * 20 + 1, number * 20 + 20)
     assert len(list((tmp_path / "hasty" / "tables" / "air" / "data").rglob("part-*"))) == 3

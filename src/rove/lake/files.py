@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rove.lake.storage import child, filesystem, folder_of, shown, sync, told
+from rove.lake.storage import child, filesystem, folder_of, open_parquet, shown, sync, told
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 ROW_GROUP_ROWS: Final = 131_072
@@ -69,6 +69,23 @@ def write_file(uri: str, rows: pa.Table, partition: Mapping[str, str | None] = {
             sync(folder / path)
             sync((folder / path).parent)
     return NewFile(path, size_bytes, rows.num_rows, dict(partition), json.dumps(_stats(rows)))
+
+
+def read_columns(uri: str, path: str, wanted: pa.Schema) -> pa.Table:
+    """Columns of one file, of these types; null where it does not have them."""
+    with open_parquet(uri, path) as file:
+        there = set(file.schema_arrow.names)
+        rows = file.read([name for name in wanted.names if name in there], use_threads=False)
+        count = file.metadata.num_rows
+    return pa.Table.from_arrays(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in there
+            else pa.nulls(count, field.type)
+            for field in wanted
+        ],
+        schema=wanted,
+    )
 
 
 def remove_files(uri: str, files: Iterable[NewFile]) -> None:

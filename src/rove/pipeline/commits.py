@@ -11,15 +11,13 @@ between, the next one finds `data` behind `quality` and does the rest before any
 its number already is not done twice. Of two that ingest at the same time one is refused, because
 their numbers are the same.
 
-Each ingestion leaves small files. The tables are compacted as they grow (`Channel.maintain`): of
-the newest day while it grows, of others once. A row is written some four times.
+Each ingestion leaves small files; they are put together as the tables grow (`rove.lake.upkeep`).
 
 An ingestion costs three commits, of 4 ms and some flushes of the disk each.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -28,8 +26,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rove.lake import delta
-from rove.lake.files import NewFile, write_file
+from rove.lake import delta, upkeep
+from rove.lake.files import NewFile, read_columns, write_file
 from rove.lake.log import NOTHING
 from rove.lake.storage import Location, shown
 from rove.pipeline.tables import (
@@ -39,18 +37,11 @@ from rove.pipeline.tables import (
     Table,
     TableSchema,
     TablesError,
-    read_columns,
     schema_of,
 )
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR_US: Final = 3_600 * 1_000_000
-KEPT_HOURS: Final = 2
-"""So long files that were replaced stay, for readers that have begun, and earlier versions."""
-SMALL_BYTES: Final = 4 * 1024 * 1024
-LARGE_BYTES: Final = 64 * 1024 * 1024
-SMALL_FILES_MAX: Final = 8
-"""Of one day and cell, before they are put together."""
 _AT: Final = pa.timestamp("us", tz="UTC")
 _LAKE_FILE: Final = pa.struct(
     [
@@ -93,12 +84,6 @@ REJECTED: Final = pa.schema(
 )
 """As in the lake, with the reason."""
 _FILES: Final = "rove.files"
-CONFIGURATION: Final = {
-    # All columns: those of the place may have come late, and files are left out by them.
-    "delta.dataSkippingNumIndexedCols": "-1",
-    "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
-    "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
-}
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -208,7 +193,7 @@ class Channel:
         """Make few files of many, and remove those that nobody needs."""
         for part, opened in self._opened.items():
             by = PARTITIONS.names if part == "data" else ()
-            maintain(opened, by, self._begun_at[part])
+            upkeep.maintain(opened, by, self._begun_at[part])
             self._begun_at[part] = opened.version
 
     def _open(self, begin: TableSchema) -> None:
@@ -218,7 +203,9 @@ class Channel:
             "data": (begin.delta(), PARTITIONS.names),
         }
         for part, (schema, by) in parts.items():
-            opened = delta.Table.for_writing(self.table.uri_of(part), schema, by, CONFIGURATION)
+            opened = delta.Table.for_writing(
+                self.table.uri_of(part), schema, by, upkeep.CONFIGURATION
+            )
             self._opened[part], self._begun_at[part] = opened, opened.version
 
     def _extend(self, schema: TableSchema) -> None:
@@ -286,36 +273,3 @@ def ingestions(quality: delta.Table, after: int, columns: Sequence[str]) -> Any:
             found.append(read_columns(quality.uri, path, wanted))
     rows = pa.concat_tables(found)
     return rows.filter((pc.field("number") > after) & (pc.field("reason") == ""))
-
-
-def maintain(opened: delta.Table, by: Sequence[str], begun_at: int, *, grows: bool = True) -> None:
-    """Make few files of many, and remove those that nobody needs.
-
-    `by` are the partitions, a day first; of the newest one files are put together only if it
-    `grows` by files that are added. `begun_at` is the version before what was committed last.
-    """
-    _compact(opened, by, grows)
-    if opened.version // delta.CHECKPOINT_COMMITS != begun_at // delta.CHECKPOINT_COMMITS:
-        opened.vacuum(orphans=True)
-
-
-def _compact(opened: delta.Table, by: Sequence[str], grows: bool) -> None:
-    listed = opened.files()
-    small = listed.filter(pc.less(listed["size_bytes"], SMALL_BYTES))
-    if not by:
-        if small.num_rows > SMALL_FILES_MAX:
-            opened.compact(SMALL_BYTES)
-            opened.vacuum()
-        return
-    newest = pc.max(listed["partition.day"]).as_py()
-    places = (small[f"partition.{name}"].to_pylist() for name in by)
-    counts = Counter(zip(*places, strict=True))
-    many = {day for (day, *_), count in counts.items() if count > SMALL_FILES_MAX}
-    over = {day for (day, *_), count in counts.items() if count > 1} - {newest}
-    for days, bytes_max in (
-        (many & {newest} if grows else set(), SMALL_BYTES),
-        (over, LARGE_BYTES),
-    ):
-        if days:
-            opened.compact(bytes_max, [("day", "in", sorted(map(str, days)))])
-            opened.vacuum()

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from rove.errors import RoveError
+from rove.lake.files import read_columns
 from rove.lake.storage import Location, filesystem, resolved, shown
 from rove.lang.attributes import attributes_of
 from rove.lang.tree import Time, parts
@@ -32,7 +33,7 @@ from rove.pipeline.judging import AT_TYPE
 from rove.pipeline.lake import Lake, LogFile
 from rove.pipeline.pruning import Plan, Wanted, plan, spark_filter
 from rove.pipeline.sql import quoted
-from rove.pipeline.tables import Snapshot, Table, TableFile, TableSchema, read_columns
+from rove.pipeline.tables import Snapshot, Table, TableFile, TableSchema
 from rove.pipeline.tallying import Asked, Example, Work
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 """Raw metrics of the broker, added up by 10 seconds, minutes and hours into the metrics database.
 
-They come two ways: as readings that are in the database already (`rove.pipeline.readings`), and
+They come two ways: as readings that are in the database already (`rove.metrics.readings`), and
 through the lake, which is what this module is about; its series have the label `channel`.
 
 The lake has what the broker counted and held, a row every few seconds (`rove.serve.metrics_log`).
 Here the rows are taken apart into readings, one for each series, and added up
-(`rove.pipeline.adding_up`). Not by Spark: an hour of a broker is 360 rows, all roll-ups come to the
+(`rove.metrics.adding_up`). Not by Spark: an hour of a broker is 360 rows, all roll-ups come to the
 one who writes them, and taking rows of 80 series through the JVM, where each was compared with the
 one before as a map, took ten times as long as all the rest.
 
@@ -36,11 +36,11 @@ import numpy as np
 import pyarrow as pa
 
 from rove.errors import UsageError
+from rove.metrics import readings as raw_readings
+from rove.metrics.adding_up import Readings, added_up
 from rove.metrics.database import Database, Progress, Rollup
 from rove.metrics.points import RESOLUTIONS_S
-from rove.pipeline import readings as raw_readings
 from rove.pipeline import status
-from rove.pipeline.adding_up import Readings, added_up
 from rove.pipeline.lake import NOTHING, Lake
 from rove.pipeline.repeating import repeat
 

@@ -42,11 +42,11 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from rove.errors import RoveError
-from rove.lake import delta
+from rove.lake import delta, upkeep
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import Location, child, folders, resolved, shown
 from rove.pipeline.cells import NONE, cells, is_on_map
-from rove.pipeline.commits import CONFIGURATION, HOUR_US, ingestions, maintain, state_at
+from rove.pipeline.commits import HOUR_US, ingestions, state_at
 from rove.pipeline.file_frames import frame_of_files
 from rove.pipeline.probing import probe
 from rove.pipeline.repeating import repeat
@@ -512,7 +512,7 @@ class _Sensed:
         replaced = [path for path, span in there if any(_meet(span, other) for other in spans)]
         begun_at = sensed.version
         sensed.commit(WRITER, now.number, added, replaced)
-        maintain(sensed, _DAY.names, begun_at, grows=False)
+        upkeep.maintain(sensed, _DAY.names, begun_at, grows=False)
         return Report(len(hours), counted.get["rows"], sum(file.rows for file in added), position)
 
     def _open(self) -> delta.Table:
@@ -521,7 +521,9 @@ class _Sensed:
             field.with_metadata({_ATTRIBUTES: asked}) if field.name == "attribute" else field
             for field in (*_DAY, *SENSORS)
         ]
-        opened = delta.Table.for_writing(self._uri, pa.schema(fields), _DAY.names, CONFIGURATION)
+        opened = delta.Table.for_writing(
+            self._uri, pa.schema(fields), _DAY.names, upkeep.CONFIGURATION
+        )
         begun = next(field.metadata for field in opened.fields if field.name == "attribute")
         if begun[_ATTRIBUTES] != asked:
             raise SensorsError(

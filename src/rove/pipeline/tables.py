@@ -38,7 +38,8 @@ import pyarrow.compute as pc
 
 from rove.errors import RoveError
 from rove.lake import delta
-from rove.lake.storage import Location, child, folder_of, folders, open_parquet, resolved, shown
+from rove.lake.files import read_columns
+from rove.lake.storage import Location, child, folder_of, folders, resolved, shown
 from rove.pipeline.cells import KM_DEFAULT
 from rove.pipeline.file_frames import frame_of_files
 from rove.pipeline.sql import quoted
@@ -537,23 +538,6 @@ def _chosen(
         if (days is None or days[0] <= file.day <= days[1])
         and (wanted is None or file.cell in wanted)
     ]
-
-
-def read_columns(uri: str, path: str, wanted: Any) -> Any:
-    """Columns of one file, of these types; null where it does not have them."""
-    with open_parquet(uri, path) as file:
-        there = set(file.schema_arrow.names)
-        rows = file.read([name for name in wanted.names if name in there], use_threads=False)
-        count = file.metadata.num_rows
-    return pa.Table.from_arrays(
-        [
-            rows[field.name].cast(field.type)
-            if field.name in there
-            else pa.nulls(count, field.type)
-            for field in wanted
-        ],
-        schema=wanted,
-    )
 
 
 def channels(tables: Location) -> list[str]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from rove.pipeline.adding_up import Readings, added_up
+from rove.metrics.adding_up import Readings, added_up
 
 NAMES = [("a_total", ""), ("g", 'n="1"')]
 Row = tuple[int, int, float, float, float]

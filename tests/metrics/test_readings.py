@@ -13,8 +13,8 @@ import pytest
 from rove.metrics.arrivals import pending
 from rove.metrics.database import Database, Reading, Rollup
 from rove.metrics.points import RESOLUTIONS_S
+from rove.metrics.readings import Report, run_once
 from rove.metrics.rolling import roll_up
-from rove.pipeline.readings import Report, run_once
 from tests.metrics.conftest import MariaDb, serving
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200

@@ -2,7 +2,7 @@
 
 Whoever records metrics writes readings, and says which moments they are of
 (`rove.metrics.arrivals`). A run takes what has arrived, reads the minutes that it touches, whole,
-and adds them up (`rove.pipeline.adding_up`); hours are put together of minutes, new ones and those
+and adds them up (`rove.metrics.adding_up`); hours are put together of minutes, new ones and those
 that were there.
 Roll-ups are written over the old ones, the last of them in the transaction in which the arrivals
 are struck off: a run that is killed or repeated changes nothing, and readings that come hours late
@@ -27,11 +27,11 @@ import msgspec
 import numpy as np
 
 from rove.metrics import arrivals
+from rove.metrics.adding_up import Readings, added_up
 from rove.metrics.arrivals import Row, Stretch
 from rove.metrics.database import Database, Rollup
 from rove.metrics.naming import kind_of
 from rove.metrics.points import RESOLUTIONS_S
-from rove.pipeline.adding_up import Readings, added_up
 
 KEEP_RAW_HOURS: Final = 24.0
 """0 is for ever."""

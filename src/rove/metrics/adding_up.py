@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rove.metrics.database import Rollup
+from rove.metrics.records import Rollup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
