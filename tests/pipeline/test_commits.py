@@ -16,7 +16,7 @@ from rove.lake import delta, upkeep
 from rove.pipeline.commits import Channel, ingestions
 from rove.pipeline.ingest import ingest
 from rove.pipeline.quality import AttributeRule, RuleBook, Rules
-from rove.pipeline.tables import Table, TableSchema, attributes_of_rows
+from rove.pipeline.tables import Table, TableSchema, TablesError, attributes_of_rows
 from rove.serve.lake import Lake as BrokersLake
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
@@ -97,7 +97,8 @@ def test_killed_between_its_commits_the_next_one_does_the_rest(
     assert made == ["quality", "rejected", "data"][:survives]
     # A reader sees all rows of an ingestion or none.
     assert sorted(content(tmp_path)) == kept_of(1, 40 if survives == 3 else 20)
-    if survives:  # whoever opens it to write does the rest
+    if survives:  # whoever opens it to write does the rest, even if others have compacted
+        delta.Table(tmp_path / "tables" / "air" / "quality").compact(10**6)
         Channel(tmp_path / "tables", TableSchema("air"))
         assert sorted(content(tmp_path)) == kept_of(1, 40)
     add(tmp_path, 41, 60)
@@ -105,6 +106,18 @@ def test_killed_between_its_commits_the_next_one_does_the_rest(
     assert rejected(tmp_path) == [10, 20, 30, 40, 50, 60]
     counts = Table(tmp_path / "tables", "air").counts()
     assert counts == {"in": 60, "out": 54, "range:x": 6}
+
+
+def test_a_last_ingestion_that_nobody_knows_any_more_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(tmp_path, 1, 20)
+    monkeypatch.setattr(delta.Table, "last_info", lambda *_: None)
+    Channel(tmp_path / "tables", TableSchema("air"))
+    monkeypatch.setattr(Channel, "_finish", lambda *_: None)
+    add(tmp_path, 21, 40)
+    with pytest.raises(TablesError, match="no longer says which files its last ingestion wrote"):
+        Channel(tmp_path / "tables", TableSchema("air"))
 
 
 def test_ingestions_are_numbered_and_say_in_which_hours_they_kept_rows(tmp_path: Path) -> None:

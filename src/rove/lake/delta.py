@@ -146,10 +146,11 @@ class Table:
         found = self._table.transaction_version(writer)
         return None if found is None else int(found)
 
-    def last_info(self) -> dict[str, Any]:
-        """What the newest commit says of itself, `info` of `commit` included."""
+    def last_info(self, name: str) -> str | None:
+        """What the newest commit that has it says in its `info` under this name."""
         with told(f"cannot read the table {shown(self.uri)}"):
-            return dict(self._table.history(1)[0])
+            found = (commit[name] for commit in self._table.history() if name in commit)
+            return next(found, None)
 
     def files(self) -> pa.Table:
         """One row for each file: path, size_bytes, num_records, min.X, max.X and partition.X."""

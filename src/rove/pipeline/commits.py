@@ -222,9 +222,14 @@ class Channel:
             return State()
         done = self._opened["data"].number(WRITER)
         if done is None or done < number:
-            # The rest is done before anything else, so its commit is the newest.
-            waiting = msgspec.json.decode(quality.last_info()[_FILES], type=_Waiting)
-            self._finish(number, waiting)
+            # The rest is done before the next one, so the last that was named is meant.
+            named = quality.last_info(_FILES)
+            if named is None:
+                raise TablesError(
+                    f"{shown(self.table.uri)}/quality no longer says which files its last "
+                    "ingestion wrote, and data lacks them; move the table away and ingest again"
+                )
+            self._finish(number, msgspec.json.decode(named, type=_Waiting))
         return state_at(quality, number)
 
     def _finish(self, number: int, waiting: _Waiting) -> None:
