@@ -13,9 +13,8 @@ import pytest
 from rove.cli import pipeline_ingest
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
-from rove.pipeline import compacting, outside, session, tables
 from rove.pipeline import ingest as ingest_module
-from rove.pipeline.compacting import CompactReport
+from rove.pipeline import outside, session
 from rove.pipeline.ingest import IngestReport
 from rove.pipeline.lake import LakeError
 from rove.pipeline.quality import RulesError
@@ -60,7 +59,7 @@ def test_the_lake_is_ingested_and_told(
 ) -> None:
     seen: dict[str, Any] = {}
 
-    def ingest(spark: Any, lake: Path, tables: Path, **options: Any) -> IngestReport:
+    def ingest(spark: Any, lake: str, tables: str, **options: Any) -> IngestReport:
         seen.update(options, lake=lake, tables=tables)
         options["tell"](5, 10)
         return IngestReport(
@@ -77,7 +76,7 @@ def test_the_lake_is_ingested_and_told(
     open_for_writing(tmp_path / "l")
     words = ["--lake", tmp_path / "l", "--tables", tmp_path / "t", "--channel", "air"]
     assert pipeline_ingest.run(parsed(*words, "--up-to", 9), SETTINGS) == 0
-    assert (seen["lake"], seen["tables"]) == (str(tmp_path / "l"), tmp_path / "t")
+    assert (seen["lake"], seen["tables"]) == (str(tmp_path / "l"), str(tmp_path / "t"))
     assert (seen["channels"], seen["up_to"]) == (["air"], 9)
     assert opened[0] == SETTINGS
     assert opened[1].stopped
@@ -120,33 +119,13 @@ def test_files_and_kafka_are_handed_on(
     words += ["--at", "when", "--lat", "y", "--format", "csv"]
     assert pipeline_ingest.run(parsed(*words), SETTINGS) == 0
     given, options = seen[0]
-    assert given == ([Path("a.csv"), Path("b.csv")], tmp_path, "air")
+    assert given == ([Path("a.csv"), Path("b.csv")], str(tmp_path), "air")
     assert options["columns"] == outside.Columns(at="when", lat="y")
     assert options["format"] == "csv"
     words = ["--kafka", "h:9092", "--kafka-topic", "t", "--tables", tmp_path, "--channel", "air"]
     assert pipeline_ingest.run(parsed(*words, "--packages", "p", "--jars", "j"), SETTINGS) == 0
-    assert seen[1][0] == ("h:9092", "t", tmp_path, "air")
+    assert seen[1][0] == ("h:9092", "t", str(tmp_path), "air")
     assert opened[2].conf == {"a": "b", "spark.jars.packages": "p", "spark.jars": "j"}
-
-
-def test_tables_are_compacted_when_asked(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    opened: list[Any],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(ingest_module, "ingest", lambda *_, **__: IngestReport())
-    monkeypatch.setattr(tables, "channels", lambda _: ["air", "noise"])
-
-    def compact(spark: Any, folder: Path, channel: str) -> CompactReport:
-        return CompactReport(files_before=9 if channel == "air" else 0, files_after=1)
-
-    monkeypatch.setattr(compacting, "compact", compact)
-    open_for_writing(tmp_path)
-    assert pipeline_ingest.run(
-        parsed("--lake", tmp_path, "--tables", tmp_path, "--compact"), SETTINGS
-    ) == 0  # fmt: skip
-    assert capsys.readouterr().err == "air: 9 files became 1\n"
 
 
 @pytest.mark.parametrize(

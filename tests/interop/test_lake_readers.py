@@ -14,9 +14,11 @@ import pytest
 from deltalake import DeltaTable
 
 from rove.broker.records import LogRow
-from rove.lake import compaction
+from rove.lake import compaction, upkeep
 from rove.lake.log import Log
+from rove.pipeline.ingest import ingest
 from rove.pipeline.source import whole
+from rove.pipeline.tables import Table
 from rove.serve.lake import Lake
 
 CHANNELS = ["a/b", "..", "ünï/😀", "a%2Fb", "17", "x y", "a=b", "%"]
@@ -109,3 +111,72 @@ def test_an_earlier_version_can_be_read(lake: Path) -> None:
     table = DeltaTable(lake)
     table.load_as_version(table.version() - 1)
     assert table.count() == 90
+
+
+# -- typed tables --------------------------------------------------------------------------------
+
+
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Attributes that come and go and change their types; part of it was compacted."""
+    folder = tmp_path_factory.mktemp("typed")
+    writer = Lake(folder / "lake")
+    payloads = [
+        b'{"NO2": 1.5, "no2": "x", "lat": 45.8, "long": 15.98}',
+        b'{"NO2": 2, "a.b": true, "a": {"b": [1]}, "odd name; (x=1)": 7}',
+        b'{"NO2": "text", "lat": 45.8, "long": 15.98, "\xc4\xb0": null}',
+        b"no JSON",
+    ]
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(upkeep, "SMALL_FILES_MAX", 2)
+    for number in range(ROUNDS):
+        taken = [
+            (
+                position,
+                LogRow(
+                    "publications",
+                    "air",
+                    1.7e9 + position * 0.001,
+                    "t",
+                    str(position),
+                    "c",
+                    payload,
+                ),
+            )
+            for position, payload in enumerate(payloads, number * len(payloads))
+        ]
+        writer.take(taken)
+        ingest(None, folder / "lake", folder / "tables")
+    monkey.undo()
+    return folder / "tables"
+
+
+def in_rows(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    found = [{name: each[name] for name in names} for each in rows]
+    for each in found:
+        each["at"] = each["at"].astimezone(datetime.UTC)
+    return sorted(found, key=lambda each: each["position"])
+
+
+def test_typed_tables_are_the_same_for_everybody(tables: Path, tmp_path: Path) -> None:
+    table = Table(tables, "air")
+    rows = table.read()
+    assert rows.num_rows == 4 * ROUNDS
+    assert {"NO2", "NO2::string", "no2~2", "a%2Eb", "odd%20name%3B%20%28x%3D1%29"} <= set(
+        rows.column_names
+    )
+    assert len(table.files()) < 2 * ROUNDS
+    expected = in_rows(rows.to_pylist(), rows.column_names)
+    data = Path(table.uri_of("data"))
+    found = by_duckdb(data, "SELECT * FROM log", tmp_path)
+    assert in_rows(found, rows.column_names) == expected
+    by_polars = pl.read_delta(str(data))
+    assert in_rows(by_polars.to_dicts(), rows.column_names) == expected
+    assert by_polars.filter(pl.col("cell") == "33TWL77").height == 2 * ROUNDS
+    one_day = by_duckdb(data, "SELECT count(*) AS n FROM log WHERE day = '2023-11-14'", tmp_path)
+    assert one_day == [{"n": rows.num_rows}]
+    quality = pl.read_delta(table.uri_of("quality"))
+    assert quality["rows"].sum() == rows.num_rows

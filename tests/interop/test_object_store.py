@@ -13,15 +13,20 @@ import pytest
 from rove.broker.records import LogRow
 from rove.lab.pipeline_feed import Feed, publish_some
 from rove.lab.pipeline_stream_bench import check
-from rove.lake.delta import MissingTableError, Table
+from rove.lake import delta
+from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, clear, read_bytes, remove, write_bytes
+from rove.pipeline.histories import TableHistory
+from rove.pipeline.ingest import ingest
 from rove.pipeline.lake import Lake as ReadLake
 from rove.pipeline.notifications import Output, found_position
 from rove.pipeline.served import Place, Served
 from rove.pipeline.source import one_slice, whole
 from rove.pipeline.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
 from rove.pipeline.stream import Stream, StreamSettings
+from rove.pipeline.tables import Table, TablesError, channels
+from rove.pipeline.tallying import Example
 from rove.serve.lake import Lake
 from tests.effort import PATIENCE_S, is_soak
 from tests.waiting import eventually
@@ -47,7 +52,7 @@ def test_it_is_written_read_compacted_and_cleaned(
 ) -> None:
     location = f"{bucket}/some/lake"
     with pytest.raises(MissingTableError, match=f"there is no table at {location}"):
-        Table(location)
+        delta.Table(location)
     lake = Lake(location, rows_per_file=4, replaced_hours=0)
     lake.take(rows(1, 10))
     assert lake.files == 3
@@ -64,6 +69,34 @@ def test_it_is_written_read_compacted_and_cleaned(
     again.maintain(time.time())
     assert positions(location) == []
     assert Log(location).position() == 12
+
+
+def test_typed_tables_are_made_read_and_kept_few_there(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rove.lake.upkeep.SMALL_FILES_MAX", 2)
+    lake, tables = f"{bucket}/lake", f"{bucket}/some/tables"
+    with pytest.raises(TablesError, match=f"no table of the channel 'a/b' in {tables}; `rove"):
+        Table(tables, "a/b").read()
+    assert channels(tables) == []
+    writer = Lake(lake)
+    count = 5
+    for number in range(count):
+        taken = [
+            (position, LogRow("publications", "a/b", NOON_S, "t", payload=b'{"x": %d}' % position))
+            for position in range(5 * number, 5 * number + 5)
+        ]
+        writer.take(taken)
+        assert ingest(None, lake, tables).rows_out == 5
+    assert channels(tables) == ["a/b"]
+    table = Table(tables, "a/b")
+    assert sorted(table.read(columns=["x"])["x"].to_pylist()) == list(range(5 * count))
+    assert len(table.files()) <= 2
+    assert table.counts() == {"in": 5 * count, "out": 5 * count}
+    assert ingest(None, lake, tables).rows_in == 0
+    history = TableHistory(tables)
+    one = Example(0, round(NOON_S * 1e6), 7, "", "t", "none", 0)
+    assert history.find(one, lambda said: True).attributes == {"x": 7, "topic": "t"}
 
 
 @pytest.fixture

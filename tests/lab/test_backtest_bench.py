@@ -62,7 +62,7 @@ def test_everything_is_measured_and_checked(tmp_path: Path) -> None:
 def test_a_wrong_answer_ends_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = report(0, 3_600, {0: (7, 0, 0)})
     monkeypatch.setattr(bench, "backtest", lambda *asked: wrong)
-    history = TableHistory(table.folder.parent)
+    history = TableHistory(table.uri.rpartition("/")[0])
     with pytest.raises(WrongAnswerError, match="the backtest found 7, the matcher 0"):
         bench.check(None, history, table, "NO2 > 1000000")
 

@@ -1,124 +1,208 @@
-"""A commit is whole or absent, has its number alone, and the state is what all of them say."""
+"""Three tables, one ingestion: all of it counts or nothing, and files stay few."""
 
-import threading
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from rove.pipeline import commits
-from rove.pipeline.commits import (
-    SNAPSHOT_EVERY,
-    Change,
-    FileEntry,
-    Log,
-    ManifestError,
-    Skipped,
-    State,
-)
+from rove.broker.records import LogRow
+from rove.lake import delta, upkeep
+from rove.pipeline.commits import Channel, ingestions
+from rove.pipeline.ingest import ingest
+from rove.pipeline.quality import AttributeRule, RuleBook, Rules
+from rove.pipeline.tables import Table, TableSchema, TablesError, attributes_of_rows
+from rove.serve.lake import Lake as BrokersLake
 
-
-def entry(path: str, rows: int = 1) -> FileEntry:
-    return FileEntry(path, "data", rows, 100, "2026-11-16", "33TWL77", box=(1.0, 2.0, 3.0, 4.0))
+NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
+SMALL_FILES_MAX = 3
+RULES = RuleBook({"air": Rules(attributes={"x": AttributeRule(min=0)})})
 
 
-def always(state: State) -> bool:
-    return True
+def publish(folder: Path, first: int, last: int, *, day: int = 0) -> None:
+    """Publications of a day into the lake; every tenth will be rejected."""
+    rows = []
+    for position in range(first, last + 1):
+        content: dict[str, object] = {"x": -1 if position % 10 == 0 else position / 2}
+        if position % 3:
+            content |= {"lat": 45.8 + position % 2, "long": 15.98}
+        if position % 7 == 0 and position % 10:
+            content["x"] = "text"
+        at_s = NOON_S + day * 86_400 - position * 0.001
+        payload = json.dumps(content).encode()
+        rows.append(
+            (position, LogRow("publications", "air", at_s, "t", str(position), "c", payload))
+        )
+    BrokersLake(folder / "lake").take(rows)
 
 
-def never(state: State) -> bool:
-    return False
+def add(folder: Path, first: int, last: int, *, day: int = 0) -> None:
+    publish(folder, first, last, day=day)
+    ingest(None, folder / "lake", folder / "tables", rules=RULES)
 
 
-def test_a_new_table_has_nothing(tmp_path: Path) -> None:
-    assert Log(tmp_path / "air").state() == State()
+def content(folder: Path) -> dict[int, Any]:
+    table = Table(folder / "tables", "air")
+    rows = table.read()
+    found = attributes_of_rows(table.schema(), rows)
+    by_position = dict(zip(rows["position"].to_pylist(), found, strict=True))
+    assert len(by_position) == rows.num_rows  # none twice
+    return by_position
 
 
-def test_changes_add_up(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    skipped = (Skipped("bad.parquet", 1, 9, 0, 9, "torn"),)
-    first = Change(
-        position=7,
-        add=(entry("a"), entry("b")),
-        skipped=skipped,
-        sources={"x.csv": "1"},
-        counts={"in": 3, "out": 2, "late": 1},
-        schema={"channel": "air"},
-        newest_at_us=50,
-    )
-    log.commit(State(), first, never)
-    second = Change(position=9, add=(entry("c"),), remove=("a",), counts={"in": 1, "out": 1})
-    given = log.commit(log.state(), second, never)
-    assert log.state() == given
-    assert list(given.files) == ["b", "c"]
-    assert given.files["b"] == entry("b")
-    assert (given.version, given.position, given.newest_at_us) == (1, 9, 50)
-    assert given.skipped == skipped
-    assert given.counts == {"in": 4, "out": 3, "late": 1}
-    assert (given.sources, given.schema) == ({"x.csv": "1"}, {"channel": "air"})
-    assert log.commit(given, Change(skipped=()), never).skipped == ()
+def rejected(folder: Path) -> list[int]:
+    found: list[int] = Table(folder / "tables", "air").read("rejected")["position"].to_pylist()
+    return sorted(found)
 
 
-def test_states_are_told_whole_every_so_often(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    state = State()
-    for number in range(2 * SNAPSHOT_EVERY + 3):
-        state = log.commit(state, Change(position=number, add=(entry(str(number)),)), never)
-    for version in range(SNAPSHOT_EVERY):  # nobody needs these any more
-        log.path_of(version).unlink()
-    assert log.state() == state
-    assert len(state.files) == 2 * SNAPSHOT_EVERY + 3
+def kept_of(first: int, last: int) -> list[int]:
+    return [each for each in range(first, last + 1) if each % 10]
 
 
-def test_who_comes_second_builds_upon_the_first_if_that_fits(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    log.commit(State(), Change(add=(entry("a"),)), never)
-    after = log.commit(State(), Change(add=(entry("b"),)), always)
-    assert (after.version, list(after.files)) == (1, ["a", "b"])
-    with pytest.raises(ManifestError, match=r"somebody else has changed .*; run it again"):
-        log.commit(State(), Change(add=(entry("c"),)), never)
-    assert list(log.state().files) == ["a", "b"]
+# --- all or nothing ---------------------------------------------------------------------------
 
 
-def test_many_writers_lose_nothing(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-
-    def write(writer: int) -> None:
-        for number in range(15):
-            log.commit(log.state(), Change(add=(entry(f"{writer}-{number}"),)), always)
-
-    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(log.state().files) == 60
-    assert log.versions() == list(range(60))
-    assert not list(log.folder.glob(".*"))
+class KilledError(BaseException):
+    """As if the process had ended."""
 
 
-def test_a_manifest_that_is_torn_or_missing_is_named(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    state = State()
-    for _ in range(3):
-        state = log.commit(state, Change(), never)
-    log.path_of(1).unlink()
-    with pytest.raises(ManifestError, match=r"0000000001\.json is missing"):
-        log.state()
-    log.path_of(2).write_bytes(b'{"change":')
-    with pytest.raises(ManifestError, match=r"cannot read the manifest .*0000000002\.json"):
-        log.state()
+@pytest.mark.parametrize("survives", range(4))
+def test_killed_between_its_commits_the_next_one_does_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survives: int
+) -> None:
+    """Of quality, rejected and data, in this order, so many are made."""
+    add(tmp_path, 1, 20)
+    commit = delta.Table.commit
+    made: list[str] = []
+
+    def dies(self: delta.Table, *given: Any, **named: Any) -> bool:
+        if len(made) == survives:
+            raise KilledError
+        made.append(self.uri.rpartition("/")[2])
+        return commit(self, *given, **named)
+
+    publish(tmp_path, 21, 40)
+    with monkeypatch.context() as patch:
+        patch.setattr(delta.Table, "commit", dies)
+        if survives < 3:
+            with pytest.raises(KilledError):
+                ingest(None, tmp_path / "lake", tmp_path / "tables", rules=RULES)
+        else:
+            ingest(None, tmp_path / "lake", tmp_path / "tables", rules=RULES)
+    assert made == ["quality", "rejected", "data"][:survives]
+    # A reader sees all rows of an ingestion or none.
+    assert sorted(content(tmp_path)) == kept_of(1, 40 if survives == 3 else 20)
+    if survives:  # whoever opens it to write does the rest, even if others have compacted
+        delta.Table(tmp_path / "tables" / "air" / "quality").compact(10**6)
+        Channel(tmp_path / "tables", TableSchema("air"))
+        assert sorted(content(tmp_path)) == kept_of(1, 40)
+    add(tmp_path, 41, 60)
+    assert sorted(content(tmp_path)) == kept_of(1, 60)
+    assert rejected(tmp_path) == [10, 20, 30, 40, 50, 60]
+    counts = Table(tmp_path / "tables", "air").counts()
+    assert counts == {"in": 60, "out": 54, "range:x": 6}
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(
+def test_a_last_ingestion_that_nobody_knows_any_more_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+    add(tmp_path, 1, 20)
+    monkeypatch.setattr(delta.Table, "last_info", lambda *_: None)
+    Channel(tmp_path / "tables", TableSchema("air"))
+    monkeypatch.setattr(Channel, "_finish", lambda *_: None)
+    add(tmp_path, 21, 40)
+    with pytest.raises(TablesError, match="no longer says which files its last ingestion wrote"):
+        Channel(tmp_path / "tables", TableSchema("air"))
 
-    log = Log(tmp_path)
-    monkeypatch.setattr(commits, "sync", full)
-    with pytest.raises(ManifestError, match=r"cannot write the manifest .*: No space left"):
-        log.commit(State(), Change(), never)
-    assert list(log.folder.iterdir()) == []
-    assert log.state() == State()
+
+def test_ingestions_are_numbered_and_say_in_which_hours_they_kept_rows(tmp_path: Path) -> None:
+    add(tmp_path, 1, 9)
+    add(tmp_path, 11, 19, day=2)
+    quality = delta.Table(Table(tmp_path / "tables", "air").uri_of("quality"))
+    found = ingestions(quality, -1, ["position", "hours"]).sort_by("number").to_pylist()
+    days = [[f"{hour:%d %H}" for hour in each["hours"]] for each in found]
+    assert [(each["number"], each["position"]) for each in found] == [(0, 9), (1, 19)]
+    assert days == [["16 11"], ["18 11"]]
+    assert ingestions(quality, 0, ["hours"])["number"].to_pylist() == [1]
+
+
+# --- few files --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", SMALL_FILES_MAX)
+
+
+def by_place(folder: Path) -> Counter[tuple[str, str]]:
+    return Counter((file.day, file.cell) for file in Table(folder / "tables", "air").files())
+
+
+@pytest.mark.usefixtures("few")
+def test_as_it_runs_files_stay_few_and_rows_as_they_are(tmp_path: Path) -> None:
+    most = 0
+    for number in range(10):
+        add(tmp_path, number * 20 + 1, number * 20 + 20)
+        most = max(most, *by_place(tmp_path).values())
+    assert most <= SMALL_FILES_MAX
+    assert sorted(content(tmp_path)) == kept_of(1, 200)
+    assert rejected(tmp_path) == list(range(10, 201, 10))
+    table = Table(tmp_path / "tables", "air")
+    assert table.counts() == {"in": 200, "out": 180, "range:x": 20}
+    for part in ("rejected", "quality"):
+        assert delta.Table(table.uri_of(part)).files().num_rows <= SMALL_FILES_MAX
+    add(tmp_path, 201, 220, day=1)
+    over = {place: files for place, files in by_place(tmp_path).items() if place[0] == "2026-11-16"}
+    assert set(over.values()) == {1}  # of a day that is over
+    assert sorted(content(tmp_path)) == kept_of(1, 220)
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_put_together_is_described_as_before(tmp_path: Path) -> None:
+    for number in range(SMALL_FILES_MAX):
+        add(tmp_path, number * 20 + 1, number * 20 + 20)
+    table = Table(tmp_path / "tables", "air")
+    before = table.files(cells=["33TWL77"])
+    add(tmp_path, 61, 80)
+    [file] = table.files(cells=["33TWL77"])
+    assert file.rows > sum(each.rows for each in before)
+    assert file.box == (45.8, 45.8, 15.98, 15.98)
+    moments = [
+        round(at.timestamp() * 1e6) for at in table.read(cells=["33TWL77"])["at"].to_pylist()
+    ]
+    assert file.at_min_us <= min(moments)
+    assert max(moments) <= file.at_max_us < max(moments) + 2_000
+
+
+@pytest.mark.usefixtures("few")
+def test_replaced_files_stay_for_readers_and_then_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_disk() -> int:
+        return len(list((tmp_path / "tables" / "air" / "data").rglob("part-*")))
+
+    for number in range(SMALL_FILES_MAX + 1):
+        add(tmp_path, number * 20 + 1, number * 20 + 20)
+    assert on_disk() > 10
+    assert sum(by_place(tmp_path).values()) == 3
+    at_once = {**upkeep.CONFIGURATION, "delta.deletedFileRetentionDuration": "interval 0 hours"}
+    monkeypatch.setattr(upkeep, "CONFIGURATION", at_once)
+    for number in range(SMALL_FILES_MAX + 1):
+        add(tmp_path / "hasty", number * 20 + 1, number * 20 + 20)
+    assert len(list((tmp_path / "hasty" / "tables" / "air" / "data").rglob("part-*"))) == 3
+
+
+def test_earlier_versions_can_be_asked_for(tmp_path: Path) -> None:
+    add(tmp_path, 1, 9)
+    data = DeltaTable(Table(tmp_path / "tables", "air").uri_of("data"))
+    version = data.version()
+    add(tmp_path, 11, 19)
+    data.load_as_version(version)
+    assert data.count() == 9
+    data.load_as_version(version + 1)
+    assert data.count() == 18

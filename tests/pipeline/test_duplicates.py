@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rove.pipeline.duplicates import duplicate_positions
+from rove.pipeline.duplicates import duplicate_positions, file_keys
 
 Row = tuple[int | None, float, str, str]
 """position, at, client_id, id"""
@@ -41,12 +41,13 @@ def test_the_same_id_of_the_same_client_shortly_before(spark: Any, tmp_path: Pat
         tmp_path / "2.parquet",
         (6, 20, "a", "x"), (7, 20, "a", ""), (8, 30.5, "a", "x"), (9, 30.5, "b", "x"),
     )  # fmt: skip
-    found = duplicate_positions(fresh(spark, one, two), [], 10.0)
+    found = duplicate_positions(fresh(spark, one, two), None, 10.0)
     # 4 repeats 1 and 6 repeats 4, which was no good itself; 8 comes 10.5 s after 6.
     assert found.tolist() == [4, 6]
-    again = duplicate_positions(fresh(spark, two), [one], 10.0)
+    before = file_keys(spark, str(tmp_path), [one.name])
+    again = duplicate_positions(fresh(spark, two), before, 10.0)
     assert again.tolist() == [6]  # as if they had come together
-    assert duplicate_positions(fresh(spark, one), [], 10.5).tolist() == [4]
+    assert duplicate_positions(fresh(spark, one), None, 10.5).tolist() == [4]
 
 
 def test_old_rows_without_a_position_and_broken_files(spark: Any, tmp_path: Path) -> None:
@@ -54,6 +55,7 @@ def test_old_rows_without_a_position_and_broken_files(spark: Any, tmp_path: Path
     new = file(tmp_path / "new.parquet", (1, 6, "a", "x"), (2, 6, "a", "z"))
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(b"PAR1 torn")
-    assert duplicate_positions(fresh(spark, new), [outside, torn], 60.0).tolist() == [1]
+    before = file_keys(spark, str(tmp_path), [outside.name, torn.name])
+    assert duplicate_positions(fresh(spark, new), before, 60.0).tolist() == [1]
     nothing = fresh(spark, new).limit(0)
-    assert duplicate_positions(nothing, [outside], 60.0).tolist() == []
+    assert duplicate_positions(nothing, before, 60.0).tolist() == []

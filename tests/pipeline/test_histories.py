@@ -229,7 +229,7 @@ def test_every_publication_is_found_again(past: Past) -> None:
 def _ids(tables: Path, channel: str, path: str) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(Table(tables, channel).folder / path)
+    file = pq.ParquetFile(Path(Table(tables, channel).uri_of("data"), path))
     rows: list[dict[str, Any]] = file.read(["id", "position"]).to_pylist()
     return rows
 

@@ -19,14 +19,21 @@ import pytest
 
 from rove.broker.records import LogRow
 from rove.lake.log import LogFile, open_for_writing
-from rove.lake.storage import MissingFileError
+from rove.lake.storage import LakeError, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.pipeline import ingest as ingest_module
-from rove.pipeline.commits import ManifestError, State
+from rove.pipeline.commits import Channel
 from rove.pipeline.ingest import IngestError, IngestReport, Piece, ingest, rounds, tasks
-from rove.pipeline.lake import Lake, LakeError
+from rove.pipeline.lake import Lake
 from rove.pipeline.quality import AttributeRule, RuleBook, Rules
-from rove.pipeline.tables import Table, attributes, attributes_of_rows, channels
+from rove.pipeline.tables import (
+    Table,
+    TableSchema,
+    TablesError,
+    attributes,
+    attributes_of_rows,
+    channels,
+)
 from rove.serve.lake import Lake as BrokersLake
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
@@ -133,7 +140,7 @@ def test_duplicates_do_not_depend_on_how_runs_are_cut(spark: Any, tmp_path: Path
         ingest(spark, tmp_path / "lake", tmp_path / "cut", rules=rules, up_to=up_to)
     assert whole.rejected == {"duplicate": 13}
     assert positions(tmp_path / "whole") == positions(tmp_path / "cut") == list(range(7))
-    assert Table(tmp_path / "cut", "air").state().counts == {"in": 20, "out": 7, "duplicate": 13}
+    assert Table(tmp_path / "cut", "air").counts() == {"in": 20, "out": 7, "duplicate": 13}
 
 
 # --- growing ----------------------------------------------------------------------------------
@@ -144,7 +151,8 @@ def test_a_schema_grows_and_no_file_is_written_again(tmp_path: Path) -> None:
     published = numbered(1, 10)
     fill(lake, published)
     ingest(None, lake, tables)
-    before = {path: path.stat().st_mtime_ns for path in tables.rglob("part-*")}
+    before = {path: path.stat().st_mtime_ns for path in tables.rglob("data/day=*/**/part-*")}
+    assert before
     later: Published = {
         11: ("air", b'{"x": "changed", "new": {"deep": 1}}'),
         12: ("air", b'{"x": null, "X": [1, {"y": 2}], "new": 3}'),
@@ -165,9 +173,10 @@ def test_what_only_a_late_row_has_is_found(tmp_path: Path, monkeypatch: pytest.M
     fill(tmp_path / "lake", published, rows_per_file=100)
     ingest(None, tmp_path / "lake", tmp_path / "tables")
     check_attributes(tmp_path / "tables", published)
-    table = Table(tmp_path / "tables", "air")
-    committed = {table.folder / path for path in table.state().files}
-    assert set(table.folder.rglob("part-*")) == committed  # what was in vain is gone
+    committed = {file.path for file in Table(tmp_path / "tables", "air").files()}
+    data = tmp_path / "tables" / "air" / "data"
+    written = {path.relative_to(data).as_posix() for path in data.rglob("part-*")}
+    assert written == committed  # what was in vain is gone
 
 
 def test_running_again_adds_nothing_and_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -265,13 +274,13 @@ def test_rejected_rows_are_kept_and_counted(tmp_path: Path) -> None:
     assert Counter(row["reason"] for row in rejected) == {"range:x": 2, "late": 1}
     quality = table.read("quality")
     counted = {
-        (up_to, reason): rows
-        for up_to, reason, rows in zip(
-            *(quality[name].to_pylist() for name in ("up_to", "reason", "rows")), strict=True
+        (position, reason): rows
+        for position, reason, rows in zip(
+            *(quality[name].to_pylist() for name in ("position", "reason", "rows")), strict=True
         )
     }
     assert counted == {(10, ""): 8, (10, "range:x"): 2, (20, "late"): 1, (20, ""): 0}
-    assert table.state().counts == {"in": 11, "out": 8, "range:x": 2, "late": 1}
+    assert table.counts() == {"in": 11, "out": 8, "range:x": 2, "late": 1}
 
 
 def test_an_empty_lake_an_unknown_channel_and_rules_that_do_not_fit(tmp_path: Path) -> None:
@@ -304,9 +313,14 @@ def test_of_two_that_ingest_the_same_one_is_refused(
         return run_task(work)
 
     monkeypatch.setattr(ingest_module, "run_task", overtaken)
-    with pytest.raises(ManifestError, match="somebody else"):
+    with pytest.raises(TablesError, match=r"somebody else has ingested into .*air meanwhile"):
         ingest(None, lake, tables)
     assert positions(tables) == list(range(1, 10))
+    fill(lake, numbered(10, 15))
+    monkeypatch.setattr(ingest_module, "run_task", overtaken)
+    with pytest.raises(LakeError, match=r"cannot write to the table .*air/quality: .*[Cc]oncurr"):
+        ingest(None, lake, tables)
+    assert positions(tables) == list(range(1, 16))
 
 
 # --- cutting it up ----------------------------------------------------------------------------
@@ -385,13 +399,13 @@ def survive(lake: Path, tables: Path, how: str, rows: int, pauses_s: Sequence[fl
         if run_child(lake, tables, how, pause_s) == 0:
             break
         deaths += 1
-        if (tables / "air" / "_manifest").exists() and Table(tables, "air").log.versions():
-            state: State = Table(tables, "air").state()
+        if channels(tables):  # what quality says is in data as soon as somebody looks to it
+            state = Channel(tables, TableSchema("air")).state
             assert positions(tables) == list(range(1, state.position + 1))
     assert positions(tables) == list(range(1, rows + 1))
     x_sum = pc.sum(Table(tables, "air").read(columns=["x"])["x"]).as_py()
     assert x_sum == rows * (rows + 1) / 4
-    counts = Table(tables, "air").state().counts
+    counts = Table(tables, "air").counts()
     assert counts == {"in": rows, "out": rows}
     return deaths
 

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -20,10 +20,10 @@ from rove.errors import UsageError
 from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, Progress, Reading, Rollup
 from rove.metrics.points import RESOLUTIONS_S
+from rove.pipeline import metrics
 from rove.pipeline.jobs import Context, JobSettings, run_jobs
 from rove.pipeline.lake import Lake
-from rove.pipeline.metrics import FILES_MAX, JOB, Report, roll_up, run_job, run_once
-from rove.pipeline.session import SparkSettings
+from rove.pipeline.metrics import FILES_MAX, JOB, Report, run_job, run_once
 from rove.pipeline.status import Reporter
 from rove.serve.config import Channel, Config, Data, Listen
 from rove.serve.config import Lake as LakeSettings
@@ -32,7 +32,6 @@ from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
-COLUMNS = "position long, at timestamp, id string, payload binary, channel string"
 
 
 class Row(NamedTuple):
@@ -155,31 +154,24 @@ def assert_equal(found: Iterable[Rollup], wanted: dict[tuple[str, str, int, int]
 # --- roll-ups -----------------------------------------------------------------------------------
 
 
-def frame(spark: Any, rows: Sequence[Row]) -> Any:
-    from datetime import UTC, datetime
-
-    lines = [
-        (r.position, datetime.fromtimestamp(r.at, UTC), r.life, bytearray(r.payload), r.channel)
-        for r in rows
+def rolled_up(rows: Sequence[Row], since_us: int | None = None) -> list[Rollup]:
+    as_read = [
+        metrics.Row(one.channel, one.position, round(one.at * 1e6), one.life, one.payload)
+        for one in rows
     ]
-    return spark.createDataFrame(lines, COLUMNS)
+    return list(metrics.roll_up(as_read, since_us))
 
 
-def rolled_up(spark: Any, rows: Sequence[Row], since_us: int | None = None) -> list[Rollup]:
-    return [Rollup(**each.asDict()) for each in roll_up(frame(spark, rows), since_us).collect()]
-
-
-def test_roll_ups_are_those_of_plain_python(spark: Any) -> None:
+def test_roll_ups_are_those_of_plain_python() -> None:
     rows = drawn_rows(seed=1, count=300)
-    assert_equal(rolled_up(spark, random.Random(2).sample(rows, len(rows))), expected(rows))
+    assert_equal(rolled_up(random.Random(2).sample(rows, len(rows))), expected(rows))
 
 
-@pytest.mark.soak
-def test_nothing_gives_nothing(spark: Any) -> None:
-    assert rolled_up(spark, []) == []
+def test_nothing_gives_nothing() -> None:
+    assert rolled_up([]) == []
 
 
-def test_restarts_and_what_is_not_known_make_no_increase_that_never_was(spark: Any) -> None:
+def test_restarts_and_what_is_not_known_make_no_increase_that_never_was() -> None:
     rows = [
         row(1, NOON, "one", 7, a_total=1000),  # the rows before it are gone
         row(2, NOON + 1, "one", 8, a_total=1004),
@@ -188,7 +180,7 @@ def test_restarts_and_what_is_not_known_make_no_increase_that_never_was(spark: A
         row(5, NOON + 12, "two", 3, a_total=2001, late_total=6),
         row(6, NOON + 3600, "three", 4, a_total=1),
     ]
-    found = {(r.metric, r.resolution_s, r.start - NOON): r for r in rolled_up(spark, rows)}
+    found = {(r.metric, r.resolution_s, r.start - NOON): r for r in rolled_up(rows)}
     first, second = found["a_total", 10, 0], found["a_total", 10, 10]
     assert (first.increase, first.rate, first.last) == (2004.0, 2004.0 / 5.0, 2000.0)
     assert (second.increase, second.rate) == (1.0, 1.0 / 3.0)
@@ -198,12 +190,11 @@ def test_restarts_and_what_is_not_known_make_no_increase_that_never_was(spark: A
     assert (unknown.increase, unknown.rate, unknown.last) == (None, None, 1.0)
 
 
-@pytest.mark.soak
-def test_since_leaves_out_intervals_that_are_over(spark: Any) -> None:
+def test_since_leaves_out_intervals_that_are_over() -> None:
     rows = drawn_rows(seed=3, count=100)
     since = rows[60].at
     wanted = {key: one for key, one in expected(rows).items() if key[3] + key[2] > since}
-    assert_equal(rolled_up(spark, rows, int(since * 1e6)), wanted)
+    assert_equal(rolled_up(rows, int(since * 1e6)), wanted)
 
 
 # --- the job ------------------------------------------------------------------------------------
@@ -229,36 +220,33 @@ def everything(database: Database) -> list[Rollup]:
     return [one for name in names for size in RESOLUTIONS_S for one in database.rollups(name, size)]
 
 
-@pytest.mark.soak
-def test_runs_one_after_another_come_to_the_same_as_one(spark: Any, tmp_path: Path) -> None:
+def test_runs_one_after_another_come_to_the_same_as_one(tmp_path: Path) -> None:
     rows = drawn_rows(seed=4, count=400, begin=NOON - 1_500)
     unreadable = sum(one.payload == b"rubbish" for one in rows)
     reports = []
     with Database(str(tmp_path / "metrics.db")) as database:
         for begin, end in ((0, 90), (90, 91), (91, 330), (330, 400)):
             lake = fill(tmp_path / "lake", rows[begin:end], files=3)
-            reports.append(run_once(spark, lake, database))
+            reports.append(run_once(lake, database))
         assert_equal(everything(database), expected(rows))
         assert sum(one.rows for one in reports) == 400
         assert sum(one.unreadable for one in reports) == unreadable > 0
         assert reports[-1].position == rows[-1].position
-        assert run_once(spark, lake, database) == Report(position=rows[-1].position)
+        assert run_once(lake, database) == Report(position=rows[-1].position)
         assert database.progress(JOB).anchor > rows[0].position  # not all is read every time
 
 
-@pytest.mark.soak
-def test_many_files_are_read_in_steps(spark: Any, tmp_path: Path) -> None:
+def test_many_files_are_read_in_steps(tmp_path: Path) -> None:
     rows = drawn_rows(seed=5, count=40)
     lake = fill(tmp_path / "lake", rows, files=5)
     with Database(str(tmp_path / "metrics.db")) as database:
-        report = run_once(spark, lake, database, files_max=4)
+        report = run_once(lake, database, files_max=4)
         assert (report.rows, report.position) == (40, rows[-1].position)
         assert_equal(everything(database), expected(rows))
-        assert run_once(spark, lake, database).rows == 0
+        assert run_once(lake, database).rows == 0
 
 
-@pytest.mark.soak
-def test_a_clock_that_was_set_back_spoils_nothing(spark: Any, tmp_path: Path) -> None:
+def test_a_clock_that_was_set_back_spoils_nothing(tmp_path: Path) -> None:
     early = drawn_rows(seed=6, count=60, begin=NOON)
     shift = 4_000.0
     late = [one._replace(at=one.at + shift) for one in drawn_rows(seed=7, count=40, begin=NOON)]
@@ -271,44 +259,39 @@ def test_a_clock_that_was_set_back_spoils_nothing(spark: Any, tmp_path: Path) ->
                 for one in part
             ]
             rows += named
-            run_once(spark, fill(tmp_path / "lake", named), database)
+            run_once(fill(tmp_path / "lake", named), database)
         assert_equal(everything(database), expected(rows))
 
 
-@pytest.mark.soak
-def test_a_run_that_failed_is_done_again(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_failed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = drawn_rows(seed=9, count=30)
     lake = fill(tmp_path / "lake", rows)
     with Database(str(tmp_path / "metrics.db")) as database:
         with monkeypatch.context() as patch:
-            patch.setattr("rove.pipeline.metrics._collected", lambda _: iter([None]))
+            patch.setattr("rove.pipeline.metrics.roll_up", lambda *_: iter([None]))
             with pytest.raises(AttributeError):
-                run_once(spark, lake, database)
+                run_once(lake, database)
         assert database.progress(JOB) == Progress()
-        assert run_once(spark, lake, database, FILES_MAX).rows == 30
+        assert run_once(lake, database, FILES_MAX).rows == 30
         assert_equal(everything(database), expected(rows))
 
 
-@pytest.mark.soak
-def test_what_is_old_is_forgotten_but_for_hours(spark: Any, tmp_path: Path) -> None:
+def test_what_is_old_is_forgotten_but_for_hours(tmp_path: Path) -> None:
     old = row(1, NOON - 8 * 86_400, "one", 1, a_total=1, rove_uptime_seconds=1.0)
     new = row(2, NOON, "one", 2, a_total=2)
     with Database(str(tmp_path / "metrics.db")) as database:
-        run_once(spark, fill(tmp_path / "lake", [old, new]), database)
+        run_once(fill(tmp_path / "lake", [old, new]), database)
         kept = {size: len(database.rollups("a_total", size)) for size in RESOLUTIONS_S}
         assert kept == {10: 1, 60: 2, 3_600: 2}
 
 
-@pytest.mark.soak
-def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
+def test_as_a_job_it_says_what_it_did(tmp_path: Path) -> None:
     rows = drawn_rows(seed=10, count=60)
     fill(tmp_path / "lake", rows)
     settings = JobSettings(lake=tmp_path / "lake", out=tmp_path / "out", once=True)
     (tmp_path / "out" / JOB).mkdir(parents=True)
     reporter = Reporter(tmp_path / "out" / JOB, JOB)
-    run_job(Context(JOB, spark, settings, reporter))
+    run_job(Context(JOB, None, settings, reporter))
     status = reporter.status
     assert (status.rows_in, status.rows_out) == (60, len(expected(rows)))
     assert (status.position, status.lag_rows) == (rows[-1].position, 0)
@@ -318,7 +301,7 @@ def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
         assert_equal(everything(database), expected(rows))
 
 
-def test_readings_of_the_database_are_added_up_too(spark: Any, tmp_path: Path) -> None:
+def test_readings_of_the_database_are_added_up_too(tmp_path: Path) -> None:
     """Without a lake, and the job's own figures among them."""
     place = str(tmp_path / "metrics.db")
     now = float(int(time.time()))
@@ -332,7 +315,7 @@ def test_readings_of_the_database_are_added_up_too(spark: Any, tmp_path: Path) -
             database=place,
             options={"keep_raw_hours": "1"},
         )
-        (status,) = run_jobs([JOB], settings, SparkSettings(master="local[2]", memory="1g"))
+        (status,) = run_jobs([JOB], settings)
         assert status.state == "done"
         assert status.rows_in >= 2
         assert status.rows_out >= 6
@@ -342,13 +325,13 @@ def test_readings_of_the_database_are_added_up_too(spark: Any, tmp_path: Path) -
         assert "rove_pipeline_rows_in_total" in names
 
 
-def test_hours_that_are_none_are_refused(spark: Any, tmp_path: Path) -> None:
+def test_hours_that_are_none_are_refused(tmp_path: Path) -> None:
     settings = JobSettings(
         lake=tmp_path, out=tmp_path, database="x.db", options={"keep_raw_hours": "a day"}
     )
     (tmp_path / JOB).mkdir()
     with pytest.raises(UsageError, match="keep_raw_hours=a day is no number of hours"):
-        run_job(Context(JOB, spark, settings, Reporter(tmp_path / JOB, JOB)))
+        run_job(Context(JOB, None, settings, Reporter(tmp_path / JOB, JOB)))
 
 
 class Broker(Running):
@@ -358,7 +341,7 @@ class Broker(Running):
 
 
 @pytest.mark.soak
-def test_what_brokers_counted_adds_up_over_restarts(spark: Any, tmp_path: Path) -> None:
+def test_what_brokers_counted_adds_up_over_restarts(tmp_path: Path) -> None:
     """Real ones: what they write is what is read here."""
     kept = LakeSettings(channels=(Channel("b", (), ("metrics",)),), seconds_per_file=0.05)
     config = Config(
@@ -377,7 +360,7 @@ def test_what_brokers_counted_adds_up_over_restarts(spark: Any, tmp_path: Path) 
             rows = 0
             while rows < 2:
                 assert time.monotonic() < end_s, "the rows did not reach the lake"
-                rows += run_once(spark, Lake(tmp_path / "lake"), database).rows
+                rows += run_once(Lake(tmp_path / "lake"), database).rows
         hours = database.rollups("rove_publications_received_total", 3_600)
         assert sum(hour.increase or 0 for hour in hours) == 8
         assert {hour.labels for hour in hours} == {'channel="b"'}
@@ -387,7 +370,7 @@ def test_what_brokers_counted_adds_up_over_restarts(spark: Any, tmp_path: Path) 
         assert database.rollups("rove_sessions", 3_600)[0].increase is None
 
 
-def test_a_lake_without_metrics_is_no_error(spark: Any, tmp_path: Path) -> None:
+def test_a_lake_without_metrics_is_no_error(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "lake")
     with Database(str(tmp_path / "metrics.db")) as database:
-        assert run_once(spark, Lake(tmp_path / "lake"), database) == Report()
+        assert run_once(Lake(tmp_path / "lake"), database) == Report()

@@ -58,7 +58,7 @@ def test_who_sees_everything_leaves_nothing_behind(lake: str, tmp_path: Path) ->
 
 
 def test_spark_runs_it(spark: Any, lake: str, tmp_path: Path) -> None:
-    probe(spark, ["/nowhere"], ["/nowhere"])  # one machine: nothing to ask
+    probe(spark, reads=["/nowhere"], writes=["/nowhere"])  # one machine: nothing to ask
     out = tmp_path / "out"
     probe_with(spark, 2, [lake], [str(out)])
     assert list(out.iterdir()) == []

@@ -22,9 +22,8 @@ from rove.lang.tree import Attribute, Call, Comparison, Literal
 from rove.pipeline import pruning
 from rove.pipeline import tables as tables_module
 from rove.pipeline import typed as typed_module
-from rove.pipeline.commits import FileEntry
 from rove.pipeline.pruning import EVERY_ROW, Demand, Plan, Wanted, arrow_filter, plan
-from rove.pipeline.tables import BASE, REST, TableSchema, attributes
+from rove.pipeline.tables import BASE, REST, TableFile, TableSchema, attributes
 from rove.pipeline.typed import Typer
 from rove.testing import strategies
 
@@ -304,8 +303,8 @@ def test_a_filter_does_not_grow_without_bound() -> None:
 # -- files -----------------------------------------------------------------------------------
 
 
-def file(cell: str, box: tuple[float, float, float, float] | None) -> FileEntry:
-    return FileEntry("data/part.parquet", "data", 1, 1, cell=cell, box=box)
+def file(cell: str, box: tuple[float, float, float, float] | None) -> TableFile:
+    return TableFile("part.parquet", 1, 1, cell=cell, box=box)
 
 
 def test_files_elsewhere_are_not_opened() -> None:

@@ -1,4 +1,4 @@
-"""Virtual sensors against slow and obvious Python, cells on the map, and days that are replaced."""
+"""Virtual sensors against slow and obvious Python, cells on the map, and what is replaced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import mgrs
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from rove.broker.records import LogRow
+from rove.lake import delta
 from rove.pipeline.ingest import ingest
 from rove.pipeline.jobs import Context, JobSettings
 from rove.pipeline.sensors import (
@@ -30,13 +29,14 @@ from rove.pipeline.sensors import (
     SensorsError,
     cell_names,
     current,
-    folder_of,
     interval_s,
+    part_length_us,
     read,
     run_job,
     run_once,
     sensors,
     square_of,
+    touched,
 )
 from rove.pipeline.status import Reporter
 from rove.pipeline.tables import Table
@@ -383,10 +383,11 @@ class World:
     def run(self, spark: Any, **options: Any) -> Report:
         return run_once(spark, self.tables, self.out, **options)
 
-    def files(self) -> dict[str, int]:
-        """By name, when each was written."""
-        found = sorted(self.out.rglob("*.parquet"))
-        return {str(path.relative_to(self.out)): path.stat().st_mtime_ns for path in found}
+    def files(self, channel: str = "air") -> dict[str, str]:
+        """Those that count, with the first hour that each has."""
+        listed = delta.Table(self.out / "1000m-1h" / channel).files()
+        starts = (f"{start:%d %H}" for start in listed["min.start"].to_pylist())
+        return dict(zip(listed["path"].to_pylist(), starts, strict=True))
 
 
 def in_order(rows: Sequence[Row], first: int) -> list[Row]:
@@ -395,30 +396,88 @@ def in_order(rows: Sequence[Row], first: int) -> list[Row]:
     return [row._replace(position=first + each) for each, row in enumerate(ordered)]
 
 
-@pytest.mark.soak
-def test_days_are_computed_when_they_change_and_replaced(spark: Any, tmp_path: Path) -> None:
+def test_only_what_has_changed_is_computed_again(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path)
     midnight = CLOCKS_CHANGE
-    early = in_order(drawn_rows(1, 200, midnight - timedelta(hours=20), hours=30), 1)
-    late = in_order(drawn_rows(2, 100, midnight + timedelta(hours=10), hours=3), 1_000)
+    early = in_order(drawn_rows(1, 120, midnight - timedelta(hours=2), hours=7), 1)
+    early = [row._replace(channel="air", lat=45.8) for row in early]
+    late = in_order(drawn_rows(2, 30, midnight + timedelta(hours=4.5), hours=1), 1_000)
+    late = [row._replace(channel="air", lat=45.8) for row in late]
     world.publish(early)
     first = world.run(spark)
-    assert (first.days, first.rows_in) == (4, len(early))
+    assert (first.hours, first.rows_in) == (7, len(early))
     assert_equal(read(spark, world.out), expected(early, 1_000, 3_600))
     before = world.files()
+    # A file for the day that is over, and one for each hour of the newest.
+    assert sorted(before.values()) == ["28 22", "29 00", "29 01", "29 02", "29 03", "29 04"]
     assert world.run(spark) == Report(position=first.position)
     assert world.files() == before
     world.publish(late)
     second = world.run(spark)
-    assert (second.days, second.position) == (2, late[-1].position)
     assert_equal(read(spark, world.out), expected([*early, *late], 1_000, 3_600))
+    since = midnight + timedelta(hours=4)
+    in_hours = [row for row in (*early, *late) if row.at >= since]
+    assert (second.hours, second.rows_in) == (2, len(in_hours))
+    assert len(in_hours) < len(early) / 2
+    assert second.position == late[-1].position
     after = world.files()
-    assert after.keys() == before.keys()
-    assert pq.read_schema(world.out / min(after)).field("last_at").type == pa.timestamp("us", "UTC")
-    replaced = {name for name in after if after[name] != before[name]}
-    assert {name.split("/")[-2] for name in replaced} == {"day=2026-03-29"}
-    assert second.rows_out == sum(pq.read_metadata(world.out / name).num_rows for name in replaced)
-    assert list(world.out.rglob(".*")) == []
+    assert sorted(after[name] for name in after.keys() - before.keys()) == ["29 04", "29 05"]
+    assert sorted(before[name] for name in before.keys() - after.keys()) == ["29 04"]
+
+
+@pytest.mark.soak
+def test_what_comes_late_costs_its_day_and_days_that_are_over_are_one_file(
+    spark: Any, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    begin = CLOCKS_CHANGE + timedelta(hours=20)
+    rows = in_order(drawn_rows(6, 200, begin, hours=3), 1)
+    world.publish(rows)
+    world.run(spark)
+    assert len(world.files()) == 3
+    for number in (1, 2):
+        more = in_order(
+            drawn_rows(number, 40, begin + timedelta(hours=12 * number), hours=2), 500 * number
+        )
+        rows += more
+        world.publish(more)
+        world.run(spark)
+    assert sorted(world.files().values()) == ["29 20", "30 08", "30 09", "30 20", "30 21"]
+    late = [row._replace(position=2_000 + row.position) for row in drawn_rows(9, 5, begin, hours=1)]
+    world.publish(late)
+    found = world.run(spark)
+    assert found.rows_in == len([row for row in rows if row.at.day == 29]) + len(late)
+    assert_equal(read(spark, world.out), expected([*rows, *late], 1_000, 3_600))
+
+
+@pytest.mark.parametrize(
+    ("hours", "length_h", "files", "spans"),
+    [
+        ([5], 1, [], [(5, 6)]),
+        ([5, 6, 9], 1, [(4, 5), (6, 7)], [(5, 7), (9, 10)]),
+        ([5], 6, [], [(0, 6)]),
+        ([5], 1, [(3, 8), (7, 9), (9, 10)], [(3, 9)]),  # one leads to the other
+    ],
+)
+def test_what_is_touched(
+    hours: list[int], length_h: int, files: list[tuple[int, int]], spans: list[tuple[int, int]]
+) -> None:
+    hour_us = 3_600_000_000
+
+    def in_us(some: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(begin * hour_us, end * hour_us) for begin, end in some]
+
+    found = touched([each * hour_us for each in hours], length_h * hour_us, in_us(files))
+    assert found == in_us(spans)
+
+
+def test_intervals_that_do_not_divide_an_hour_are_whole() -> None:
+    length_us = 2_880_000_000  # 48 minutes, thirty of them in a day
+    ((begin, end),) = touched([3_600_000_000 * 7], length_us, [])
+    assert begin % length_us == end % length_us == 0
+    assert begin <= 7 * 3_600_000_000 < 8 * 3_600_000_000 <= end
+    assert part_length_us(length_us) == length_us
+    assert part_length_us(300_000_000) == 3_600_000_000
 
 
 @pytest.mark.soak
@@ -426,16 +485,31 @@ def test_a_run_that_was_killed_leaves_nothing_that_counts(spark: Any, tmp_path: 
     world = World(tmp_path)
     rows = in_order(drawn_rows(3, 60, NOON, hours=2), 1)
     world.publish(rows)
-    folder = folder_of(world.out, 1_000, "1h", "air")
-    aside = folder / ".new-of-somebody-killed" / "day=2026-11-16"
-    aside.mkdir(parents=True)
-    (aside / "part.parquet").write_bytes(b"half of it")
-    world.run(spark)
-    # Between putting the days into place and noting them: they are computed once more.
-    (folder / "_days.json").unlink()
-    assert world.run(spark).days == 1
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any, **__: Any) -> bool:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta.Table, "commit", killed)  # its files are written by then
+        with pytest.raises(Killed):
+            world.run(spark)
+    assert list(world.out.rglob("part-*"))
+    assert world.run(spark).hours == 4  # two of each channel
     assert_equal(read(spark, world.out), expected(rows, 1_000, 3_600))
-    assert not aside.exists()
+
+
+@pytest.mark.soak
+def test_other_attributes_than_those_that_are_there_are_refused(spark: Any, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    rows = in_order(drawn_rows(4, 30, NOON, hours=1), 1)
+    world.publish(rows)
+    world.run(spark, attributes=["NO2"])
+    world.publish([rows[0]._replace(position=100)])
+    with pytest.raises(SensorsError, match=r'are of other attributes \(\["NO2"\]\); name these'):
+        world.run(spark)
 
 
 @pytest.mark.soak
@@ -468,7 +542,7 @@ def test_channels_without_places_or_numbers_are_told(spark: Any, tmp_path: Path)
     assert world.run(spark).notes == ("air: no attribute 'lat' is a number; there are NO2",)
     world.publish([Row(2, NOON, "p", 45.8, 15.98, 4.0, None, None)])
     found = world.run(spark)
-    assert (found.days, found.rows_in, found.rows_out, found.notes) == (1, 2, 1, ())
+    assert (found.hours, found.rows_in, found.rows_out, found.notes) == (1, 2, 1, ())
     with pytest.raises(SensorsError, match="an interval of 7h does not divide a day"):
         world.run(spark, interval="7h")
 

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rove.lake import files
 from rove.pipeline import writing
+from rove.pipeline.commits import REJECTED
 from rove.pipeline.quality import AttributeRule, Rules
 from rove.pipeline.tables import TableSchema
-from rove.pipeline.writing import REJECTED, Outcome, TableWriter, box_of
+from rove.pipeline.writing import Outcome, TableWriter
 
 MIDNIGHT_US = 1_794_787_200_000_000  # 2026-11-16
 ZAGREB = {"lat": 45.8, "long": 15.98}
@@ -42,14 +44,17 @@ def rows(payloads: Sequence[dict[str, Any]], at_s: Sequence[int], first: int = 0
 
 def written(folder: Path, outcome: Outcome) -> dict[str, dict[str, list[Any]]]:
     """Files by folder."""
+    paths = [
+        *(Path("data", file.path) for file in outcome.data),
+        *(Path("rejected", file.path) for file in outcome.rejected),
+    ]
     return {
-        Path(entry.path).parent.as_posix(): pq.ParquetFile(folder / entry.path).read().to_pydict()
-        for entry in outcome.entries
+        path.parent.as_posix(): pq.ParquetFile(folder / path).read().to_pydict() for path in paths
     }
 
 
 def test_a_file_for_each_day_and_cell_sorted_by_time(tmp_path: Path) -> None:
-    writer = TableWriter(tmp_path, SCHEMA, Rules())
+    writer = TableWriter(str(tmp_path), SCHEMA, Rules())
     writer.take(rows([{**ZAGREB, "x": 1}, {"x": 2}, {**ZAGREB, "x": 3}], [9, 86_399, 86_400]))
     writer.take(rows([{**ZAGREB, "x": 4}], [2], first=3))
     outcome = writer.finish()
@@ -59,11 +64,14 @@ def test_a_file_for_each_day_and_cell_sorted_by_time(tmp_path: Path) -> None:
         "data/day=2026-11-16/cell=none": [2],
         "data/day=2026-11-17/cell=33TWL77": [3],
     }
-    first = next(entry for entry in outcome.entries if entry.rows == 2)
-    assert (first.first, first.last) == (0, 3)
-    assert (first.at_min_us, first.at_max_us) == (MIDNIGHT_US + 2_000_000, MIDNIGHT_US + 9_000_000)
-    assert first.box == (45.8, 45.8, 15.98, 15.98)
-    assert first.size_bytes == (tmp_path / first.path).stat().st_size
+    first = next(file for file in outcome.data if file.rows == 2)
+    stats = json.loads(first.stats)
+    assert (stats["minValues"]["position"], stats["maxValues"]["position"]) == (0, 3)
+    assert (stats["minValues"]["lat"], stats["maxValues"]["long"]) == (45.8, 15.98)
+    assert first.partition == {"day": "2026-11-16", "cell": "33TWL77"}
+    assert first.size_bytes == (tmp_path / "data" / first.path).stat().st_size
+    day = MIDNIGHT_US // 3_600_000_000
+    assert outcome.hours == [day, day + 23, day + 24]
     assert outcome.counts == {"in": 4, "out": 4}
     assert outcome.newest_at_us == MIDNIGHT_US + 86_400_000_000
     assert not list(tmp_path.rglob(".*"))
@@ -72,11 +80,11 @@ def test_a_file_for_each_day_and_cell_sorted_by_time(tmp_path: Path) -> None:
 def test_files_are_compressed_in_row_groups_with_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 50)
-    writer = TableWriter(tmp_path, SCHEMA, Rules())
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 50)
+    writer = TableWriter(str(tmp_path), SCHEMA, Rules())
     writer.take(rows([{"x": each} for each in range(120)], range(120)))
-    [entry] = writer.finish().entries
-    meta = pq.ParquetFile(tmp_path / entry.path).metadata
+    [file] = writer.finish().data
+    meta = pq.ParquetFile(tmp_path / "data" / file.path).metadata
     assert [meta.row_group(each).num_rows for each in range(3)] == [50, 50, 20]
     column = meta.row_group(1).column(meta.schema.names.index("x"))
     assert (column.statistics.min, column.statistics.max) == (50, 99)
@@ -86,16 +94,16 @@ def test_files_are_compressed_in_row_groups_with_statistics(
 
 def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "ROWS_HELD_MAX", 100)
-    writer = TableWriter(tmp_path, SCHEMA, Rules())
+    writer = TableWriter(str(tmp_path), SCHEMA, Rules())
     for batch in range(5):
         writer.take(rows([{"x": each} for each in range(60)], range(60), first=batch * 60))
-    assert sorted(entry.rows for entry in writer.finish().entries) == [60, 120, 120]
+    assert sorted(file.rows for file in writer.finish().data) == [60, 120, 120]
 
 
 def test_rejected_rows_are_kept_as_they_came(tmp_path: Path) -> None:
     rules = Rules(attributes={"x": AttributeRule(max=5)})
     duplicates = np.array([2], np.int64)
-    writer = TableWriter(tmp_path, SCHEMA, rules, duplicates=duplicates)
+    writer = TableWriter(str(tmp_path), SCHEMA, rules, duplicates=duplicates)
     writer.take(rows([{"x": 1}, {"x": 9}, {"x": 2}], [0, 1, 2]))
     outcome = writer.finish()
     assert outcome.counts == {"in": 3, "out": 1, "duplicate": 1, "range:x": 1}
@@ -111,7 +119,7 @@ def test_what_has_no_column_takes_everything_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "ROWS_HELD_MAX", 2)
-    writer = TableWriter(tmp_path, SCHEMA, Rules())
+    writer = TableWriter(str(tmp_path), SCHEMA, Rules())
     writer.take(rows([{"x": 1}, {"x": 2}], [0, 1]))  # is on disk now
     assert list(tmp_path.rglob("*.parquet"))
     writer.take(rows([{"x": "text"}, {"y": 1.5}], [2, 3], first=2))
@@ -120,11 +128,5 @@ def test_what_has_no_column_takes_everything_back(
     assert not outcome.is_complete
     assert outcome.needs_rest
     assert sorted(outcome.unmet) == [(("x",), "text", 1), (("y",), "float", 2)]
-    assert (outcome.entries, outcome.counts) == ([], {})
+    assert (outcome.data, outcome.rejected, outcome.counts) == ([], [], {})
     assert not list(tmp_path.rglob("*.parquet"))
-
-
-def test_boxes() -> None:
-    nan = np.nan
-    assert box_of(np.array([nan, 1.0]), np.array([2.0, nan])) is None
-    assert box_of(np.array([1.0, nan, 3.0]), np.array([9.0, 0.0, -9.0])) == (1.0, 3.0, -9.0, 9.0)

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--topic", metavar="FILTER", default="", help="only what this filter fits")
     what.add_argument("--me", metavar="JSON", help="the subscriber's variables; or @FILE")
     where = parser.add_argument_group("where").add_mutually_exclusive_group()
-    where.add_argument("--tables", metavar="FOLDER", type=Path, help="typed tables")
+    where.add_argument("--tables", metavar="LOCATION", help="typed tables: a folder or a URI")
     where.add_argument("--lake", metavar="LOCATION", help="a broker's lake, if no tables")
     where.add_argument(
         "--data",

@@ -29,13 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="*", type=Path, help="CSV, JSON lines or Parquet, if no lake"
     )
-    parser.add_argument("--tables", metavar="FOLDER", type=Path, required=True, help="to write")
+    parser.add_argument(
+        "--tables", metavar="LOCATION", required=True, help="to write: a folder or a URI"
+    )
     parser.add_argument("--rules", metavar="FILE", type=Path, help="of quality (docs/tables.md)")
     parser.add_argument(
         "--channel", metavar="NAME", action="append", help="only this one; of files, whose they are"
-    )
-    parser.add_argument(
-        "--compact", action="store_true", help="put small files together afterwards"
     )
     add_json_flag(parser)
     lake = parser.add_argument_group("from a broker's lake")
@@ -69,8 +68,6 @@ def run(arguments: argparse.Namespace, settings: SparkSettings) -> int:
     session = open_session(_with_jars(settings, arguments))
     try:
         report = ingest(session, arguments, rules)
-        if arguments.compact:
-            _compact(session, arguments)
     finally:
         session.stop()
     _show(report, as_json=arguments.json)
@@ -107,7 +104,7 @@ def _from_lake(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> 
         return ingest(
             session,
             arguments.lake,
-            arguments.tables.resolve(),
+            arguments.tables,
             rules=rules,
             channels=arguments.channel,
             up_to=arguments.up_to,
@@ -129,7 +126,7 @@ def _from_files(session: Any, arguments: argparse.Namespace, rules: RuleBook) ->
     return ingest_files(
         session,
         arguments.files,
-        arguments.tables.resolve(),
+        arguments.tables,
         arguments.channel[0],
         columns=columns,
         format=arguments.format,
@@ -140,22 +137,10 @@ def _from_files(session: Any, arguments: argparse.Namespace, rules: RuleBook) ->
 def _from_kafka(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> IngestReport:
     from rove.pipeline.outside import ingest_kafka
 
-    tables, [channel] = arguments.tables.resolve(), arguments.channel
+    [channel] = arguments.channel
     return ingest_kafka(
-        session, arguments.kafka, arguments.kafka_topic, tables, channel, rules=rules
+        session, arguments.kafka, arguments.kafka_topic, arguments.tables, channel, rules=rules
     )
-
-
-def _compact(session: Any, arguments: argparse.Namespace) -> None:
-    from rove.pipeline.compacting import compact
-    from rove.pipeline.tables import channels
-
-    tables = arguments.tables.resolve()
-    for channel in arguments.channel or channels(tables):
-        report = compact(session, tables, channel)
-        if report.files_before:
-            text = f"{channel}: {report.files_before} files became {report.files_after}"
-            print(text, file=sys.stderr)
 
 
 def _show(report: IngestReport, *, as_json: bool) -> None:

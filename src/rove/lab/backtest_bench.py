@@ -4,12 +4,12 @@
 
 The table is made directly, without a broker: sensors that move about a city of some twenty-eight
 cells, three readings a second. Rows are written by the pipeline's own writer, so files, row groups
-and the manifest are what ingestion leaves: a file for each day and cell. By default there are 10
+and statistics are what ingestion leaves: a file for each day and cell. By default there are 10
 million rows of 36 days; 100 million of a year (`--full`) need 5 GB of disk.
 
 What was read is counted three times: by Spark's own metrics, from the Parquet metadata of the row
 groups and columns that the plan leaves, and by the kernel (/proc/…/io), which also counts footers,
-the manifest and whatever else a process reads. First it is checked that a pruned backtest finds
+the table's log and whatever else a process reads. First it is checked that a pruned backtest finds
 what the matcher finds in all rows of a day.
 """
 
@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,16 +31,17 @@ import pyarrow.dataset as ds
 from rove.errors import UsageError
 from rove.lab.match_engines import WrongAnswerError
 from rove.lab.measure import Measure
+from rove.lake.files import NewFile, write_file
+from rove.lake.storage import filesystem
 from rove.lang.parser import parse
 from rove.pipeline.backtest import Question, Report, backtest
 from rove.pipeline.cells import cells
-from rove.pipeline.commits import Change, FileEntry, State
+from rove.pipeline.commits import Channel, Ingestion
 from rove.pipeline.histories import Period, TableHistory
 from rove.pipeline.pruning import Plan, Wanted, arrow_filter, plan
 from rove.pipeline.session import SparkSettings, cores, open_session
 from rove.pipeline.tables import BASE, NamePath, Sort, Table, TableSchema
 from rove.pipeline.tallying import Asked, Work, judged
-from rove.pipeline.writing import box_of, write_file
 
 CHANNEL: Final = "air"
 FIRST_DAY: Final = date(2025, 11, 16)
@@ -85,26 +85,22 @@ _SORTS: Final[dict[NamePath, Sort]] = {
 
 def make_table(tables: Path, rows: int, days: int, workers: int = 1) -> Table:
     """A table of so many rows, spread over days."""
-    table = Table(tables, CHANNEL)
+    channel = Channel(tables, TableSchema(CHANNEL))
     schema = TableSchema(CHANNEL).extended(dict.fromkeys(((p, s) for p, s in _SORTS.items()), 1))
     per_day = np.diff(np.linspace(0, rows, days + 1).astype(np.int64)).tolist()
     firsts = [0, *np.cumsum(per_day)[:-1].tolist()]
-    write = partial(_write_day, table.folder)
+    write = partial(_write_day, channel.table.uri_of("data"))
     if workers > 1:
         with ProcessPoolExecutor(workers) as pool:
             written = list(pool.map(write, range(days), firsts, per_day))
     else:
         written = list(map(write, range(days), firsts, per_day))
-    change = Change(
-        position=rows,
-        add=tuple(entry for entries in written for entry in entries),
-        schema=msgspec.to_builtins(schema),
-    )
-    table.log.commit(State(), change, lambda state: False)
-    return table
+    files = [file for of_day in written for file in of_day]
+    channel.commit(Ingestion(schema, {"in": rows, "out": rows}, files, position=rows))
+    return channel.table
 
 
-def _write_day(folder: Path, day: int, first: int, rows: int) -> list[FileEntry]:
+def _write_day(uri: str, day: int, first: int, rows: int) -> list[NewFile]:
     """A file for each cell of a day."""
     name = (FIRST_DAY + timedelta(days=day)).isoformat()
     table, lat, long = _readings(day, first, rows)
@@ -116,10 +112,8 @@ def _write_day(folder: Path, day: int, first: int, rows: int) -> list[FileEntry]
     for cell, count in zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True):
         chosen = order[begin : begin + count]
         begin += count
-        path = Path("data", f"day={name}", f"cell={cell}", f"part-{day:04d}-{cell}.parquet")
-        entry = write_file(folder, path, table.take(pa.array(chosen)), "data")
-        box = box_of(lat[chosen], long[chosen])
-        found.append(msgspec.structs.replace(entry, day=name, cell=cell, box=box))
+        rows_of_cell = table.take(pa.array(chosen))
+        found.append(write_file(uri, rows_of_cell, {"day": name, "cell": cell}))
     return found
 
 
@@ -168,13 +162,12 @@ def question(text: str, days: int) -> Question:
 
 def run(spark: Any, table: Table, days: int, tell: Tell) -> Iterator[Measure]:
     """All texts over the table, checked on one day first."""
-    state = table.state()
-    files = table.files(state=state)
+    files = table.files()
     size_bytes = sum(entry.size_bytes for entry in files)
     yield Measure("backtest.table", float(sum(entry.rows for entry in files)), "rows")
     yield Measure("backtest.table.bytes", float(size_bytes), "bytes")
     yield Measure("backtest.table.files", float(len(files)), "files")
-    history = TableHistory(table.folder.parent)
+    history = TableHistory(table.uri.rpartition("/")[0])
     for name, text in TEXTS.items():
         tell(f"{name}: one day, checked")
         check(spark, history, table, text)
@@ -230,7 +223,9 @@ def planned_bytes(table: Table, asked: Question) -> int:
     for entry in table.files(days=period.days):
         if not found.may_hold(entry):
             continue
-        (fragment,) = ds.dataset(table.folder / entry.path, schema=schema.arrow()).get_fragments()
+        files = filesystem(table.uri_of("data"))
+        dataset = ds.dataset(entry.path, schema=schema.arrow(), filesystem=files)
+        (fragment,) = dataset.get_fragments()
         metadata = fragment.metadata
         total += metadata.serialized_size
         left = fragment.subset(arrow_filter(found.filter), schema=schema.arrow())

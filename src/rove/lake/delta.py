@@ -139,6 +139,11 @@ class Table:
         self.refresh()
         return self.version > before
 
+    @property
+    def fields(self) -> list[pa.Field]:
+        """Its columns, each with the metadata that it was added with."""
+        return list(pa.schema(self._table.schema().to_arrow()))
+
     def refresh(self) -> None:
         """Look at it again."""
         with told(f"cannot read the table {shown(self.uri)}"):
@@ -154,6 +159,12 @@ class Table:
         """Up to which number a writer's rows are in it."""
         found = self._table.transaction_version(writer)
         return None if found is None else int(found)
+
+    def last_info(self, name: str) -> str | None:
+        """What the newest commit that has it says in its `info` under this name."""
+        with told(f"cannot read the table {shown(self.uri)}"):
+            found = (commit[name] for commit in self._table.history() if name in commit)
+            return next(found, None)
 
     def files(self) -> pa.Table:
         """One row for each file: path, size_bytes, num_records, min.X, max.X and partition.X."""
@@ -259,12 +270,14 @@ class Table:
         with self._committing("remove from"):
             self._table.delete(predicate, post_commithook_properties=_hooks())
 
-    def compact(self, target_bytes: int) -> None:
-        """Make few files of many that are smaller than this."""
+    def compact(self, target_bytes: int, where: Sequence[tuple[str, str, Any]] = ()) -> None:
+        """Make few files of many that are smaller than this, in the partitions of `where`: name,
+        `=` or `in`, value or values."""
         from deltalake import WriterProperties
 
         with self._committing("compact"):
             self._table.optimize.compact(
+                partition_filters=list(where) or None,
                 target_size=target_bytes,
                 writer_properties=WriterProperties(compression="ZSTD"),
                 post_commithook_properties=_hooks(),
@@ -335,6 +348,17 @@ class Table:
         if self._modes is not None:
             path.chmod(self._modes[path.is_dir()])
         sync(path)
+
+
+def exists(location: Location) -> bool:
+    """Whether there is a table, whole or torn."""
+    from deltalake import DeltaTable
+
+    uri = resolved(location)
+    if (folder := folder_of(uri)) is not None:
+        return (folder / LOG_FOLDER).is_dir()
+    with told(f"cannot look for the table {shown(uri)}"):
+        return bool(DeltaTable.is_deltatable(uri, dict(OPTIONS)))
 
 
 def _hooks() -> PostCommitHookProperties:

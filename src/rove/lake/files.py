@@ -15,7 +15,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -24,9 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rove.lake.storage import child, filesystem, folder_of, shown, sync, told
+from rove.lake.storage import child, filesystem, folder_of, open_parquet, shown, sync, told
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+ROW_GROUP_ROWS: Final = 131_072
 _TEXT_MAX: Final = 32
 """Longer texts have no statistics: cut ones would have to be rounded up."""
 _ESCAPED: Final = re.compile(r"[^\w .@+-]", re.ASCII)
@@ -48,7 +49,7 @@ class NewFile(msgspec.Struct, frozen=True):
 def write_file(uri: str, rows: pa.Table, partition: Mapping[str, str | None] = {}) -> NewFile:
     """Write rows below a table; `partition` has the values of its partition columns.
 
-    It is on disk when this returns.
+    It is on disk when this returns. Columns of the table that `rows` lacks are null in it.
     """
     folders = [f"{name}={_folder_name(value)}" for name, value in partition.items()]
     path = "/".join([*folders, f"part-{uuid.uuid4().hex}.parquet"])
@@ -56,12 +57,42 @@ def write_file(uri: str, rows: pa.Table, partition: Mapping[str, str | None] = {
         if (folder := folder_of(uri)) is not None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
         with filesystem(uri).open_output_stream(path) as stream:
-            pq.write_table(rows, stream, compression="zstd")
+            pq.write_table(
+                rows,
+                stream,
+                compression="zstd",
+                row_group_size=ROW_GROUP_ROWS,
+                use_dictionary=_texts(rows.schema),
+            )
             size_bytes = stream.tell()
         if folder is not None:
             sync(folder / path)
             sync((folder / path).parent)
     return NewFile(path, size_bytes, rows.num_rows, dict(partition), json.dumps(_stats(rows)))
+
+
+def read_columns(uri: str, path: str, wanted: pa.Schema) -> pa.Table:
+    """Columns of one file, of these types; null where it does not have them."""
+    with open_parquet(uri, path) as file:
+        there = set(file.schema_arrow.names)
+        rows = file.read([name for name in wanted.names if name in there], use_threads=False)
+        count = file.metadata.num_rows
+    return pa.Table.from_arrays(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in there
+            else pa.nulls(count, field.type)
+            for field in wanted
+        ],
+        schema=wanted,
+    )
+
+
+def remove_files(uri: str, files: Iterable[NewFile]) -> None:
+    """Remove files that no commit has named, and that nobody will."""
+    with told(f"cannot remove files of {shown(uri)}"):
+        for file in files:
+            filesystem(uri).delete_file(file.path)
 
 
 def add_action(file: NewFile) -> Any:
@@ -70,6 +101,15 @@ def add_action(file: NewFile) -> Any:
 
     now_ms = int(time.time() * 1_000)
     return AddAction(file.path, file.size_bytes, file.partition, now_ms, True, file.stats)
+
+
+def _texts(schema: pa.Schema) -> list[str]:
+    """Columns that are worth a dictionary: numbers hardly repeat, and looking costs a third."""
+    return [
+        field.name
+        for field in schema
+        if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    ]
 
 
 def _folder_name(value: str | None) -> str:

@@ -98,6 +98,17 @@ def filesystem(uri: str) -> pa_fs.FileSystem:
     return pa_fs.PyFileSystem(DeltaStorageHandler(uri, dict(OPTIONS)))
 
 
+def folders(uri: str) -> list[str]:
+    """The names of the folders in a location, in order; none if it is not there."""
+    import pyarrow.fs as pa_fs
+
+    with told(f"cannot list {shown(uri)}"):
+        if (folder := folder_of(uri)) is not None and not folder.is_dir():
+            return []
+        found = filesystem(uri).get_file_info(pa_fs.FileSelector("", allow_not_found=True))
+    return sorted(each.base_name for each in found if each.type == pa_fs.FileType.Directory)
+
+
 @contextlib.contextmanager
 def open_parquet(uri: str, path: str) -> Iterator[pq.ParquetFile]:
     """A Parquet file below a location; LakeError if it is missing or cannot be read."""

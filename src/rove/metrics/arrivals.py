@@ -1,6 +1,6 @@
 """Readings that were not added up yet: which moments they are of, and what has to be read for it.
 
-For the job that makes roll-ups (`rove.pipeline.readings`). It takes the arrivals that it sees,
+For the job that makes roll-ups (`rove.metrics.readings`). It takes the arrivals that it sees,
 reads every minute that they touch, whole, and hands them back with its results (`Database.put`).
 What is written meanwhile has an arrival of its own and waits for the next time.
 

@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -150,7 +151,8 @@ class Database:
         """Series that are known to be there; never changed in place."""
         self._ids_lock = threading.Lock()
         try:
-            self._upsert_rollups = upsert(ROLLUPS, dialect)
+            self._upsert_rollups = upsert(ROLLUPS, dialect).compile(dialect=self._engine.dialect)
+            """Compiled: to bind 100,000 rows one by one takes as long as to write them."""
             self._upsert_readings = upsert(READINGS, dialect)
             self._upsert_progress = upsert(PROGRESS, dialect)
             self._upsert_run = upsert(RUNS, dialect)
@@ -343,8 +345,14 @@ class Database:
             new = {(one.metric, one.labels) for one in batch} - named
             self._name(connection, new)
             named |= new
-            connection.execute(self._upsert_rollups, [msgspec.structs.asdict(r) for r in batch])
+            connection.exec_driver_sql(str(self._upsert_rollups), self._bound(batch))
         return rows
+
+    def _bound(self, batch: Sequence[Rollup]) -> Any:
+        """Roll-ups as the driver takes them: by place, or by name."""
+        if not self._upsert_rollups.positional:
+            return [msgspec.structs.asdict(one) for one in batch]
+        return list(map(attrgetter(*self._upsert_rollups.positiontup), batch))
 
     def forget(self, resolution_s: int, before: int) -> int:
         """Remove roll-ups of intervals that began before this second; how many they were."""

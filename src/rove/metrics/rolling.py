@@ -1,8 +1,8 @@
-"""Roll-ups in plain Python: of a run that is at hand, and as what Spark's are judged by.
+"""Roll-ups in plain Python: of a run that is at hand, and as what those of columns are judged by.
 
-The pipeline adds up what many have written (`rove.pipeline.readings`); a run of a world has all its
-samples in one list when it ends, and is not worth starting Spark for. Both have to come to the
-same, so that it does not matter who was there first.
+The pipeline adds up what many have written (`rove.metrics.readings`); a run of a world has all its
+samples in one list when it ends. Both have to come to the same, so that it does not matter who was
+there first.
 
 2 µs a reading and resolution.
 """

@@ -1,71 +1,89 @@
-"""The manifest of a table: which of its files count, and what of the log is in them.
+"""What an ingestion commits: each row of the lake is in the tables of its channel once.
 
-    <table>/_manifest/0000000041.json    what changed
-    <table>/_manifest/0000000064.json    every 32nd tells everything, so that few have to be read
+    <tables>/air/data       rows, by day and cell
+    <tables>/air/rejected   rows that broke a rule, as they came, with the reason
+    <tables>/air/quality    what each ingestion did: rows by reason, and how far it came
 
-Tasks write files under names that nobody else uses. What of them is the table, one commit says:
-files added and removed, the position that the log was read to, the schema, what could not be
-read. A commit appears whole or not at all, and only one can have a number: it is written aside,
-flushed and linked to its name, which fails if somebody was faster. Then the newest state is read
-again, and the change is made upon that if it still fits (compaction beside ingestion) or refused
-(two ingestions of the same stretch). So each stretch of the log is in the table once, whoever is
-killed and when, and a reader of a state sees all of a change or nothing of it.
+All three are Delta tables, and Delta commits one table at a time. So ingestions are numbered, and
+`quality` comes first: its commit has the new position of the log, and names the files that the
+other two are to get. They get them under the same number, `data` last. Whoever is killed in
+between, the next one finds `data` behind `quality` and does the rest before anything else; what has
+its number already is not done twice. Of two that ingest at the same time one is refused, because
+their numbers are the same.
 
-Files are never renamed or written again. Those that nothing names are removed by
-`rove.pipeline.compacting`, after a time in which readers can finish.
+Each ingestion leaves small files; they are put together as the tables grow (`rove.lake.upkeep`).
 
-Reading a state costs one small file for each of up to 32 commits and 2 µs for each file of the
-table; a commit costs two flushes of the disk.
+An ingestion costs three commits, of 4 ms and some flushes of the disk each.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import time
-import uuid
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from rove.errors import RoveError
-from rove.lake.storage import sync
-from rove.pipeline.disk import told
+from rove.lake import delta, upkeep
+from rove.lake.files import NewFile, read_columns, write_file
+from rove.lake.log import NOTHING
+from rove.lake.storage import Location, shown
+from rove.pipeline.tables import (
+    PARTITIONS,
+    WRITER,
+    Part,
+    Table,
+    TableSchema,
+    TablesError,
+    schema_of,
+)
 
-NOTHING: Final = -1
-"""Below every position, and the version of a table without commits."""
-SNAPSHOT_EVERY: Final = 32
-FOLDER: Final = "_manifest"
-READ_ATTEMPTS: Final = 3
-_NAME: Final = re.compile(r"(\d{10})\.json")
-
-FileKind: TypeAlias = Literal["data", "rejected", "quality"]
-
-
-class ManifestError(RoveError):
-    """The manifest of a table cannot be read or written, or somebody else was faster."""
-
-
-class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of the table and what is known of its rows without opening it."""
-
-    path: str
-    """Relative to the folder of the table."""
-    kind: FileKind
-    rows: int
-    size_bytes: int
-    day: str = ""
-    cell: str = ""
-    first: int = NOTHING
-    """Positions; -1 where rows have none."""
-    last: int = NOTHING
-    at_min_us: int = 0
-    at_max_us: int = 0
-    box: tuple[float, float, float, float] | None = None
-    """Least and greatest latitude, least and greatest longitude of its rows."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+HOUR_US: Final = 3_600 * 1_000_000
+_AT: Final = pa.timestamp("us", tz="UTC")
+_LAKE_FILE: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("after", pa.int64()),
+        ("up_to", pa.int64()),
+        ("why", pa.string()),
+    ]
+)
+_SOURCE: Final = pa.struct([("name", pa.string()), ("mark", pa.string())])
+QUALITY: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("ingested_at", _AT),
+        ("reason", pa.string()),
+        ("rows", pa.int64()),
+        ("position", pa.int64()),
+        ("newest_at", _AT),
+        ("hours", pa.list_(_AT)),
+        ("skipped", pa.list_(_LAKE_FILE)),
+        ("sources", pa.list_(_SOURCE)),
+    ]
+)
+"""A row for each reason, the empty one for rows that were kept; that one has the rest, too."""
+_USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
+REJECTED: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("at", _AT),
+        ("topic", pa.string()),
+        ("id", pa.string()),
+        ("client_id", pa.string()),
+        ("payload", pa.binary()),
+        ("user", _USER),
+        ("qos", pa.int8()),
+        ("reason", pa.string()),
+    ]
+)
+"""As in the lake, with the reason."""
+_FILES: Final = "rove.files"
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -81,146 +99,182 @@ class Skipped(msgspec.Struct, frozen=True):
     why: str
 
 
-class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that the manifest says at one moment."""
+class State(msgspec.Struct, frozen=True):
+    """How far ingestions have come."""
 
-    version: int = NOTHING
+    number: int = NOTHING
+    """Of the last one."""
     position: int = NOTHING
     """The log is in the table up to here, but for what is skipped."""
     newest_at_us: int | None = None
     """The latest `at` of all rows that were kept."""
-    files: dict[str, FileEntry] = {}
     skipped: tuple[Skipped, ...] = ()
-    sources: dict[str, str] = {}
-    """What came from outside, by name; the value tells whether it is still the same."""
-    counts: dict[str, int] = {}
-    """Rows since the beginning: `in`, `out` and, by reason, rejected."""
-    schema: dict[str, Any] | None = None
-    """Of the table, as plain values; here nobody looks into it."""
 
 
-class Change(msgspec.Struct, omit_defaults=True):
-    """What one commit does to a state."""
+class Ingestion(msgspec.Struct, frozen=True):
+    """What is to count from now on."""
 
-    position: int | None = None
-    add: tuple[FileEntry, ...] = ()
-    remove: tuple[str, ...] = ()
-    skipped: tuple[Skipped, ...] | None = None
-    sources: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    schema: dict[str, Any] | None = None
+    schema: TableSchema
+    counts: Mapping[str, int]
+    """Rows: `in`, `out` and by reason."""
+    data: Sequence[NewFile] = ()
+    rejected: Sequence[NewFile] = ()
+    hours: Sequence[int] = ()
+    """In which there were rows that were kept, since 1970."""
+    position: int = NOTHING
     newest_at_us: int | None = None
-    at: float = 0.0
-    """When it was made."""
+    skipped: tuple[Skipped, ...] = ()
+    sources: Mapping[str, str] = {}
+    """What came from outside, by name; the mark tells whether it is still the same."""
 
 
-class Written(msgspec.Struct, omit_defaults=True):
-    """The content of one file: the change, and every so often the state after it."""
+class _Waiting(msgspec.Struct):
+    """Files that the other tables are to get."""
 
-    change: Change
-    state: State | None = None
+    data: list[NewFile]
+    rejected: list[NewFile]
 
 
-def changed(state: State, change: Change, version: int) -> State:
-    """The state after a change."""
-    files = dict(state.files)
-    for path in change.remove:
-        del files[path]
-    files.update((entry.path, entry) for entry in change.add)
-    counts = dict(state.counts)
-    for name, rows in change.counts.items():
-        counts[name] = counts.get(name, 0) + rows
-    moments = [at for at in (state.newest_at_us, change.newest_at_us) if at is not None]
+class Channel:
+    """The tables of a channel, for the one who ingests."""
+
+    def __init__(self, tables: Location, begin: TableSchema) -> None:
+        """`begin` is the schema of a new table; nothing is made before there is a commit."""
+        self.table = Table(tables, begin.channel)
+        self.schema = begin
+        self.state = State()
+        self._opened: dict[Part, delta.Table] = {}
+        self._begun_at: dict[Part, int] = {}
+        """Versions, when they were opened."""
+        if delta.exists(self.table.uri_of("quality")):
+            self._open(begin)
+            self.schema = schema_of(self._opened["data"])
+            self.state = self._settled()
+
+    def sources(self) -> dict[str, str]:
+        """What has come from outside so far, by name, with its mark."""
+        found: dict[str, str] = {}
+        if self._opened:
+            rows = self.table.read("quality", columns=["number", "sources"]).sort_by("number")
+            for own in rows["sources"].to_pylist():
+                found.update((each["name"], each["mark"]) for each in own or ())
+        return found
+
+    def files_since(self, at_us: int) -> dict[Part, list[str]]:
+        """Paths of files with rows of this moment or later, of `data` and of `rejected`."""
+        found: dict[Part, list[str]] = {}
+        for part in ("data", "rejected"):
+            listed = self._opened[part].files() if self._opened else None
+            if listed is not None and listed.num_rows:
+                newest = listed["max.at"].cast(pa.int64()).to_pylist()
+                paths = zip(listed["path"].to_pylist(), newest, strict=True)
+                found[part] = [
+                    path for path, last in paths if last is None or last + 1_000 >= at_us
+                ]
+        return found
+
+    def commit(self, done: Ingestion) -> None:
+        """Let it count; TablesError if somebody else has ingested meanwhile."""
+        if not self._opened:
+            self._open(done.schema)
+        self._extend(done.schema)
+        state = State(self.state.number + 1, done.position, done.newest_at_us, done.skipped)
+        rows = write_file(self.table.uri_of("quality"), _quality(state, done))
+        waiting = _Waiting(list(done.data), list(done.rejected))
+        info = {_FILES: msgspec.json.encode(waiting).decode(), "position": str(state.position)}
+        if not self._opened["quality"].commit(WRITER, state.number, [rows], info=info):
+            raise TablesError(
+                f"somebody else has ingested into {shown(self.table.uri)} meanwhile; run it again"
+            )
+        self._finish(state.number, waiting)
+        self.schema, self.state = done.schema, state
+
+    def maintain(self) -> None:
+        """Make few files of many, and remove those that nobody needs."""
+        for part, opened in self._opened.items():
+            by = PARTITIONS.names if part == "data" else ()
+            upkeep.maintain(opened, by, self._begun_at[part])
+            self._begun_at[part] = opened.version
+
+    def _open(self, begin: TableSchema) -> None:
+        parts: dict[Part, tuple[Any, Sequence[str]]] = {
+            "quality": (QUALITY, ()),
+            "rejected": (REJECTED, ()),
+            "data": (begin.delta(), PARTITIONS.names),
+        }
+        for part, (schema, by) in parts.items():
+            opened = delta.Table.for_writing(
+                self.table.uri_of(part), schema, by, upkeep.CONFIGURATION
+            )
+            self._opened[part], self._begun_at[part] = opened, opened.version
+
+    def _extend(self, schema: TableSchema) -> None:
+        data = self._opened["data"]
+        there = {field.name for field in data.fields}
+        if lacking := [field for field in schema.delta() if field.name not in there]:
+            data.add_columns(lacking)
+
+    def _settled(self) -> State:
+        """Do the rest of the last ingestion, if it was killed."""
+        quality = self._opened["quality"]
+        number = quality.number(WRITER)
+        if number is None:
+            return State()
+        done = self._opened["data"].number(WRITER)
+        if done is None or done < number:
+            # The rest is done before the next one, so the last that was named is meant.
+            named = quality.last_info(_FILES)
+            if named is None:
+                raise TablesError(
+                    f"{shown(self.table.uri)}/quality no longer says which files its last "
+                    "ingestion wrote, and data lacks them; move the table away and ingest again"
+                )
+            self._finish(number, msgspec.json.decode(named, type=_Waiting))
+        return state_at(quality, number)
+
+    def _finish(self, number: int, waiting: _Waiting) -> None:
+        if waiting.rejected:
+            self._opened["rejected"].commit(WRITER, number, waiting.rejected)
+        self._opened["data"].commit(WRITER, number, waiting.data)
+
+
+def _quality(state: State, done: Ingestion) -> Any:
+    counts = {"" if name == "out" else name: n for name, n in done.counts.items() if name != "in"}
+    now = datetime.now(UTC)
+    plain = {"number": state.number, "ingested_at": now, "position": state.position}
+    kept = {
+        "newest_at": state.newest_at_us,
+        "hours": [hour * HOUR_US for hour in done.hours],
+        "skipped": [msgspec.structs.asdict(each) for each in state.skipped],
+        "sources": [{"name": name, "mark": mark} for name, mark in done.sources.items()],
+    }
+    rows = [{**plain, **kept, "reason": "", "rows": counts.pop("", 0)}]
+    rows += [{**plain, "reason": reason, "rows": count} for reason, count in counts.items()]
+    return pa.Table.from_pylist(rows, QUALITY)
+
+
+def state_at(quality: delta.Table, number: int) -> State:
+    """How far the ingestion of this number came."""
+    rows = ingestions(quality, number - 1, ("position", "newest_at", "skipped"))
+    row = next(each for each in rows.to_pylist() if each["number"] == number)
+    newest_at: datetime | None = row["newest_at"]
     return State(
-        version=version,
-        position=state.position if change.position is None else change.position,
-        newest_at_us=max(moments, default=None),
-        files=files,
-        skipped=state.skipped if change.skipped is None else change.skipped,
-        sources=state.sources | change.sources,
-        counts=counts,
-        schema=state.schema if change.schema is None else change.schema,
+        number,
+        row["position"],
+        None if newest_at is None else (newest_at - _EPOCH) // timedelta(microseconds=1),
+        msgspec.convert(row["skipped"], tuple[Skipped, ...]),
     )
 
 
-class Log:
-    """The commits of one table."""
-
-    def __init__(self, table: Path) -> None:
-        self.table = table
-        self.folder = table / FOLDER
-
-    def state(self) -> State:
-        """What counts now."""
-        for _ in range(READ_ATTEMPTS):
-            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-                return self._folded(self.versions())
-        raise ManifestError(f"the manifest {self.folder} changes faster than it can be read")
-
-    def versions(self) -> list[int]:
-        """The numbers of the commits that are there, in order."""
-        try:
-            names = os.listdir(self.folder)  # noqa: PTH208 - names, and no objects, of many files
-        except FileNotFoundError:
-            return []
-        return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
-
-    def commit(self, state: State, change: Change, still_fits: Callable[[State], bool]) -> State:
-        """Make a change to the newest state; ManifestError if it does not fit to that any more.
-
-        `state` is what the change was made for; `still_fits` is asked about newer ones.
-        """
-        change.at = time.time()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            after = changed(state, change, state.version + 1)
-            if self._put(after, change):
-                return after
-            state = self.state()
-            if not still_fits(state):
-                raise ManifestError(
-                    f"somebody else has changed {self.table} in the same place; run it again"
-                )
-
-    def path_of(self, version: int) -> Path:
-        return self.folder / f"{version:010d}.json"
-
-    def _folded(self, versions: list[int]) -> State:
-        changes: list[tuple[int, Change]] = []
-        state = State()
-        for version in reversed(versions):
-            written = self.read(version)
-            if written.state is not None:
-                state = written.state
-                break
-            changes.append((version, written.change))
-        for version, change in reversed(changes):
-            if version != state.version + 1:
-                raise ManifestError(f"{self.path_of(state.version + 1)} is missing")
-            state = changed(state, change, version)
-        return state
-
-    def read(self, version: int) -> Written:
-        """One commit."""
-        path = self.path_of(version)
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Written)
-        except msgspec.DecodeError as error:
-            raise ManifestError(f"cannot read the manifest {path}: {error}") from error
-
-    def _put(self, after: State, change: Change) -> bool:
-        """Whether this commit got its number."""
-        path = self.path_of(after.version)
-        whole = after if after.version % SNAPSHOT_EVERY == 0 else None
-        unfinished = path.with_name(f".{uuid.uuid4().hex}.tmp")
-        with told(f"cannot write the manifest {path}", ManifestError):
-            try:
-                unfinished.write_bytes(msgspec.json.encode(Written(change, whole)))
-                sync(unfinished)
-                path.hardlink_to(unfinished)
-            except FileExistsError:
-                return False
-            finally:
-                unfinished.unlink(missing_ok=True)
-            sync(self.folder)
-        return True
+def ingestions(quality: delta.Table, after: int, columns: Sequence[str]) -> Any:
+    """Of each ingestion with a greater number its number and these columns of `quality`."""
+    listed = quality.files()
+    wanted = pa.schema([QUALITY.field(name) for name in ("number", "reason", *columns)])
+    found = [wanted.empty_table()]
+    for path, last in zip(
+        *(listed[name].to_pylist() for name in ("path", "max.number")), strict=True
+    ):
+        if last is None or last > after:
+            found.append(read_columns(quality.uri, path, wanted))
+    rows = pa.concat_tables(found)
+    return rows.filter((pc.field("number") > after) & (pc.field("reason") == ""))

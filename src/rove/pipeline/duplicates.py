@@ -16,35 +16,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
+
+from rove.pipeline.file_frames import frame_of_files
+from rove.pipeline.tables import BASE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-_KEY = "position long, at timestamp, client_id string, id string"
+_KEY: Final = pa.schema([BASE.field(name) for name in ("position", "at", "client_id", "id")])
 
 
 def duplicate_positions(
-    fresh: DataFrame, before: Sequence[Path], horizon_s: float
+    fresh: DataFrame, before: DataFrame | None, horizon_s: float
 ) -> NDArray[np.int64]:
-    """Positions of new rows that came before."""
+    """Positions of new rows that came before; `before` is of `file_keys`."""
     from pyspark.sql import functions as f
 
     parts = [fresh.withColumn("is_new", f.lit(True))]
-    if before:
+    if before is not None:
         earliest = fresh.agg(f.min("at")).first()
         if earliest is None or earliest[0] is None:
             return np.empty(0, np.int64)
         since = f.lit(earliest[0]) - f.make_dt_interval(secs=f.lit(horizon_s))
-        parts.append(
-            file_keys(fresh.sparkSession, before)
-            .where(f.col("at") >= since)
-            .withColumn("is_new", f.lit(False))
-        )
+        parts.append(before.where(f.col("at") >= since).withColumn("is_new", f.lit(False)))
     flagged = with_duplicates(reduce(lambda left, right: left.unionByName(right), parts), horizon_s)
     found = flagged.where("is_new AND is_duplicate").select("position").toArrow()
     positions: NDArray[np.int64] = np.sort(found.column("position").to_numpy())
@@ -64,14 +63,9 @@ def with_duplicates(rows: DataFrame, horizon_s: float) -> DataFrame:
     return rows.withColumn("is_duplicate", f.coalesce(is_again, f.lit(False)))
 
 
-def file_keys(spark: SparkSession, paths: Sequence[Path]) -> Any:
-    """The columns by which duplicates are found.
+def file_keys(spark: SparkSession, uri: str, paths: Sequence[str]) -> DataFrame:
+    """The columns by which duplicates are found, of files of a table.
 
     Files that are broken or gone are left out: who reads all of them says so.
     """
-    return (
-        spark.read.schema(_KEY)
-        .option("ignoreCorruptFiles", "true")
-        .option("ignoreMissingFiles", "true")
-        .parquet(*[str(path) for path in paths])
-    )
+    return frame_of_files(spark, uri, paths, _KEY, pa.schema([]), lenient=True)

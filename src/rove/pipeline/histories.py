@@ -5,14 +5,13 @@ and finds single ones again. Tables are pruned by the text (`rove.pipeline.pruni
 and row groups. The lake knows days only, and payloads have to be decoded; it serves where there are
 no tables yet.
 
-The number of publications in a period comes from the manifest of a table, and for the few files
-that a period cuts in two from their column `at`.
+The number of publications in a period comes from the statistics of a table's files, and for the
+few that a period cuts in two from their column `at`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -22,33 +21,28 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from rove.errors import RoveError
-from rove.lake.storage import Location
+from rove.lake.files import read_columns
+from rove.lake.storage import Location, filesystem, resolved, shown
 from rove.lang.attributes import attributes_of
 from rove.lang.tree import Time, parts
 from rove.pipeline import tables
+from rove.pipeline.file_frames import frame_of_files
 from rove.pipeline.judging import AT_TYPE
 from rove.pipeline.lake import Lake, LogFile
 from rove.pipeline.pruning import Plan, Wanted, plan, spark_filter
-from rove.pipeline.sql import SPARK_TYPES, quoted
-from rove.pipeline.tables import Table, TableSchema
+from rove.pipeline.sql import quoted
+from rove.pipeline.tables import Snapshot, Table, TableFile, TableSchema
 from rove.pipeline.tallying import Asked, Example, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rove.pipeline.commits import FileEntry
-
 _READ: Final = ("position", "at", "topic", "client_id")
 _LAKE_READ: Final = (*_READ, "id", "payload", "user")
-_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-"""From so many files on, Spark lists them by a job with a task for each, which takes minutes."""
-
-
-_VECTORED: Final = "parquet.hadoop.vectored.io.enabled"
-"""Reads in other threads, which Spark does not count; on local disks it gains nothing."""
+_AT: Final = pa.schema([tables.BASE.field("at")])
+_CELL: Final = pa.schema([("cell", pa.string())])
 
 
 class Found(NamedTuple):
@@ -124,7 +118,7 @@ def day_of(at_us: int) -> str:
 
 def open_history(
     *,
-    tables_folder: Path | None = None,
+    tables_folder: Location | None = None,
     lake: Location | None = None,
     data_folder: Path | None = None,
     channels: Sequence[str] = (),
@@ -154,15 +148,18 @@ def _chosen(there: Sequence[str], wanted: Sequence[str], where: str) -> list[str
 class TableHistory:
     """Typed tables, a channel each."""
 
-    def __init__(self, folder: Path, channels: Sequence[str] = ()) -> None:
-        there = tables.channels(folder)
+    def __init__(self, location: Location, channels: Sequence[str] = ()) -> None:
+        uri = resolved(location)
+        folder = shown(uri)
+        there = tables.channels(uri)
         if not there:
             raise HistoryError(
                 f"there are no tables in {folder}; `rove pipeline ingest` makes them"
             )
         self.name = f"tables {folder}"
         self.channels = _chosen(there, channels, f"the folder {folder}")
-        self._tables = [_Snapshot(Table(folder.resolve(), name)) for name in self.channels]
+        self._tables = [Table(uri, name).snapshot() for name in self.channels]
+        """As they were when they were first looked at: everything is about the same files."""
 
     def span(self) -> tuple[str, str]:
         days = [entry.day for table in self._tables for entry in table.files]
@@ -180,7 +177,7 @@ class TableHistory:
     def _part(
         self,
         spark: SparkSession,
-        table: _Snapshot,
+        table: Snapshot,
         period: Period,
         asked: Sequence[tuple[Asked, Wanted]],
         topic_filter: str,
@@ -195,7 +192,7 @@ class TableHistory:
         return Part(
             Work(tuple(one for one, _ in asked), schema, named, topic_filter),
             _table_rows(spark, table, own, chosen, found, period) if chosen else None,
-            sum(_publications(table.folder, entry, period) for entry in entries),
+            sum(_publications(table.uri, entry, period) for entry in entries),
             len(chosen),
             len(table.files),
             sum(entry.size_bytes for entry in table.files),
@@ -207,7 +204,7 @@ class TableHistory:
                 is_here = entry.at_min_us <= example.at_us <= entry.at_max_us
                 if not is_here or entry.cell != example.cell:
                     continue
-                for row in _rows_like(table.folder / entry.path, table.schema, example):
+                for row in _rows_like(table.uri, entry.path, table.schema, example):
                     attributes = tables.attributes(table.schema, row)
                     if fits(attributes):
                         return Found(row["id"] or "", attributes, entry.size_bytes)
@@ -215,13 +212,13 @@ class TableHistory:
 
 
 def _by_moment(
-    table: _Snapshot, entries: Sequence[FileEntry], asked: Sequence[tuple[Asked, Wanted]]
-) -> list[FileEntry]:
+    table: Snapshot, entries: Sequence[TableFile], asked: Sequence[tuple[Asked, Wanted]]
+) -> list[TableFile]:
     """Files in which something may match in the course of their own day: areas may move."""
     evolves = any(type(node) is Time for _, wanted in asked for node in parts(wanted.subscription))
     if not evolves:
         return list(entries)
-    kept: list[FileEntry] = []
+    kept: list[TableFile] = []
     for _, group in groupby(entries, lambda entry: entry.day):
         of_day = list(group)
         first_us = min(entry.at_min_us for entry in of_day)
@@ -237,21 +234,13 @@ def _during(asked: Asked, wanted: Wanted, first_us: int, last_us: int) -> Wanted
     return msgspec.structs.replace(wanted, t=(max(0.0, t[0]), max(0.0, t[1])))
 
 
-class _Snapshot:
-    """A table as it was when it was first looked at: everything is about the same files."""
-
-    def __init__(self, table: Table) -> None:
-        state = table.state()
-        self.folder = table.folder
-        self.schema = table.schema(state)
-        self.files = table.files(state=state)
-
-
-def _rows_like(path: Path, schema: TableSchema, example: Example) -> Iterator[dict[str, Any]]:
+def _rows_like(
+    uri: str, path: str, schema: TableSchema, example: Example
+) -> Iterator[dict[str, Any]]:
     """Rows of a file that may be the example; outside of a log they have no position."""
     moment = pa.scalar(example.at_us, pa.int64()).cast(AT_TYPE)
     wanted = (example.position, example.client_id, example.topic)
-    file = ds.dataset(path, schema=schema.arrow())
+    file = ds.dataset(path, schema=schema.arrow(), filesystem=filesystem(uri))
     for row in file.to_table(filter=pc.field("at") == moment).to_pylist():
         if (row["position"], row["client_id"] or "", row["topic"] or "") == wanted:
             yield row
@@ -264,23 +253,18 @@ def _gone(example: Example) -> HistoryError:
 
 def _table_rows(
     spark: SparkSession,
-    table: _Snapshot,
+    table: Snapshot,
     own: Sequence[str],
-    entries: Iterable[FileEntry],
+    entries: Iterable[TableFile],
     found: Plan,
     period: Period,
 ) -> DataFrame:
     """The rows of some files that may match, with the columns of attributes as a0, a1, …"""
     from pyspark.sql import functions as f
 
-    folder = table.folder
-    types = {field.name: SPARK_TYPES[field.type] for field in table.schema.arrow()}
-    read = [*own, *found.columns]
-    ddl = ", ".join([*(f"{quoted(name)} {types[name]}" for name in read), "cell string"])
-    paths = [str(folder / entry.path) for entry in entries]
-    with _quick_listing(spark, len(paths)):
-        reader = spark.read.schema(ddl).option("basePath", str(folder / "data"))
-        rows = reader.option(_VECTORED, "false").parquet(*paths)
+    schema = table.schema.arrow()
+    read = pa.schema([schema.field(name) for name in (*own, *found.columns)])
+    rows = frame_of_files(spark, table.uri, [entry.path for entry in entries], read, _CELL)
     renamed = [f.col(quoted(column)).alias(f"a{i}") for i, column in enumerate(found.columns)]
     wanted = rows.where(spark_filter(found.filter)).where(_within(period))
     return wanted.select(*own, "cell", *renamed)
@@ -296,25 +280,14 @@ def _within(period: Period) -> Any:
     return (f.col("at") >= since) & (f.col("at") < until)
 
 
-@contextmanager
-def _quick_listing(spark: SparkSession, files: int) -> Iterator[None]:
-    """Files are listed by the driver itself, however many there are."""
-    before = spark.conf.get(_LISTING)
-    spark.conf.set(_LISTING, str(files + 1))
-    try:
-        yield
-    finally:
-        spark.conf.set(_LISTING, before)
-
-
-def _overlaps(entry: FileEntry, period: Period) -> bool:
+def _overlaps(entry: TableFile, period: Period) -> bool:
     return entry.at_min_us < period.until_us and entry.at_max_us >= period.since_us
 
 
-def _publications(folder: Path, entry: FileEntry, period: Period) -> int:
+def _publications(uri: str, entry: TableFile, period: Period) -> int:
     if period.has(entry.at_min_us) and period.has(entry.at_max_us):
         return entry.rows
-    at = pq.ParquetFile(folder / entry.path).read(["at"])["at"].cast(pa.int64())
+    at = read_columns(uri, entry.path, _AT)["at"].cast(pa.int64())
     inside = pc.and_(pc.greater_equal(at, period.since_us), pc.less(at, period.until_us))
     return int(pc.sum(inside).as_py() or 0)
 

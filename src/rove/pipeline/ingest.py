@@ -1,22 +1,23 @@
 """The lake into typed tables: each row once, whatever happens on the way.
 
-What there is to do follows from two numbers: how far a table has read the log (its manifest says)
+What there is to do follows from two numbers: how far a table has read the log (its own commits say)
 and how far the lake is complete. The files between them are cut into rounds, a round
 into tasks; Spark runs the tasks, which read, type, judge and write by themselves
 (`rove.pipeline.writing`), and only what they have done comes back. Then one commit for each channel
-makes the round count. Killed before it, nothing has happened but files that nobody names; after
-it, everything has. So there is nothing to repair at the start.
+makes the round count (`rove.pipeline.commits`). Killed before it, nothing has happened but files
+that nobody names; after it, everything has. At the end of a run small files are put together.
 
 The first round of a new table looks at a few rows to guess its schema. Whenever a task finds
 values without a column, the schema is extended and that task is done again; everything else goes
 through once.
 
-A file that cannot be read holds up nobody: it is named in the report and in the manifest, and its
+A file that cannot be read holds up nobody: it is named in the report and in `quality`, and its
 positions are tried again by every later run, in whatever file they are by then. A file that a
 worker does not find ends the run: what retention removes stays on disk for hours, so that worker
 does not see the lake, and going on would leave rows out for good.
 
-Tables and lake must lie on a file system that the driver and all workers see under one name.
+Tables and lake must lie where the driver and all workers see them under one name: in an object
+store, or in a folder that they share. That is tried first (`rove.pipeline.probing`).
 
 A publication of five numbers costs 2 to 3 µs of one core (docs/tables.md).
 """
@@ -25,32 +26,32 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from rove.errors import RoveError
 from rove.lake.log import read_file
-from rove.lake.storage import Location, MissingFileError
-from rove.pipeline.commits import NOTHING, Change, FileEntry, Skipped, State
-from rove.pipeline.disk import told
-from rove.pipeline.duplicates import duplicate_positions
-from rove.pipeline.lake import Lake, LakeError, LogFile
+from rove.lake.storage import Location, MissingFileError, child, resolved
+from rove.pipeline.commits import Channel, Ingestion, Skipped, State
+from rove.pipeline.duplicates import duplicate_positions, file_keys
+from rove.pipeline.lake import NOTHING, Lake, LakeError, LogFile
+from rove.pipeline.probing import probe
 from rove.pipeline.quality import RuleBook, Rules, read_rules
 from rove.pipeline.repeating import repeat
 from rove.pipeline.status import Progress
-from rove.pipeline.tables import NamePath, Sort, Table, TableSchema, TablesError, schema_of
+from rove.pipeline.tables import NamePath, Sort, TableSchema
 from rove.pipeline.typed import Typer
 from rove.pipeline.workers import parallelism, run_each
-from rove.pipeline.writing import Outcome, TableWriter, new_name, write_file
+from rove.pipeline.writing import Outcome, TableWriter, together
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from rove.pipeline.jobs import Context
 
@@ -96,8 +97,9 @@ class IngestReport(msgspec.Struct):
         self.rows_out += rows_out
         self.rejected = dict(Counter(self.rejected) + Counter(counts))
         self.by_channel[channel] = self.by_channel.get(channel, 0) + rows_out
-        self.files_written += len(outcome.entries)
-        self.bytes_written += sum(entry.size_bytes for entry in outcome.entries)
+        files = [*outcome.data, *outcome.rejected]
+        self.files_written += len(files)
+        self.bytes_written += sum(file.size_bytes for file in files)
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -116,7 +118,7 @@ class Work(msgspec.Struct):
     """What a task has to do, and all that it has to know."""
 
     lake: str
-    table: Path
+    table: str
     schema: TableSchema
     rules: Rules
     pieces: list[Piece]
@@ -135,7 +137,7 @@ class Done(msgspec.Struct):
 def ingest(
     spark: SparkSession | None,
     lake: Location,
-    tables: Path,
+    tables: Location,
     *,
     rules: RuleBook | None = None,
     channels: Collection[str] | None = None,
@@ -147,7 +149,7 @@ def ingest(
     Without Spark the work is done in this process, but for the rule of duplicates.
     """
     begin_s = time.monotonic()
-    run = _Run(spark, Lake(lake), tables, rules or RuleBook())
+    run = _Run(spark, Lake(lake), resolved(tables), rules or RuleBook())
     report = run.run(channels, up_to, tell or _tell_nobody)
     report.seconds = time.monotonic() - begin_s
     return report
@@ -191,7 +193,7 @@ class _Run:
     """One ingestion."""
 
     def __init__(
-        self, spark: SparkSession | None, lake: Lake, tables: Path, rules: RuleBook
+        self, spark: SparkSession | None, lake: Lake, tables: str, rules: RuleBook
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -205,10 +207,15 @@ class _Run:
         total_bytes = sum(piece.size_bytes for piece in pieces)
         report = IngestReport()
         done_bytes = 0
+        if pieces and self._spark is not None:
+            probe(self._spark, reads=[self._lake.uri], writes=[self._tables])
         for boundary, of_round in rounds(pieces):
             tell(done_bytes, total_bytes)
             self._round(of_round, boundary, report)
             done_bytes += sum(piece.size_bytes for piece in of_round)
+        if pieces:
+            for target in self._targets.values():
+                target.channel.maintain()
         tell(total_bytes, total_bytes)
         states = [target.state for target in self._targets.values()]
         report.position = min((state.position for state in states), default=NOTHING)
@@ -269,24 +276,17 @@ class _Run:
         if horizon_s is None:
             return np.empty(0, np.int64)
         if self._spark is None:
-            raise IngestError(
-                f"the rules of {target.table.channel!r} have duplicates_s, which takes Spark"
-            )
+            raise IngestError(f"the rules of {target.name!r} have duplicates_s, which takes Spark")
         fresh = self._lake.publications(
             self._spark,
             after=min(piece.after for piece in pieces),
             up_to=max(piece.up_to for piece in pieces),
-            channels=[target.table.channel],
+            channels=[target.name],
             columns=("position", "at", "client_id", "id"),
         )
         first_day = datetime.fromisoformat(min(piece.file.day for piece in pieces))
         since_us = (first_day.replace(tzinfo=UTC).timestamp() - horizon_s) * 1e6
-        before = [
-            target.table.folder / entry.path
-            for entry in target.state.files.values()
-            if entry.kind in ("data", "rejected") and entry.at_max_us >= since_us
-        ]
-        return duplicate_positions(fresh, before, horizon_s)
+        return duplicate_positions(fresh, target.keys(self._spark, int(since_us)), horizon_s)
 
     def _done(self, works: Sequence[tuple[str, Work]]) -> dict[str, list[Done]]:
         """The tasks' work, done again by those that found values without a column."""
@@ -310,20 +310,37 @@ class _Run:
 class Target:
     """A table that is being written, and what is known of it."""
 
-    def __init__(self, tables: Path, channel: str, rules: RuleBook) -> None:
-        self.table = Table(tables, channel)
+    def __init__(self, tables: str, channel: str, rules: RuleBook) -> None:
+        self.name = channel
         self.rules = rules.of(channel)
-        self.state = self.table.log.state()
         self._unmet: Counter[tuple[NamePath, Sort]] = Counter()
         self._needs_rest = False
         begin = self.rules.new_schema(channel)
-        self.schema = begin if self.state.version < 0 else schema_of(self.state, self.table.folder)
+        self.channel = Channel(tables, begin)
+        self.schema = self.channel.schema
         for name in ("lat", "long", "cell_km"):
             if getattr(begin, name) != getattr(self.schema, name):
                 raise IngestError(
                     f"the rules give {channel!r} the {name} {getattr(begin, name)}, but its table "
                     f"was begun with {getattr(self.schema, name)}; write that, or a new table"
                 )
+
+    @property
+    def state(self) -> State:
+        return self.channel.state
+
+    @property
+    def uri(self) -> str:
+        return self.channel.table.uri
+
+    def keys(self, spark: SparkSession, since_us: int) -> DataFrame | None:
+        """What finds duplicates of new rows, among rows of this moment and later."""
+        frames = [
+            file_keys(spark, child(self.uri, part), paths)
+            for part, paths in self.channel.files_since(since_us).items()
+            if paths
+        ]
+        return reduce(lambda one, other: one.unionByName(other), frames) if frames else None
 
     def prepare(self, lake: Lake, pieces: Sequence[Piece]) -> None:
         """Guess the schema of a new table from a few rows, so that most tasks run once."""
@@ -345,7 +362,7 @@ class Target:
     def work(self, lake: str, pieces: list[Piece], duplicates: Any) -> Work:
         return Work(
             lake,
-            self.table.folder,
+            self.uri,
             self.schema,
             self.rules,
             pieces,
@@ -368,43 +385,42 @@ class Target:
 
     def commit(self, pieces: Sequence[Piece], done: Sequence[Done], boundary: int) -> Outcome:
         """Let the round count for this table."""
-        counts: Counter[str] = Counter()
-        for each in done:
-            counts.update(each.outcome.counts)
-        entries = [entry for each in done for entry in each.outcome.entries]
-        moments = [each.outcome.newest_at_us for each in done]
-        newest_at_us = max((at for at in moments if at is not None), default=None)
+        outcome = together([each.outcome for each in done])
         kept = [
             each
             for each in self.state.skipped
             if not any(piece.after < each.up_to and piece.up_to > each.after for piece in pieces)
         ]
-        change = Change(
+        self.let_count(
+            outcome,
             position=max(boundary, self.state.position),
-            add=(*entries, *quality_entries(self.table.folder, counts, boundary)),
             skipped=(*kept, *(each for one in done for each in one.skipped)),
-            counts=dict(counts),
-            schema=msgspec.to_builtins(self.schema),
-            newest_at_us=newest_at_us,
         )
-        commit_rows(self, change)
-        return Outcome(entries, dict(counts), newest_at_us=newest_at_us)
+        return outcome
 
-
-def commit_rows(target: Target, change: Change) -> None:
-    """Commit rows unless somebody else has read the same or changed the schema meanwhile."""
-    before = target.state
-
-    def still_fits(now: State) -> bool:
-        return (now.position, now.skipped, now.schema) == (
-            before.position,
-            before.skipped,
-            before.schema,
+    def let_count(
+        self,
+        outcome: Outcome,
+        *,
+        position: int | None = None,
+        skipped: tuple[Skipped, ...] | None = None,
+        sources: Mapping[str, str] = {},
+    ) -> None:
+        """Commit what tasks have written; what is not told stays as it was."""
+        moments = [at for at in (self.state.newest_at_us, outcome.newest_at_us) if at is not None]
+        self.channel.commit(
+            Ingestion(
+                schema=self.schema,
+                counts=outcome.counts,
+                data=outcome.data,
+                rejected=outcome.rejected,
+                hours=outcome.hours,
+                position=self.state.position if position is None else position,
+                newest_at_us=max(moments, default=None),
+                skipped=self.state.skipped if skipped is None else skipped,
+                sources=sources,
+            )
         )
-
-    target.state = target.table.log.commit(before, change, still_fits)
-    with told(f"cannot write the schema of {target.table.folder}", TablesError):
-        target.table.write_schema_copy(target.schema)
 
 
 # --- cutting it up ----------------------------------------------------------------------------
@@ -478,23 +494,3 @@ def run_task(work: Work) -> Done:
             continue
         writer.take(rows)
     return Done(writer.finish(), skipped)
-
-
-def quality_entries(
-    folder: Path, counts: dict[str, int], up_to: int, source: str = ""
-) -> Iterator[FileEntry]:
-    """The rows of a run by reason, as a file of the table `quality`."""
-    reasons = {("" if name == "out" else name): n for name, n in counts.items() if name != "in"}
-    if not counts.get("in"):
-        return
-    now = datetime.now(UTC)
-    table = pa.table(
-        {
-            "ingested_at": pa.array([now] * len(reasons), pa.timestamp("us", tz="UTC")),
-            "up_to": pa.array([up_to] * len(reasons), pa.int64()),
-            "source": pa.array([source] * len(reasons), pa.string()),
-            "reason": pa.array(list(reasons), pa.string()),
-            "rows": pa.array(list(reasons.values()), pa.int64()),
-        }
-    )
-    yield write_file(folder, Path("quality", new_name(table)), table, "quality")

@@ -159,7 +159,9 @@ JOBS: Final[dict[str, Job]] = {
     "deliver": Job("notifications of match to subscribers with engine = spark", _deliver, False),
     "ingest": Job("publications into typed tables, judged by rules of quality", _ingest),
     "sensors": Job("readings of typed tables by cell of the map and interval", _sensors),
-    "metrics": Job("what the broker counted, by intervals, into the metrics database", _metrics),
+    "metrics": Job(
+        "what the broker counted, by intervals, into the metrics database", _metrics, False
+    ),
 }
 
 
@@ -180,7 +182,7 @@ def run_jobs(
         try:
             spark = stack.enter_context(_session(names, spark_settings))
             if spark is not None:
-                probe(spark, [resolved(settings.lake)], [out])
+                probe(spark, reads=[resolved(settings.lake)], writes=[out])
         except BaseException as error:
             for reporter in reporters.values():
                 reporter.end("failed", one_line(error))

@@ -12,8 +12,8 @@ the client, the latitude and longitude; the first three are taken out of the att
   A row without one is rejected (`at`), a line that holds no object too (`line`).
 - Positions belong to the broker's log; these rows have none.
 
-Each file is taken once: the manifest remembers it with its size and time of change, and one that
-has changed since is refused. Of Kafka the manifest remembers offsets, so each record is taken once.
+Each file is taken once: the table `quality` remembers it with its size and time of change, and one
+that has changed since is refused. Of Kafka it remembers offsets, so each record is taken once.
 
 Costs about twice as much as the lake: rows go through the JVM and are decoded twice.
 """
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -34,12 +33,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rove.errors import RoveError
-from rove.pipeline.commits import NOTHING, Change
-from rove.pipeline.duplicates import file_keys, with_duplicates
-from rove.pipeline.ingest import IngestReport, Target, commit_rows, quality_entries
+from rove.lake.files import remove_files
+from rove.lake.storage import Location, child, resolved
+from rove.pipeline.duplicates import with_duplicates
+from rove.pipeline.ingest import IngestReport, Target
+from rove.pipeline.probing import probe
 from rove.pipeline.quality import RuleBook, Rules
 from rove.pipeline.tables import NamePath, TableSchema
-from rove.pipeline.writing import LAKE, Outcome, TableWriter
+from rove.pipeline.writing import LAKE, Outcome, TableWriter, together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +91,7 @@ class Columns(msgspec.Struct, frozen=True):
 def ingest_files(
     spark: SparkSession,
     paths: Sequence[Path],
-    tables: Path,
+    tables: Location,
     channel: str,
     *,
     columns: Columns | None = None,
@@ -98,8 +99,8 @@ def ingest_files(
     rules: RuleBook | None = None,
 ) -> IngestReport:
     """Take files into the table of a channel, those that it has not taken yet."""
-    target = Target(tables, channel, rules or RuleBook())
-    fresh = _fresh(paths, target.state.sources)
+    target = Target(resolved(tables), channel, rules or RuleBook())
+    fresh = _fresh(paths, target.channel.sources())
     if not fresh:
         return IngestReport()
     found = {path: format or format_of(path) for path in fresh}
@@ -260,16 +261,16 @@ def ingest_kafka(
     spark: SparkSession,
     servers: str,
     topic: str,
-    tables: Path,
+    tables: Location,
     channel: str,
     *,
     options: Mapping[str, str] | None = None,
     rules: RuleBook | None = None,
 ) -> IngestReport:
     """Take what a topic of Kafka has into a table, from where the last time ended."""
-    target = Target(tables, channel, rules or RuleBook())
+    target = Target(resolved(tables), channel, rules or RuleBook())
     name = f"kafka:{servers}/{topic}"
-    begin = target.state.sources.get(name)
+    begin = target.channel.sources().get(name)
     found = read_kafka(spark, kafka_options(servers, topic, begin=begin, more=options))
     end = end_offsets(found, begin)
     if end == begin or end is None:
@@ -351,7 +352,7 @@ def kafka_rows(records: DataFrame) -> DataFrame:
 class _Writing(msgspec.Struct, frozen=True):
     """What a worker needs to write its rows."""
 
-    table: Path
+    table: str
     schema: TableSchema
     rules: Rules
     watermark_us: int | None
@@ -372,36 +373,26 @@ def _ingest(
 ) -> IngestReport:
     """Write rows as in the lake, until there are columns for all of them, and commit."""
     begin_s = time.monotonic()
+    probe(spark, writes=[target.uri.rpartition("/")[0]])
     flagged = _flagged(spark, rows, target)
     target.guess(rows.limit(_SAMPLE_ROWS).toArrow())
     while True:
-        writing = _Writing(
-            target.table.folder, target.schema, target.rules, target.state.newest_at_us
-        )
+        writing = _Writing(target.uri, target.schema, target.rules, target.state.newest_at_us)
         found = flagged.mapInArrow(writing.write, "outcome binary").collect()
         outcomes = [msgspec.msgpack.decode(bytes(row["outcome"]), type=Outcome) for row in found]
         if all(outcome.is_complete for outcome in outcomes):
             break
         for outcome in outcomes:
             target.lacks(outcome)
-            for entry in outcome.entries:  # the others wrote theirs in vain
-                (target.table.folder / entry.path).unlink()
+            # The others wrote theirs in vain.
+            remove_files(child(target.uri, "data"), outcome.data)
+            remove_files(child(target.uri, "rejected"), outcome.rejected)
         target.extended()
-    whole = _together(outcomes)
-    source = min(sources)
-    change = Change(
-        add=(
-            *whole.entries,
-            *quality_entries(target.table.folder, whole.counts, NOTHING, source=source),
-        ),
-        sources=sources,
-        counts=whole.counts,
-        schema=msgspec.to_builtins(target.schema),
-        newest_at_us=whole.newest_at_us,
-    )
-    commit_rows(target, change)
+    whole = together(outcomes)
+    target.let_count(whole, sources=sources)
+    target.channel.maintain()
     report = IngestReport(position=target.state.position, seconds=time.monotonic() - begin_s)
-    report.add(target.table.channel, whole)
+    report.add(target.name, whole)
     return report
 
 
@@ -413,24 +404,11 @@ def _flagged(spark: SparkSession, rows: DataFrame, target: Target) -> DataFrame:
     if horizon_s is None:
         return rows.withColumn("is_duplicate", f.lit(False))
     fresh = rows.withColumn("is_new", f.lit(True))
-    before = [
-        target.table.folder / entry.path
-        for entry in target.state.files.values()
-        if entry.kind in ("data", "rejected")
-    ]
-    if before:
-        keys = file_keys(spark, before).withColumn("is_new", f.lit(False))
+    before = target.keys(spark, since_us=0)
+    if before is not None:
+        keys = before.withColumn("is_new", f.lit(False))
         fresh = fresh.unionByName(keys, allowMissingColumns=True)
     return with_duplicates(fresh, horizon_s).where("is_new").drop("is_new")
-
-
-def _together(outcomes: Sequence[Outcome]) -> Outcome:
-    counts: Counter[str] = Counter()
-    for outcome in outcomes:
-        counts.update(outcome.counts)
-    moments = [each.newest_at_us for each in outcomes if each.newest_at_us is not None]
-    entries = [entry for outcome in outcomes for entry in outcome.entries]
-    return Outcome(entries, dict(counts), newest_at_us=max(moments, default=None))
 
 
 def _first_line(error: BaseException) -> str:

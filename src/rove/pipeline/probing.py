@@ -22,7 +22,16 @@ import msgspec
 
 from rove.errors import RoveError
 from rove.lake.delta import LOG_FOLDER
-from rove.lake.storage import LakeError, child, filesystem, read_bytes, remove, shown, told
+from rove.lake.storage import (
+    LakeError,
+    child,
+    filesystem,
+    folder_of,
+    read_bytes,
+    remove,
+    shown,
+    told,
+)
 from rove.lake.storage import write_bytes as write
 from rove.pipeline.task_files import runs_here
 from rove.pipeline.workers import run_each
@@ -30,6 +39,7 @@ from rove.pipeline.workers import run_each
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_TASKS_MIN: Final = 4
 _ADVICE: Final = (
     "a folder must be the same one on every machine, an object store needs its credentials in the "
     "environment of each"
@@ -60,7 +70,7 @@ class Seen(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def probe(spark: SparkSession, reads: Sequence[str], writes: Sequence[str]) -> None:
+def probe(spark: SparkSession, *, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> None:
     """Let executors read tables and write below other locations; ProbeError names who cannot.
 
     Locations are those of `rove.lake.storage.resolved`.
@@ -73,7 +83,7 @@ def probe_with(
     spark: SparkSession | None, tasks: int, reads: Sequence[str], writes: Sequence[str]
 ) -> None:
     """The same with so many tasks; without Spark in this process."""
-    there = tuple((uri, name) for uri in reads if (name := _newest_commit(uri)))
+    there = tuple((uri, _newest_commit(uri)) for uri in reads)
     marks = tuple((uri, f"_probe-{uuid.uuid4().hex}") for uri in writes)
     probes = [Probe(number, there, marks) for number in range(tasks)]
     try:
@@ -100,8 +110,8 @@ def look(one: Probe) -> Seen:
     seen = functools.partial(Seen, socket.gethostname())
     try:
         for uri, name in (*one.reads, *one.writes):
-            if read_bytes(uri, name) is None:
-                return seen(f"{shown(child(uri, name))} is not to be found")
+            if not _is_there(uri, name):
+                return seen(f"{shown(child(uri, name) if name else uri)} is not to be found")
         for uri, name in one.answers:
             write(uri, name, b"")
     except LakeError as error:
@@ -109,11 +119,18 @@ def look(one: Probe) -> Seen:
     return seen()
 
 
-def _newest_commit(uri: str) -> str | None:
-    """A file that every reader of a table must see."""
+def _is_there(uri: str, name: str) -> bool:
+    if name:
+        return read_bytes(uri, name) is not None
+    folder = folder_of(uri)
+    return folder is None or folder.is_dir()
+
+
+def _newest_commit(uri: str) -> str:
+    """A file that every reader of a table must see; nothing if it is a folder of tables."""
     import pyarrow.fs as pa_fs
 
     with told(f"cannot read {shown(uri)}"):
         selector = pa_fs.FileSelector(LOG_FOLDER, allow_not_found=True)
         names = [each.path for each in filesystem(uri).get_file_info(selector)]
-    return max((name for name in names if name.endswith(".json")), default=None)
+    return max((name for name in names if name.endswith(".json")), default="")

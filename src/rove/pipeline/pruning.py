@@ -9,7 +9,7 @@ stays within its bounds?
 All of it errs on one side. What is left out cannot match; what is left in is matched exactly, by
 the broker's own matcher. Where a value may stand in several columns (its type changed), or outside
 of columns, each of these places keeps the row; a conjunction that is content with a missing
-attribute puts no demand on it. Where the rows of a file are, its manifest knows; the names of cells
+attribute puts no demand on it. Where the rows of a file are, its statistics say; the names of cells
 are not needed for that, so there are no borders between zones to get wrong.
 
 Costs a fraction of a millisecond for a text, and a microsecond for each file.
@@ -67,13 +67,11 @@ from rove.lang.tree import (
 )
 from rove.lang.values import Path, previous_number
 from rove.pipeline.cells import NONE
-from rove.pipeline.tables import REST, TableSchema
+from rove.pipeline.tables import REST, TableFile, TableSchema
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
     from pyspark.sql import Column
-
-    from rove.pipeline.commits import FileEntry
 
 SPANS_MAX: Final = 32
 """Ranges that one attribute is asked for; of more, what encloses them all."""
@@ -126,7 +124,7 @@ class Plan(msgspec.Struct, frozen=True):
     areas: tuple[tuple[Spans, Spans], ...]
     """Where rows with a place may be: spans of latitude and of longitude."""
 
-    def may_hold(self, file: FileEntry) -> bool:
+    def may_hold(self, file: TableFile) -> bool:
         """Whether some row of a file may match, by where its rows are."""
         if not self.filter:
             return False

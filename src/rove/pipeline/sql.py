@@ -9,6 +9,7 @@ import pyarrow as pa
 
 SPARK_TYPES: Final[Mapping[Any, str]] = {
     pa.int64(): "long",
+    pa.int32(): "int",
     pa.int8(): "tinyint",
     pa.float64(): "double",
     pa.bool_(): "boolean",
@@ -20,6 +21,9 @@ SPARK_TYPES: Final[Mapping[Any, str]] = {
     pa.list_(pa.string()): "array<string>",
     pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])): (
         "array<struct<name: string, value: string>>"
+    ),
+    pa.list_(pa.struct([("lat", pa.float64()), ("long", pa.float64())])): (
+        "array<struct<lat: double, long: double>>"
     ),
 }
 """Of the columns of tables."""

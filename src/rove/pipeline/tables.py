@@ -1,8 +1,8 @@
 """Typed tables: what a channel published, as columns, so that reading costs what is asked for.
 
-    <tables>/air/data/day=2026-11-16/cell=33TWL77/part-….parquet
-    <tables>/air/_schema.json       which columns an attribute has
-    <tables>/air/_manifest/…        which files count (`rove.pipeline.commits`)
+    <tables>/air/data       the rows, a Delta table by day and cell
+    <tables>/air/rejected   and what came beside (`rove.pipeline.commits`)
+    <tables>/air/quality
 
 Publications are objects of anything, tables have columns of one type. The bridge is a *schema*
 that only grows: each attribute (a path of names) has one column for every *kind* of value that it
@@ -15,6 +15,8 @@ which column is not null what the value was. Read back, attributes are exactly t
   `name::int` set, because arithmetic tells 1 from 1.0. Beyond 2**53 they go to `name::long`.
 - Null, arrays, empty objects and integers of more than 64 bits are JSON texts in `name::json`.
 - Spark takes `NO2` and `no2` for one name, and `at` is taken: who comes second gets `no2~2`.
+- Which attribute and kind a column has, its metadata in the table says; so the schema is part of
+  the table, and grows in its own commits.
 - What gets no column (more attributes than ATTRIBUTES_MAX, names too long, nests too deep) is
   kept as JSON in `::rest`.
 
@@ -26,20 +28,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rove.errors import RoveError
+from rove.lake import delta
+from rove.lake.files import read_columns
+from rove.lake.storage import Location, child, folder_of, folders, resolved, shown
 from rove.pipeline.cells import KM_DEFAULT
-from rove.pipeline.commits import FileEntry, FileKind, Log, State
-from rove.pipeline.sql import SPARK_TYPES, quoted
+from rove.pipeline.file_frames import frame_of_files
+from rove.pipeline.sql import quoted
 
 NamePath: TypeAlias = tuple[str, ...]
 """The names that lead to an attribute, from outside in."""
@@ -78,11 +81,22 @@ TYPES: Final[Mapping[str, Any]] = {
 _KINDS: Final[tuple[Kind, ...]] = ("double", "long", "string", "boolean", "json", "int")
 _PLAIN_KINDS: Final = _KINDS[:4]
 _RESERVED: Final = (*BASE.names, "day", "cell", "reason", REST)
-_ESCAPED: Final = re.compile(r"[%.`\x00-\x1f\x7f]")
-_FOLDER_ESCAPED: Final = re.compile(r"[^\w.-]", re.ASCII)
+_ESCAPED: Final = re.compile(r"[%.` ,;{}()=\x00-\x1f\x7f]")
+"""What is hard to write in SQL, and what Delta does not let be part of a column's name."""
+_FOLDER_PLAIN: Final = re.compile(r"[\w.-]", re.ASCII)
 _CHANNEL_BYTES_MAX: Final = 200
-_EMPTY_CHANNEL: Final = "%"
 _DIGEST_CHARACTERS: Final = 16
+
+WRITER: Final = "ingest"
+"""Under this name the numbers of ingestions are in the commits."""
+Part: TypeAlias = Literal["data", "rejected", "quality"]
+"""The Delta tables of a channel."""
+PARTITIONS: Final = pa.schema([("day", pa.date32()), ("cell", _TEXT)])
+_ROOM, _PATH, _KIND = b"rove.table", b"rove.path", b"rove.kind"
+"""Metadata of columns: of `cell`, what the table was begun with; of others, whose they are."""
+_STATISTICS_US: Final = 1_000
+"""Moments in statistics may be so much too early."""
+_OLD: Final = "_manifest"
 
 
 class TablesError(RoveError):
@@ -142,14 +156,27 @@ class TableSchema(msgspec.Struct, frozen=True):
             fields.append((REST, _TEXT))
         return pa.schema([*BASE, *(pa.field(name, type_) for name, type_ in fields)])
 
+    def delta(self) -> Any:
+        """The same for the Delta table: with its partitions, and with what they are in metadata."""
+        begun = msgspec.structs.replace(self, attributes=(), has_rest=False)
+        told = {
+            column: {_PATH: msgspec.json.encode(attribute.path), _KIND: kind.encode()}
+            for attribute in self.attributes
+            for kind, column in attribute.columns.items()
+        } | {"cell": {_ROOM: msgspec.json.encode(begun)}}
+        return pa.schema(
+            [field.with_metadata(told.get(field.name)) for field in (*PARTITIONS, *self.arrow())]
+        )
+
+    def number_columns(self, path: NamePath) -> list[str]:
+        """The columns that have an attribute's numbers."""
+        attribute = self.by_path().get(path)
+        columns = attribute.columns.items() if attribute else ()
+        return [column for kind, column in columns if kind in ("double", "long")]
+
     def number_sql(self, path: NamePath) -> str:
         """An attribute as one number in Spark's SQL, whichever columns it is in."""
-        attribute = self.by_path().get(path)
-        parts = [
-            f"cast({quoted(column)} as double)"
-            for kind, column in (attribute.columns.items() if attribute else ())
-            if kind in ("double", "long")
-        ]
+        parts = [f"cast({quoted(column)} as double)" for column in self.number_columns(path)]
         return f"coalesce({', '.join([*parts, 'cast(null as double)'])})"
 
     def may_take(self, path: NamePath) -> bool:
@@ -313,88 +340,102 @@ def _merge(found: dict[str, object], rest: Mapping[str, object]) -> None:
             found[name] = value
 
 
-# --- a table on disk --------------------------------------------------------------------------
+# --- a table where it lies --------------------------------------------------------------------
+
+
+class TableFile(msgspec.Struct, frozen=True):
+    """A file of a table and what is known of its rows without opening it."""
+
+    path: str
+    """Below the Delta table."""
+    rows: int
+    size_bytes: int
+    day: str = ""
+    cell: str = ""
+    at_min_us: int = 0
+    at_max_us: int = 0
+    """Bounds: up to a millisecond away from the moments that they bound."""
+    box: tuple[float, float, float, float] | None = None
+    """Least and greatest latitude, least and greatest longitude of its rows, if that is known."""
+
+
+class Snapshot(NamedTuple):
+    """The rows of a table at one moment."""
+
+    uri: str
+    schema: TableSchema
+    number: int
+    """Of the last ingestion that is in it."""
+    files: list[TableFile]
+    """By day, cell and time."""
 
 
 class Table:
-    """The typed rows of one channel. It reads; `rove.pipeline.ingest` writes."""
+    """The typed rows of one channel. It reads; `rove.pipeline.commits` writes."""
 
-    def __init__(self, tables: Path, channel: str) -> None:
+    def __init__(self, tables: Location, channel: str) -> None:
         self.channel = channel
-        self.folder = tables / folder_name(channel)
-        self.log = Log(self.folder)
-
-    def state(self) -> State:
-        """What counts now; TablesError if nothing was ever written."""
-        state = self.log.state()
-        if state.version < 0:
+        self.uri = child(resolved(tables), folder_name(channel))
+        """Of its three Delta tables."""
+        folder = folder_of(self.uri)
+        if folder is not None and (folder / _OLD).is_dir():
             raise TablesError(
-                f"there is no table of the channel {self.channel!r} in {self.folder.parent}; "
-                "`rove pipeline ingest` makes one"
+                f"{folder} is a table of an earlier Rove; move it away, and "
+                "`rove pipeline ingest --lake … --tables …` makes it again from the lake"
             )
-        return state
 
-    def schema(self, state: State | None = None) -> TableSchema:
-        """Of a state, or of the newest."""
-        return schema_of(state or self.state(), self.folder)
+    def uri_of(self, part: Part) -> str:
+        """Of one of its Delta tables."""
+        return child(self.uri, part)
 
-    def write_schema_copy(self, schema: TableSchema) -> None:
-        """Put the schema where people and other programs look for it; the commits have it too."""
-        content = msgspec.json.format(msgspec.json.encode(schema), indent=1)
-        path = self.folder / "_schema.json"
-        if not path.exists() or path.read_bytes() != content:
-            unfinished = path.with_name(f".schema-{uuid.uuid4().hex}.tmp")
-            unfinished.write_bytes(content)
-            unfinished.rename(path)
+    def snapshot(self) -> Snapshot:
+        """What is in it now; TablesError if nothing was ever written."""
+        opened = self._opened("data")
+        schema = schema_of(opened)
+        number = opened.number(WRITER)
+        return Snapshot(
+            opened.uri, schema, -1 if number is None else number, files_of(opened, schema)
+        )
+
+    def schema(self) -> TableSchema:
+        """Its attributes and their columns."""
+        return schema_of(self._opened("data"))
 
     def files(
-        self,
-        kind: FileKind = "data",
-        *,
-        days: tuple[str, str] | None = None,
-        cells: Iterable[str] | None = None,
-        state: State | None = None,
-    ) -> list[FileEntry]:
-        """The files that count, of days from and to and of these cells, by day, cell and time."""
-        wanted = None if cells is None else set(cells)
-        found = [
-            entry
-            for entry in (state or self.state()).files.values()
-            if entry.kind == kind
-            and (days is None or days[0] <= entry.day <= days[1])
-            and (wanted is None or entry.cell in wanted)
-        ]
-        return sorted(found, key=lambda entry: (entry.day, entry.cell, entry.at_min_us, entry.path))
+        self, *, days: tuple[str, str] | None = None, cells: Iterable[str] | None = None
+    ) -> list[TableFile]:
+        """The files of days from and to and of these cells, by day, cell and time."""
+        return _chosen(self.snapshot().files, days, cells)
 
     def read(
         self,
-        kind: FileKind = "data",
+        part: Part = "data",
         *,
         days: tuple[str, str] | None = None,
         cells: Iterable[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Any:
         """The rows as an Arrow table, with every column of the schema or with these."""
-        state = self.state()
-        entries = self.files(kind, days=days, cells=cells, state=state)
-        found = [self._read_file(entry, columns) for entry in entries]
-        if kind == "data":
-            schema = self.schema(state).arrow()
-            fields = [schema.field(name) for name in columns or schema.names]
-            found.insert(0, pa.schema(fields).empty_table())
-        if not found:
-            raise TablesError(f"nothing in {self.folder} is {kind}")
-        return pa.concat_tables(found, promote_options="default")
+        if part == "data":
+            now = self.snapshot()
+            schema, files = now.schema.arrow(), _chosen(now.files, days, cells)
+            paths = [file.path for file in files]
+        else:
+            opened = self._opened(part)
+            schema = pa.schema(opened.fields).remove_metadata()
+            paths = [unquote(path) for path in sorted(opened.files()["path"].to_pylist())]
+        wanted = pa.schema([schema.field(name) for name in columns or schema.names])
+        found = [read_columns(self.uri_of(part), path, wanted) for path in paths]
+        return pa.concat_tables([wanted.empty_table(), *found])
 
-    def _read_file(self, entry: FileEntry, columns: Sequence[str] | None) -> Any:
-        path = self.folder / entry.path
-        try:
-            # Not read_table: that would make columns of the folders' names.
-            file = pq.ParquetFile(path)
-            there = set(file.schema_arrow.names)
-            return file.read(None if columns is None else [n for n in columns if n in there])
-        except (OSError, pa.ArrowException) as error:
-            raise TablesError(f"cannot read {path}: {error}") from error
+    def counts(self) -> dict[str, int]:
+        """Rows since the beginning: `in`, `out` and, by reason, rejected."""
+        quality = self.read("quality", columns=["reason", "rows"])
+        found: dict[str, int] = {"in": 0}
+        for reason, rows in zip(*(column.to_pylist() for column in quality.columns), strict=True):
+            found[reason or "out"] = found.get(reason or "out", 0) + rows
+            found["in"] += rows
+        return found
 
     def dataframe(
         self,
@@ -403,49 +444,131 @@ class Table:
         days: tuple[str, str] | None = None,
         cells: Iterable[str] | None = None,
     ) -> Any:
-        """The rows as a Spark DataFrame, with the columns `day` and `cell` of the folders."""
-        state = self.state()
-        wanted = [*self.schema(state).arrow(), pa.field("day", _TEXT), pa.field("cell", _TEXT)]
-        ddl = ", ".join(f"{quoted(field.name)} {SPARK_TYPES[field.type]}" for field in wanted)
-        entries = self.files(days=days, cells=cells, state=state)
-        if not entries:
-            return spark.createDataFrame([], ddl)
-        paths = [str(self.folder / entry.path) for entry in entries]
-        return spark.read.schema(ddl).option("basePath", str(self.folder / "data")).parquet(*paths)
+        """The rows as a Spark DataFrame, with `day` and `cell`."""
+        now = self.snapshot()
+        paths = [file.path for file in _chosen(now.files, days, cells)]
+        return frame_of_files(spark, now.uri, paths, now.schema.arrow(), PARTITIONS)
+
+    def _opened(self, part: Part) -> delta.Table:
+        try:
+            return delta.Table(self.uri_of(part))
+        except delta.MissingTableError as error:
+            raise TablesError(
+                f"there is no table of the channel {self.channel!r} in "
+                f"{shown(self.uri.rpartition('/')[0])}; `rove pipeline ingest` makes one"
+            ) from error
 
 
-def schema_of(state: State, folder: Path) -> TableSchema:
-    """The schema that a commit holds; TablesError if it cannot be read."""
+def schema_of(opened: delta.Table) -> TableSchema:
+    """The schema that the columns of a Delta table tell; TablesError if they do not."""
+    fields = {field.name: field.metadata or {} for field in opened.fields}
+    columns: dict[NamePath, dict[Kind, str]] = {}
     try:
-        return msgspec.convert(state.schema, TableSchema)
-    except msgspec.MsgspecError as error:
-        raise TablesError(f"the schema of {folder} cannot be read: {error}") from error
+        begun = msgspec.json.decode(fields["cell"][_ROOM], type=TableSchema)
+        for name, told in fields.items():
+            if _PATH in told:
+                path = msgspec.json.decode(told[_PATH], type=NamePath)
+                columns.setdefault(path, {})[msgspec.convert(told[_KIND].decode(), Kind)] = name
+    except (KeyError, msgspec.MsgspecError) as error:
+        raise TablesError(f"{shown(opened.uri)} is no table of `rove pipeline ingest`") from error
+    return msgspec.structs.replace(
+        begun,
+        attributes=tuple(Attribute(path, own) for path, own in columns.items()),
+        has_rest=REST in fields,
+    )
 
 
-def channels(tables: Path) -> list[str]:
+def files_of(opened: delta.Table, schema: TableSchema) -> list[TableFile]:
+    """The files of a table of rows, by day, cell and time."""
+    listed = opened.files()
+    names = listed.column_names
+
+    def of(name: str) -> list[Any]:
+        return listed[name].to_pylist() if name in names else [None] * listed.num_rows
+
+    def moments(name: str) -> list[int]:
+        return [each or 0 for each in pc.cast(listed[name], pa.int64()).to_pylist()]
+
+    if not listed.num_rows:
+        return []
+    rows_of = of("num_records")
+    spans = (
+        _spans(rows_of, [(of(f"null_count.{c}"), of(f"min.{c}"), of(f"max.{c}")) for c in own])
+        for own in map(schema.number_columns, (schema.lat, schema.long))
+    )
+    found = [
+        TableFile(
+            unquote(path), rows, size, str(day), cell, first_us, last_us + _STATISTICS_US,
+            None if lat is None or long is None else (*lat, *long),
+        )
+        for path, rows, size, day, cell, first_us, last_us, lat, long in zip(
+            of("path"), rows_of, of("size_bytes"), of("partition.day"),
+            of("partition.cell"), moments("min.at"), moments("max.at"), *spans, strict=True,
+        )
+    ]  # fmt: skip
+    return sorted(found, key=lambda file: (file.day, file.cell, file.at_min_us, file.path))
+
+
+def _spans(
+    rows: Sequence[int], columns: Sequence[tuple[list[Any], list[Any], list[Any]]]
+) -> list[tuple[float, float] | None]:
+    """Of each file the least and the greatest of some columns together; None if not known."""
+    found: list[tuple[float, float] | None] = []
+    for number, count in enumerate(rows):
+        # A file that says nothing of a column does not have it.
+        own = [
+            (low[number], high[number])
+            for nulls, low, high in columns
+            if nulls[number] is not None and nulls[number] < count
+        ]
+        is_known = bool(own) and all(None not in ends for ends in own)
+        found.append(
+            (min(low for low, _ in own), max(high for _, high in own)) if is_known else None
+        )
+    return found
+
+
+def _chosen(
+    files: Iterable[TableFile], days: tuple[str, str] | None, cells: Iterable[str] | None
+) -> list[TableFile]:
+    wanted = None if cells is None else set(cells)
+    return [
+        file
+        for file in files
+        if (days is None or days[0] <= file.day <= days[1])
+        and (wanted is None or file.cell in wanted)
+    ]
+
+
+def channels(tables: Location) -> list[str]:
     """The channels that have a table."""
-    return sorted(_channels(tables))
+    return sorted(_channels(resolved(tables)))
 
 
-def _channels(tables: Path) -> Iterator[str]:
-    for folder in tables.glob("*/_manifest"):
-        state = Log(folder.parent).state()
-        if state.version >= 0:
-            yield schema_of(state, folder.parent).channel
+def _channels(uri: str) -> Iterator[str]:
+    for name in folders(uri):
+        data = child(uri, name, "data")
+        if delta.exists(data):
+            yield schema_of(delta.Table(data)).channel
 
 
 def folder_name(channel: str) -> str:
-    """The folder of a channel: percent-encoded where it has to be, and never hidden."""
-    if not channel:
-        return _EMPTY_CHANNEL
+    """The folder of a channel: letters, digits and a few more, the rest as `~2F`; never hidden.
+
+    Not as `%2F`, nor with other letters: tools that read Delta tables take paths for URIs, and not
+    all of them decode them once.
+    """
     name = "".join(
-        character if character >= "\x80" else _FOLDER_ESCAPED.sub(_percent, character)
+        character if _FOLDER_PLAIN.fullmatch(character) else _tilde(character.encode())
         for character in channel
     )
-    if name[0] in "._":
-        name = f"%{ord(name[0]):02X}{name[1:]}"
-    if len(name.encode()) <= _CHANNEL_BYTES_MAX:
+    if name[:1] in ("", ".", "_"):
+        name = _tilde(name[:1].encode()) + name[1:]
+    if len(name) <= _CHANNEL_BYTES_MAX:
         return name
     digest = hashlib.sha256(channel.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-    shortened = name.encode()[:_CHANNEL_BYTES_MAX].decode(errors="ignore")
-    return re.sub("%.?$", "", shortened) + f"~{digest}"  # no half of a %2F
+    return f"{name[:_CHANNEL_BYTES_MAX]}~~{digest}"
+
+
+def _tilde(encoded: bytes) -> str:
+    return "".join(f"~{each:02X}" for each in encoded) or "~"

@@ -2,8 +2,8 @@
 
 A writer takes rows as the lake has them, types and judges them, and writes one file for each day
 and cell of what has come together, sorted by time, in row groups with statistics, so that readers
-can pass over most of it. Its files have names that nobody else uses and count only when a commit
-names them (`rove.pipeline.commits`); so a task may be killed, run twice or run too late.
+can pass over most of it. Its files count only when a commit names them (`rove.lake.files`); so a
+task may be killed, run twice or run too late.
 
 When a value has no column yet, the writer takes back its files and from there on only counts what
 is missing: the driver extends the schema and gives the rows to another writer.
@@ -16,21 +16,20 @@ file for flushing it.
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from rove.lake.storage import sync
+from rove.lake.files import NewFile, remove_files, write_file
+from rove.lake.storage import child
 from rove.pipeline.cells import cells
-from rove.pipeline.commits import NOTHING, FileEntry, FileKind
+from rove.pipeline.commits import HOUR_US, REJECTED
 from rove.pipeline.quality import Judge, Rules, positions
 from rove.pipeline.tables import BASE, NamePath, Sort, TableSchema
 from rove.pipeline.typed import Typer
@@ -39,26 +38,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS_HELD_MAX: Final = 1_000_000
-ROW_GROUP_ROWS: Final = 131_072
 DAY_US: Final = 86_400 * 1_000_000
 
-_USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
-LAKE: Final = pa.schema(
-    [
-        ("position", pa.int64()),
-        ("at", BASE.field("at").type),
-        ("topic", pa.string()),
-        ("id", pa.string()),
-        ("client_id", pa.string()),
-        ("payload", pa.binary()),
-        ("user", _USER),
-        ("qos", pa.int8()),
-        ("reason", pa.string()),
-    ]
-)
+LAKE: Final = REJECTED
 """What a writer takes. The reason is for rows that are beyond judging; the lake has no such."""
-REJECTED: Final = LAKE
-"""Rejected rows are kept as they came."""
 _LAT, _LONG = "::lat", "::long"
 """Beside the columns of the table until it is written."""
 
@@ -66,7 +49,10 @@ _LAT, _LONG = "::lat", "::long"
 class Outcome(msgspec.Struct):
     """What a writer has done; nothing of it counts if something is unmet."""
 
-    entries: list[FileEntry] = []
+    data: list[NewFile] = []
+    rejected: list[NewFile] = []
+    hours: list[int] = []
+    """In which there were rows that were kept, since 1970."""
     counts: dict[str, int] = {}
     """Rows: `in`, `out` and by reason."""
     unmet: list[tuple[NamePath, Sort, int]] = []
@@ -78,27 +64,44 @@ class Outcome(msgspec.Struct):
         return not self.unmet and not self.needs_rest
 
 
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """What several writers have done."""
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts.update(outcome.counts)
+    moments = [each.newest_at_us for each in outcomes if each.newest_at_us is not None]
+    return Outcome(
+        [file for each in outcomes for file in each.data],
+        [file for each in outcomes for file in each.rejected],
+        sorted({hour for each in outcomes for hour in each.hours}),
+        dict(counts),
+        newest_at_us=max(moments, default=None),
+    )
+
+
 class TableWriter:
     """Writes rows of one channel into files of its table."""
 
     def __init__(
         self,
-        folder: Path,
+        uri: str,
         schema: TableSchema,
         rules: Rules,
         *,
         watermark_us: int | None = None,
         duplicates: NDArray[np.int64] | None = None,
     ) -> None:
-        """`duplicates` are positions of rows that came before, as found over all of them."""
-        self._folder = folder
+        """`uri` is that of the channel's tables; `duplicates` are positions of rows that came
+        before, as found over all of them."""
+        self._data, self._rejects = child(uri, "data"), child(uri, "rejected")
         self._typer = Typer(schema)
         self._judge = Judge(rules, self._typer, watermark_us)
         self._duplicates = np.empty(0, np.int64) if duplicates is None else duplicates
         self._held: list[Any] = []
         self._rows_held = 0
         self._rejected: list[Any] = []
-        self._entries: list[FileEntry] = []
+        self._files: list[NewFile] = []
+        self._hours: set[int] = set()
         self._counts: Counter[str] = Counter()
         self._unmet: Counter[tuple[NamePath, Sort]] = Counter()
         self._needs_rest = False
@@ -136,23 +139,24 @@ class TableWriter:
             unmet = [(path, sort, rows) for (path, sort), rows in self._unmet.items()]
             return Outcome(unmet=unmet, needs_rest=self._needs_rest)
         self._flush()
+        rejected = []
         if self._rejected:
-            table = pa.concat_tables(self._rejected)
-            path = Path("rejected", new_name(table))
-            self._entries.append(write_file(self._folder, path, table, "rejected"))
-        for folder in {Path(entry.path).parent for entry in self._entries}:
-            for level in (folder, *folder.parents):
-                sync(self._folder / level)
-        return Outcome(self._entries, dict(self._counts), newest_at_us=self._newest_at_us)
+            rejected.append(write_file(self._rejects, pa.concat_tables(self._rejected)))
+        return Outcome(
+            self._files,
+            rejected,
+            sorted(self._hours),
+            dict(self._counts),
+            newest_at_us=self._newest_at_us,
+        )
 
     @property
     def _is_in_vain(self) -> bool:
         return bool(self._unmet) or self._needs_rest
 
     def _take_back(self) -> None:
-        for entry in self._entries:
-            (self._folder / entry.path).unlink()
-        self._entries, self._held, self._rejected = [], [], []
+        remove_files(self._data, self._files)
+        self._files, self._held, self._rejected = [], [], []
         self._rows_held = 0
 
     def _count(self, reasons: NDArray[np.int16]) -> None:
@@ -188,7 +192,9 @@ class TableWriter:
     def _hold(self, table: Any) -> None:
         if not table.num_rows:
             return
-        newest_at_us = int(_at_us(table).max())
+        at_us = _at_us(table)
+        newest_at_us = int(at_us.max())
+        self._hours.update(np.unique(at_us // HOUR_US).tolist())
         self._newest_at_us = max(self._newest_at_us or newest_at_us, newest_at_us)
         self._held.append(table)
         self._rows_held += table.num_rows
@@ -215,70 +221,16 @@ class TableWriter:
             self._write(table.slice(begin, end - begin), day, names[cell])
 
     def _write(self, table: Any, day_number: int, cell: str) -> None:
-        box = box_of(_whole(table, _LAT).to_numpy(), _whole(table, _LONG).to_numpy())
         table = table.drop_columns([_LAT, _LONG])
+        there = [name for name in table.column_names if _is_needed(table, name)]
         day = datetime.fromtimestamp(day_number * DAY_US // 1_000_000, UTC).date().isoformat()
-        path = Path("data", f"day={day}", f"cell={cell}", new_name(table))
-        entry = write_file(self._folder, path, table, "data")
-        self._entries.append(msgspec.structs.replace(entry, day=day, cell=cell, box=box))
-
-
-def write_file(folder: Path, path: Path, table: Any, kind: FileKind) -> FileEntry:
-    """Write a file of a table; it is in sight only when it is complete and on disk."""
-    whole = folder / path
-    whole.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = whole.with_name(f".{whole.name}.tmp")
-    table = table.select([name for name in table.column_names if _is_needed(table, name)])
-    texts = [field.name for field in table.schema if field.type == pa.string()]
-    pq.write_table(
-        table,
-        unfinished,
-        compression="zstd",
-        row_group_size=ROW_GROUP_ROWS,
-        use_dictionary=texts,  # readings hardly repeat, and looking for it costs a third
-    )
-    sync(unfinished)
-    size_bytes = unfinished.stat().st_size
-    unfinished.rename(whole)
-    entry = FileEntry(path.as_posix(), kind, table.num_rows, size_bytes)
-    if "position" not in table.column_names or not table.num_rows:
-        return entry
-    first, last = _ends(table.column("position"))
-    at_min_us, at_max_us = _ends(table.column("at").cast(pa.int64()))
-    return msgspec.structs.replace(
-        entry,
-        first=NOTHING if first is None else first,
-        last=NOTHING if last is None else last,
-        at_min_us=at_min_us or 0,
-        at_max_us=at_max_us or 0,
-    )
-
-
-def box_of(
-    lat: NDArray[np.float64], long: NDArray[np.float64]
-) -> tuple[float, float, float, float] | None:
-    """Where the points are that have both coordinates."""
-    there = ~(np.isnan(lat) | np.isnan(long))
-    if not there.any():
-        return None
-    lat, long = lat[there], long[there]
-    return float(lat.min()), float(lat.max()), float(long.min()), float(long.max())
-
-
-def new_name(table: Any) -> str:
-    """A name that nobody else uses; the first position in front is for people."""
-    first = _ends(table.column("position"))[0] if "position" in table.column_names else None
-    return f"part-{NOTHING if first is None else first:016d}-{uuid.uuid4().hex}.parquet"
+        written = write_file(self._data, table.select(there), {"day": day, "cell": cell})
+        self._files.append(written)
 
 
 def _is_needed(table: Any, name: str) -> bool:
     """Columns of attributes without a value are left out; readers know the schema."""
-    return name in REJECTED.names or table.column(name).null_count < table.num_rows
-
-
-def _ends(column: Any) -> tuple[int | None, int | None]:
-    found = pc.min_max(column).as_py()
-    return found["min"], found["max"]
+    return name in BASE.names or table.column(name).null_count < table.num_rows
 
 
 def _at_us(table: Any) -> NDArray[np.int64]:

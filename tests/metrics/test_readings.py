@@ -1,4 +1,4 @@
-"""Roll-ups of readings by Spark are those of plain Python, however the readings came."""
+"""Roll-ups of readings are those of plain Python, however the readings came."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from rove.metrics.arrivals import pending
 from rove.metrics.database import Database, Reading, Rollup
 from rove.metrics.points import RESOLUTIONS_S
+from rove.metrics.readings import Report, run_once
 from rove.metrics.rolling import roll_up
-from rove.pipeline.readings import Report, run_once
 from tests.metrics.conftest import MariaDb, serving
 
 NOON = 1_790_000_000 - 1_790_000_000 % 86_400 + 43_200
@@ -53,8 +53,7 @@ def assert_equal(found: Iterable[Rollup], wanted: Iterable[Rollup]) -> None:
             assert is_so == (None if ought is None else pytest.approx(ought)), (key, name)
 
 
-@pytest.mark.soak
-def test_however_they_come_it_is_the_same_as_all_at_once(spark: Any, tmp_path: Path) -> None:
+def test_however_they_come_it_is_the_same_as_all_at_once(tmp_path: Path) -> None:
     """In parts, late, twice, and some while others are added up."""
     readings = drawn_readings(seed=1)
     drawn = random.Random(2)
@@ -70,28 +69,26 @@ def test_however_they_come_it_is_the_same_as_all_at_once(spark: Any, tmp_path: P
                     drawn.sample(part[begin : begin + 90], len(part[begin : begin + 90]))
                 )
             put += part
-            run_once(spark, database, rows_max=600)
+            run_once(database, rows_max=600)
             assert_equal(everything(database), roll_up(set(put)))
-        assert run_once(spark, database) == Report()
+        assert run_once(database) == Report()
         assert pending(database).arrivals == []
 
 
-@pytest.mark.soak
-def test_little_is_read_when_little_is_new(spark: Any, tmp_path: Path) -> None:
+def test_little_is_read_when_little_is_new(tmp_path: Path) -> None:
     readings = sorted(drawn_readings(seed=3), key=lambda one: one.at)
     with Database(str(tmp_path / "metrics.db")) as database:
         database.put_readings(readings[:-1])
-        all_of_it = run_once(spark, database)
+        all_of_it = run_once(database)
         assert all_of_it.readings >= len(readings) - 1
         database.put_readings(readings[-1:])
-        report = run_once(spark, database)
+        report = run_once(database)
         assert report.readings < 40
         assert_equal(everything(database), roll_up(readings))
 
 
-@pytest.mark.soak
 def test_a_run_that_was_killed_is_done_again(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two groups of readings: some roll-ups are there, all arrivals still."""
     readings = drawn_readings(seed=4)
@@ -110,19 +107,18 @@ def test_a_run_that_was_killed_is_done_again(
         with monkeypatch.context() as patch:
             patch.setattr(Database, "put", dies)
             with pytest.raises(KeyboardInterrupt):
-                run_once(spark, database, rows_max=100)
+                run_once(database, rows_max=100)
         assert 0 < len(everything(database)) < len([*roll_up(readings)])
         assert pending(database) == before
-        run_once(spark, database)
+        run_once(database)
         assert_equal(everything(database), roll_up(readings))
 
 
-@pytest.mark.soak
-def test_what_was_forgotten_leaves_its_roll_ups_as_they_are(spark: Any, tmp_path: Path) -> None:
+def test_what_was_forgotten_leaves_its_roll_ups_as_they_are(tmp_path: Path) -> None:
     readings = sorted(drawn_readings(seed=5, seconds=8_000), key=lambda one: one.at)
     with Database(str(tmp_path / "metrics.db")) as database:
         database.put_readings(readings)
-        report = run_once(spark, database, keep_raw_hours=1)
+        report = run_once(database, keep_raw_hours=1)
         assert report.newest is not None
         kept = database.readings("g")
         assert 0 < len(kept) < len(readings) / 2
@@ -130,26 +126,25 @@ def test_what_was_forgotten_leaves_its_roll_ups_as_they_are(spark: Any, tmp_path
         assert_equal(everything(database), roll_up(readings))
         # One that comes even later finds nothing to be added to.
         database.put_readings([readings[0]])
-        run_once(spark, database, keep_raw_hours=1)
+        run_once(database, keep_raw_hours=1)
         assert_equal(everything(database), roll_up(readings))
 
 
-@pytest.mark.soak
-def test_a_clock_that_is_ahead_costs_nobody_their_readings(spark: Any, tmp_path: Path) -> None:
+def test_a_clock_that_is_ahead_costs_nobody_their_readings(tmp_path: Path) -> None:
     now = time.time()
     with Database(str(tmp_path / "metrics.db")) as database:
         database.put_readings([Reading("g", "", now, 1.0), Reading("g", "", now + 1e7, 1.0)])
-        run_once(spark, database, keep_raw_hours=24)
+        run_once(database, keep_raw_hours=24)
         assert len(database.readings("g")) == 2
 
 
 @pytest.mark.soak
-def test_a_server_gives_the_same(spark: Any) -> None:
+def test_a_server_gives_the_same() -> None:
     """One of them: what is asked of the database is tested with each where it is written."""
     readings = drawn_readings(seed=6, seconds=1_000)
     with serving(MariaDb) as server, Database(server.new_database()) as database:
         database.put_readings(readings[::2])
-        run_once(spark, database)
+        run_once(database)
         database.put_readings(readings[1::2])
-        run_once(spark, database)
+        run_once(database)
         assert_equal(everything(database), roll_up(readings))
