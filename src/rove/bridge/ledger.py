@@ -90,7 +90,8 @@ class Ledger:
         return AdminClient(settings(self._plan))
 
     def _make_topic(self) -> None:
-        made = self._admin().create_topics(
+        admin = self._admin()  # one that nobody holds ends before it has an answer
+        made = admin.create_topics(
             [NewTopic(self._topic, 1, config=_COMPACTED)], request_timeout=ANSWER_S_MAX
         )
         try:
@@ -98,6 +99,8 @@ class Ledger:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+        except TimeoutError:
+            raise KafkaTrouble(f"Kafka at {self._plan.kafka} does not answer") from None
 
     def _read(self) -> dict[str, bytes]:
         """All that the topic says of this route: what comes later counts."""

@@ -93,7 +93,9 @@ class Translator:
                     payload = msgspec.json.encode(selected(self._text, attributes))
             if self._key is not None:
                 key = _text_of(look_up(attributes, self._key.path))
-        headers = [(name, value.encode()) for name, value in row.user if name not in _OWN]
+        headers = [
+            (name, value.encode()) for name, value in row.user if name not in _OWN and name != "id"
+        ]
         own = ((TOPIC, row.topic), (ID, row.id), (POSITION, str(row.position)))
         headers += [(name, value.encode()) for name, value in (*own, (BRIDGE, self._bridge))]
         return Record(key.encode() or None, payload, headers, row.at_us // 1000)

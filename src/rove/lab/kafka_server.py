@@ -25,6 +25,9 @@ from rove.lab.broker_process import HOST, free_port
 from rove.pipeline.java import JavaError, cache_folder, find_java
 
 KAFKA: Final = ("org.apache.kafka:kafka_2.13:4.1.0",)
+CONNECTOR: Final = ("4.2.0", "4.0.0")
+"""Versions of the connector and of what it needs for tokens: each that could be had and works."""
+_BESIDE: Final = ("org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-pool2:2.13.1")
 FETCH_S_MAX: Final = 300.0
 START_S_MAX: Final = 120.0
 RETRY_S: Final = 3_600.0
@@ -40,7 +43,8 @@ _DEPENDENCY: Final = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
     "<exclusions>{}</exclusions></dependency>"
 )
-_EXCLUSION: Final = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion>"
+_EVERYTHING: Final = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+"""Where all is named: Spark's own descriptions ask for it at a mirror that may not be reachable."""
 _SETTINGS: Final = """process.roles=broker,controller
 node.id=1
 listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
@@ -88,16 +92,29 @@ def kafka_jars() -> Path:
 
 
 def connector_jars() -> list[Path]:
-    """What Spark needs to read and write Kafka, beside what it has."""
+    """What Spark needs to read and write Kafka, beside what it has.
+
+    Of this Spark's version; where that is not to be had, the newest that is known to work.
+    """
     from pyspark import __version__ as version
 
-    wanted = (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",)
-    folder = fetched("connector", wanted, without=("org.scala-lang", "org.slf4j"))
-    return sorted(folder.glob("*.jar"))
+    found: list[KafkaMissingError] = []
+    for each, tokens in ((version, version), CONNECTOR):
+        wanted = [
+            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{each}",
+            f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{tokens}",
+        ]
+        try:
+            folder = fetched("connector", (*wanted, *_BESIDE), alone=True)
+        except KafkaMissingError as error:
+            found.append(error)
+        else:
+            return sorted(folder.glob("*.jar"))
+    raise found[-1]
 
 
-def fetched(name: str, wanted: Sequence[str], without: Sequence[str] = ()) -> Path:
-    """A folder of the user's cache with these artifacts and what they need."""
+def fetched(name: str, wanted: Sequence[str], *, alone: bool = False) -> Path:
+    """A folder of the user's cache with these artifacts and, unless `alone`, what they need."""
     folder = cache_folder() / "kafka" / f"{name}-{wanted[0].rpartition(':')[2]}"
     if folder.is_dir():
         return folder
@@ -105,11 +122,11 @@ def fetched(name: str, wanted: Sequence[str], without: Sequence[str] = ()) -> Pa
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of tests want it at once
         if not folder.is_dir():
-            _fetch(folder, wanted, without)
+            _fetch(folder, wanted, alone=alone)
     return folder
 
 
-def _fetch(folder: Path, wanted: Sequence[str], without: Sequence[str]) -> None:
+def _fetch(folder: Path, wanted: Sequence[str], *, alone: bool) -> None:
     failure = folder.with_suffix(".failed")
     if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_S:
         raise KafkaMissingError(failure.read_text(encoding="utf-8"))
@@ -119,7 +136,7 @@ def _fetch(folder: Path, wanted: Sequence[str], without: Sequence[str]) -> None:
     work = folder.with_suffix(".unfinished")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    exclusions = "".join(map(_EXCLUSION.format, without))
+    exclusions = _EVERYTHING if alone else ""
     each = [_DEPENDENCY.format(*one.split(":"), exclusions) for one in wanted]
     (work / "pom.xml").write_text(_POM.format(dependencies="".join(each)), encoding="utf-8")
     command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
