@@ -74,6 +74,7 @@ def test_a_key_is_an_attribute() -> None:
         (told({**OUT, "filter": "x < t"}), "depends on more than the publication"),
         (told({**OUT, "name": "a/b"}), "letters, digits"),
         (told(OUT, name="a b"), "letters, digits"),
+        (told(OUT, name="air"), "'air' is the topic of the bridge's own positions"),
         (told(OUT, lake=""), "say where that is: lake"),
     ],
 )

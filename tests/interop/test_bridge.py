@@ -153,7 +153,9 @@ async def publish(broker: RunningBroker, prefix: str, numbers: range, pace_s: fl
 
 
 def produce(kafka: KafkaServer, topic: str, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
+    # Without idempotence, what is sent again to a new topic may come out of order.
+    options = {"enable.idempotence": True, "log_level": 0}
+    producer = Producer({"bootstrap.servers": kafka.servers, **options})
     for number in numbers:
         producer.produce(topic, json.dumps({"n": number}).encode(), f"{number % 5}".encode())
     assert producer.flush(PATIENCE_S) == 0
@@ -334,7 +336,7 @@ def test_killed_on_the_way_to_kafka_nothing_is_lost_or_twice(
 ) -> None:
     order = kills()
     count = 3_000 * len(order)
-    bridge = BridgeProcess(kafka, broker, topic, f"mqtt:{topic}/#", f"kafka:{topic}")
+    bridge = BridgeProcess(kafka, broker, f"{topic}.b", f"mqtt:{topic}/#", f"kafka:{topic}")
     publishing = threading.Thread(
         target=lambda: asyncio.run(publish(broker, topic, range(count), pace_s=0.02))
     )
@@ -363,7 +365,7 @@ def test_killed_on_the_way_to_the_broker_nothing_is_lost_or_twice(
     order = kills()
     count = 5_000 * len(order)
     produce(kafka, topic, range(count))
-    bridge = BridgeProcess(kafka, broker, topic, f"kafka:{topic}", f"mqtt:{topic}/{{key}}")
+    bridge = BridgeProcess(kafka, broker, f"{topic}.b", f"kafka:{topic}", f"mqtt:{topic}/{{key}}")
     try:
         bridge.start()
         for who in order:

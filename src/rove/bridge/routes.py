@@ -128,6 +128,8 @@ def _check(route: Route, plan: Plan, where: str) -> None:
             f"{where} goes from {route.source!r} to {route.target!r}; "
             "one is mqtt:TOPIC, the other kafka:TOPIC"
         )
+    if route.kafka_topic == plan.name:
+        raise BridgeError(f"{where}: {plan.name!r} is the topic of the bridge's own positions")
     if not _TOPIC.fullmatch(route.kafka_topic):
         raise BridgeError(f"{where}: {route.kafka_topic!r} is no topic of Kafka")
     if route.is_outward:
