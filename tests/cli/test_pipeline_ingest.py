@@ -13,7 +13,7 @@ import pytest
 from rove.cli import pipeline_ingest
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
-from rove.pipeline import compacting, outside, session, tables
+from rove.pipeline import compacting, kafka, outside, session, tables
 from rove.pipeline import ingest as ingest_module
 from rove.pipeline.compacting import CompactReport
 from rove.pipeline.ingest import IngestReport
@@ -115,7 +115,7 @@ def test_files_and_kafka_are_handed_on(
         return IngestReport()
 
     monkeypatch.setattr(outside, "ingest_files", record)
-    monkeypatch.setattr(outside, "ingest_kafka", record)
+    monkeypatch.setattr(kafka, "ingest_kafka", record)
     words: list[object] = ["a.csv", "b.csv", "--tables", tmp_path, "--channel", "air"]
     words += ["--at", "when", "--lat", "y", "--format", "csv"]
     assert pipeline_ingest.run(parsed(*words), SETTINGS) == 0

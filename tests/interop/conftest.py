@@ -31,7 +31,6 @@ from queue import Empty, Queue
 import pytest
 
 from rove.lab.broker_process import family
-from rove.lab.kafka_server import KafkaMissingError, KafkaServer, kafka_server
 from tests.effort import PATIENCE_S
 from tests.waiting import eventually
 
@@ -331,16 +330,3 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     }.items():
         monkeypatch.setenv(variable, value)
     return f"s3://{name}"
-
-
-# -- Kafka ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """A real one; tests keep to topics of their own."""
-    try:
-        with kafka_server(tmp_path_factory.mktemp("kafka")) as server:
-            yield server
-    except KafkaMissingError as error:
-        pytest.skip(str(error))
