@@ -125,7 +125,8 @@ def chunks(
             is_last = begin + rows_max >= len(rows)
             yield (end if is_last else part[-1].position), part
         after = end
-        files = [file for file in files if file.last > after]
+        # A file may have been written, or compacted, since: what lies above is for the next time.
+        files = [file for file in files if file.last > after and after < up_to]
     yield up_to, []
 
 
