@@ -328,7 +328,9 @@ def kills() -> list[str]:
     """Who is killed, in order."""
     if not is_soak():
         return ["bridge", "bridge"]
-    return random.choices(["bridge", "bridge", "broker", "kafka"], k=24)
+    order = ["bridge", "broker", "kafka"] * 4
+    random.SystemRandom().shuffle(order)
+    return order
 
 
 def test_killed_on_the_way_to_kafka_nothing_is_lost_or_twice(
@@ -336,6 +338,7 @@ def test_killed_on_the_way_to_kafka_nothing_is_lost_or_twice(
 ) -> None:
     order = kills()
     count = 3_000 * len(order)
+    print(f"killed in this order: {order}")
     bridge = BridgeProcess(kafka, broker, f"{topic}.b", f"mqtt:{topic}/#", f"kafka:{topic}")
     publishing = threading.Thread(
         target=lambda: asyncio.run(publish(broker, topic, range(count), pace_s=0.02))
