@@ -79,8 +79,8 @@ def committed(kafka: KafkaServer, topic: str) -> list[tuple[bytes, int]]:
         ended = False
         while not ended:
             for message in consumer.consume(1_000, 1.0):
-                if message.error() is not None:
-                    ended = ended or message.error().name() == "_PARTITION_EOF"
+                if (error := message.error()) is not None:
+                    ended = ended or error.name() == "_PARTITION_EOF"
                 else:
                     found.append((message.key() or b"", json.loads(message.value() or b"0")["n"]))
         consumer.close()
