@@ -8,6 +8,7 @@ twice, and of one key nothing is out of order.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import signal
@@ -25,9 +26,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import rove
-from rove.bridge.ledger import KafkaTrouble
+from rove.bridge.inward import Inward
+from rove.bridge.ledger import KafkaTrouble, Ledger
 from rove.bridge.routes import BridgeError, Plan, plan_of
 from rove.bridge.running import Bridge
+from rove.bridge.session import Session
 from rove.lab.kafka_server import KafkaServer
 from rove.lake.log import Log
 from rove.lake.storage import LakeError
@@ -239,8 +242,6 @@ def test_a_topic_that_kafka_does_not_have_is_told_in_one_line(
 def test_a_second_bridge_of_the_same_name_ends_the_first(
     kafka: KafkaServer, broker: RunningBroker, topic: str
 ) -> None:
-    from rove.bridge.ledger import Ledger
-
     one = plan(kafka, broker, topic + ".b", **{"from": f"mqtt:{topic}", "to": f"kafka:{topic}"})
     stopped = threading.Event()
     first, second = (Ledger(one, one.routes[0], stopped) for _ in range(2))
@@ -254,8 +255,6 @@ def test_a_second_bridge_of_the_same_name_ends_the_first(
 
 
 def test_a_kafka_that_is_away_is_told(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rove.bridge.ledger import Ledger
-
     monkeypatch.setattr("rove.bridge.ledger.ANSWER_S_MAX", 0.2)
     told = {"kafka": f"127.0.0.1:{free_port}", "lake": "x"}
     one = plan_of({**told, "routes": [{"from": "mqtt:a", "to": "kafka:a"}]}, "the test")
@@ -263,6 +262,54 @@ def test_a_kafka_that_is_away_is_told(free_port: int, monkeypatch: pytest.Monkey
     stopped.set()
     with pytest.raises(KafkaTrouble, match=f"Kafka at 127.0.0.1:{free_port}"):
         Ledger(one, one.routes[0], stopped).open()
+
+
+# --- ended between two steps ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [(Inward, "_keep"), (Session, "release")])
+def test_ended_between_publishing_and_releasing_nothing_is_lost_or_twice(
+    kafka: KafkaServer,
+    broker: RunningBroker,
+    topic: str,
+    step: tuple[type, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    produce(kafka, topic, range(1_500))
+    route = {"from": f"kafka:{topic}", "to": f"mqtt:{topic}/{{key}}"}
+    end_before(monkeypatch, *step, number=2)
+    with pytest.raises(BridgeError, match="ended here"):
+        bring(plan(kafka, broker, topic + ".b", **route))
+    monkeypatch.undo()
+    bring(plan(kafka, broker, topic + ".b", **route))
+    eventually(lambda: len(logged(broker, topic)) >= 1_500)
+    check_each_once(logged(broker, topic), 1_500)
+
+
+def test_ended_before_a_commit_nothing_is_lost_or_twice(
+    kafka: KafkaServer, broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(publish(broker, topic, range(300)))
+    eventually(lambda: len(logged(broker, topic)) == 300)
+    route = {"from": f"mqtt:{topic}/#", "to": f"kafka:{topic}"}
+    end_before(monkeypatch, Ledger, "_insist", number=2)  # opening, the first position, then
+    with pytest.raises(BridgeError, match="ended here"):
+        bring(plan(kafka, broker, topic + ".b", **route))
+    monkeypatch.undo()
+    bring(plan(kafka, broker, topic + ".b", **route))
+    check_each_once(committed(kafka, topic), 300)
+
+
+def end_before(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, number: int) -> None:
+    """Have a call raise instead of doing anything, as a kill would end there."""
+    original, calls = getattr(owner, name), itertools.count()
+
+    def call(*arguments: object) -> object:
+        if next(calls) == number:
+            raise BridgeError("ended here")
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
 
 
 # --- with kills -------------------------------------------------------------------------------
