@@ -85,3 +85,15 @@ def spark() -> Iterator[Any]:
         session = open_session(SparkSettings(master="local[2]", memory="1g", brief=True))
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Kafka; tests keep to topics of their own."""
+    from rove.lab.kafka_server import KafkaMissingError, kafka_server
+
+    try:
+        with kafka_server(tmp_path_factory.mktemp("kafka")) as server:
+            yield server
+    except KafkaMissingError as error:
+        pytest.skip(str(error))

@@ -61,6 +61,8 @@ NOT_RUN: Final = {
     ("docs/sensors.md", "for run in"): "five times a quarter of an hour",
     ("docs/sensors.md", "rove pipeline summary run"): "of the runs before",
     ("docs/sensors.md", "rove pipeline run metrics --database postgresql"): "needs a server",
+    ("docs/bridge.md", "rove bridge kafka"): "needs a Kafka; see tests/interop/test_bridge.py",
+    ("docs/tables.md", "rove pipeline export"): "needs a server, and a jar from outside",
     ("docs/tables.md", "rove pipeline ingest --kafka"): "needs a server, and a jar from outside",
     ("docs/operations.md", "rove passwd users alice"): "asks at a terminal",
     ("docs/backtest.md", 'rove backtest "NO2 > 50'): "of thirty days, 8 million publications",

@@ -46,6 +46,8 @@ COMMAND_LINES: dict[str, str] = {
     "pipeline|ingest|--tables|tables|--lake|lake": "spark",
     "pipeline|status|--out|out": "",
     "pipeline|stop|--out|out": "",
+    "pipeline|export|--lake|lake|--kafka|h:1|--kafka-topic|t|--checkpoint|c": "spark",
+    "bridge|kafka|--kafka|h:1|--lake|lake|--route|mqtt:a|kafka:b|--once": "kafka",
     "pipeline|run|--lake|lake|--out|out": "spark",
     "pipeline|policy|lake|policy.py": "spark",
     "pipeline|summary|run.json": "",

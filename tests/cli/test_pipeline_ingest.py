@@ -14,7 +14,7 @@ from rove.cli import pipeline_ingest
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
 from rove.pipeline import ingest as ingest_module
-from rove.pipeline import outside, session
+from rove.pipeline import kafka, outside, session
 from rove.pipeline.ingest import IngestReport
 from rove.pipeline.lake import LakeError
 from rove.pipeline.quality import RulesError
@@ -114,7 +114,7 @@ def test_files_and_kafka_are_handed_on(
         return IngestReport()
 
     monkeypatch.setattr(outside, "ingest_files", record)
-    monkeypatch.setattr(outside, "ingest_kafka", record)
+    monkeypatch.setattr(kafka, "ingest_kafka", record)
     words: list[object] = ["a.csv", "b.csv", "--tables", tmp_path, "--channel", "air"]
     words += ["--at", "when", "--lat", "y", "--format", "csv"]
     assert pipeline_ingest.run(parsed(*words), SETTINGS) == 0

@@ -243,6 +243,53 @@ def test_qos_2_can_be_refused() -> None:
     assert pair.said() == []
 
 
+def held(packet_id: int, told: Answers) -> Outgoing:
+    """A publication whose packet identifier was chosen, and that is released when we say so."""
+    packet = Publish("t", b"x", qos=2, packet_id=packet_id)
+    return Outgoing(packet, lambda *answer: told.append(answer), holds=True)
+
+
+def test_one_that_holds_is_released_when_it_is_said() -> None:
+    pair, received, released = Pair(), Answers(), Answers()
+    pair.open()
+    outgoing = held(77, received)
+    pair.session.publish(outgoing)
+    assert published(pair.said()) == [(b"x", True, 77)]
+    pair.hear(Pubrec(77), Pubrec(77))
+    assert received == [(Reason.SUCCESS, None)]
+    assert pair.said() == []
+    pair.session.release(outgoing, lambda *answer: released.append(answer))
+    assert pair.said() == [Pubrel(77)]
+    pair.hear(Pubcomp(77))
+    assert (received, released) == ([(Reason.SUCCESS, None)], [(Reason.SUCCESS, None)])
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_of_what_holds_only_what_the_broker_lacks_is_sent_again(present: bool) -> None:
+    pair, told, released = Pair(), Answers(), Answers()
+    pair.open()
+    taken, lost = held(5, told), held(6, told)
+    for each in (taken, lost):
+        pair.session.publish(each)
+    pair.hear(Pubrec(5))
+    pair.session.lose()
+    pair.open(present=present)
+    assert published(pair.said()) == [(b"x", True, 6)]
+    pair.session.release(taken, lambda *answer: released.append(answer))
+    assert pair.said() == [Pubrel(5)] * present
+    assert len(released) == (not present)
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_what_an_earlier_process_left_is_released(present: bool) -> None:
+    pair, released = Pair(clean_start=False, client_id="a"), Answers()
+    pair.session.release_earlier([5, 9], lambda *answer: released.append(answer))
+    pair.open(present=present)
+    assert pair.said() == [Pubrel(5), Pubrel(9)] * present
+    pair.hear(Pubcomp(5), Pubcomp(9, Reason.PACKET_ID_NOT_FOUND))
+    assert released == [(Reason.SUCCESS, None)] * 2
+
+
 def test_answers_to_nothing_change_nothing() -> None:
     pair = Pair()
     pair.open()

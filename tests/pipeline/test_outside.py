@@ -15,12 +15,8 @@ from rove.pipeline.outside import (
     Columns,
     LineReader,
     OutsideError,
-    end_offsets,
     format_of,
     ingest_files,
-    ingest_kafka,
-    kafka_options,
-    kafka_rows,
     moment_of,
 )
 from rove.pipeline.quality import RuleBook, Rules
@@ -113,20 +109,6 @@ def test_formats_by_name() -> None:
         format_of(Path("b.txt"))
 
 
-def test_what_kafka_is_asked_for() -> None:
-    assert kafka_options("h:9092", "air", more={"failOnDataLoss": "false"}) == {
-        "kafka.bootstrap.servers": "h:9092",
-        "subscribe": "air",
-        "startingOffsets": "earliest",
-        "endingOffsets": "latest",
-        "includeHeaders": "true",
-        "failOnDataLoss": "false",
-    }
-    again = kafka_options("h:9092", "air", begin='{"air":{"0":5}}', end='{"air":{"0":9}}')
-    assert again["startingOffsets"] == '{"air":{"0":5}}'
-    assert again["endingOffsets"] == '{"air":{"0":9}}'
-
-
 # --- by Spark ---------------------------------------------------------------------------------
 
 
@@ -214,31 +196,3 @@ def test_a_broken_parquet_file_is_an_error_of_one_line(spark: Any, tmp_path: Pat
     with pytest.raises(OutsideError, match=r"cannot read .*torn\.parquet") as caught:
         ingest_files(spark, [torn], tmp_path / "tables", "air")
     assert "\n" not in str(caught.value)
-
-
-def test_kafka_without_its_jar_says_what_to_do(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(OutsideError, match="no connector for Kafka; give it with --packages org"):
-        ingest_kafka(spark, "127.0.0.1:1", "air", tmp_path / "tables", "air")
-
-
-def test_records_of_kafka_become_rows_and_offsets_go_on(spark: Any) -> None:
-    schema = (
-        "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
-        "timestampType int, headers array<struct<key: string, value: binary>>"
-    )
-    records = spark.createDataFrame(
-        [
-            (b"s1", b'{"x": 1}', "air", 0, 7, NOON.replace(tzinfo=None), 0, [("unit", b"ug")]),
-            (None, None, "air", 10, 3, NOON.replace(tzinfo=None), 0, None),
-        ],
-        schema,
-    )
-    first, second = (row.asDict(recursive=True) for row in kafka_rows(records).collect())
-    assert (first["id"], first["client_id"], first["payload"]) == ("air/0/7", "s1", b'{"x": 1}')
-    assert first["user"] == [{"name": "unit", "value": "ug"}]
-    assert (second["client_id"], second["payload"], second["user"]) == ("", b"", [])
-    end = end_offsets(records, None)
-    assert end == '{"air":{"0":8,"10":4}}'
-    assert end_offsets(records.limit(0), end) == end
-    assert end_offsets(records.limit(0), None) is None
-    assert end_offsets(records, '{"air":{"2":1}}') == '{"air":{"0":8,"2":1,"10":4}}'

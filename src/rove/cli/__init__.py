@@ -60,6 +60,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("rove.cli.demo", "watch the language at work on a small city"),
     "lake": Command("rove.cli.lake", "make a table of a lake that an earlier Rove wrote"),
     "pipeline": Command("rove.cli.pipeline", "run jobs on Spark over the broker's lake"),
+    "bridge": Command("rove.cli.bridge", "connect topics of a broker with topics of Kafka"),
     "backtest": Command("rove.cli.backtest", "say what a subscription would have brought"),
     "world": Command("rove.cli.world", "run a virtual world, and compare what tells of it"),
     "monitor": Command("rove.cli.monitor", "show a world, its engines and a broker on a page"),

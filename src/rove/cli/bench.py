@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SUITES = (
     "all",
+    "bridge",
     "broker",
     "designs",
     "elastic",
@@ -246,6 +247,10 @@ def _suite(arguments: argparse.Namespace) -> Start:
         return _monitor(arguments)
     if suite == "texts" and arguments.part:
         return _texts(arguments)
+    if suite == "bridge":
+        from rove.lab import bridge_bench
+
+        return bridge_bench.run
     if suite == "store":
         from rove.lab import store_bench
 

@@ -12,9 +12,19 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import Final
 
-PACKAGES: Final = {"PIL": "pillow", "google": "protobuf", "paho": "paho-mqtt"}
+PACKAGES: Final = {
+    "PIL": "pillow",
+    "confluent_kafka": "confluent-kafka",
+    "google": "protobuf",
+    "paho": "paho-mqtt",
+}
 """Of modules whose package has another name."""
-OF_COMMANDS: Final = {"backtest": "spark", "pipeline": "spark", "up": "databases"}
+OF_COMMANDS: Final = {
+    "backtest": "spark",
+    "bridge": "kafka",
+    "pipeline": "spark",
+    "up": "databases",
+}
 """Commands whose extra has another name than theirs."""
 
 _WANTED: Final = re.compile(r"(?P<package>[\w.-]+)(?:\[(?P<extras>[^]]*)\])?")

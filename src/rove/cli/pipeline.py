@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rove.cli import (
     pipeline_cluster,
+    pipeline_export,
     pipeline_ingest,
     pipeline_jobs,
     pipeline_policy,
@@ -103,6 +104,10 @@ def _run_ingest(arguments: argparse.Namespace) -> int:
     return pipeline_ingest.run(arguments, spark_settings(arguments))
 
 
+def _run_export(arguments: argparse.Namespace) -> int:
+    return pipeline_export.run(arguments, spark_settings(arguments))
+
+
 def _run_policy(arguments: argparse.Namespace) -> int:
     return pipeline_policy.run(arguments, spark_settings(arguments))
 
@@ -112,6 +117,11 @@ PARTS: dict[str, Part] = {
         "bring typed tables up to the lake, or files into them",
         pipeline_ingest.configure,
         _run_ingest,
+    ),
+    "export": Part(
+        "write publications or notifications of a lake to a topic of Kafka",
+        pipeline_export.configure,
+        _run_export,
     ),
     "run": Part(
         "run jobs over a broker's lake until they are stopped",

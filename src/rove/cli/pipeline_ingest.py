@@ -51,8 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kafka = parser.add_argument_group("from Kafka")
     kafka.add_argument("--kafka", metavar="HOST:PORT", help="its servers")
     kafka.add_argument("--kafka-topic", metavar="TOPIC", help="to read")
-    kafka.add_argument("--packages", metavar="NAMES", help="that Spark fetches: its connector")
-    kafka.add_argument("--jars", metavar="FILES", help="or the connector itself")
+    add_connector_arguments(kafka)
+
+
+def add_connector_arguments(parser: argparse._ActionsContainer) -> None:
+    """Add how Spark gets its connector for Kafka."""
+    parser.add_argument("--packages", metavar="NAMES", help="that Spark fetches: its connector")
+    parser.add_argument("--jars", metavar="FILES", help="or the connector itself")
 
 
 def run(arguments: argparse.Namespace, settings: SparkSettings) -> int:
@@ -65,7 +70,7 @@ def run(arguments: argparse.Namespace, settings: SparkSettings) -> int:
     rules = read_rules(arguments.rules) if arguments.rules else RuleBook()
     if arguments.lake is not None:
         Lake(arguments.lake)  # before Spark takes seconds to start
-    session = open_session(_with_jars(settings, arguments))
+    session = open_session(with_jars(settings, arguments))
     try:
         report = ingest(session, arguments, rules)
     finally:
@@ -91,7 +96,8 @@ def _chosen(arguments: argparse.Namespace) -> Callable[..., IngestReport]:
     return chosen[0]
 
 
-def _with_jars(settings: SparkSettings, arguments: argparse.Namespace) -> SparkSettings:
+def with_jars(settings: SparkSettings, arguments: argparse.Namespace) -> SparkSettings:
+    """With the connector that was given."""
     given = {"spark.jars.packages": arguments.packages, "spark.jars": arguments.jars}
     more = {name: value for name, value in given.items() if value}
     return msgspec.structs.replace(settings, conf=settings.conf | more)
@@ -135,7 +141,7 @@ def _from_files(session: Any, arguments: argparse.Namespace, rules: RuleBook) ->
 
 
 def _from_kafka(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> IngestReport:
-    from rove.pipeline.outside import ingest_kafka
+    from rove.pipeline.kafka import ingest_kafka
 
     [channel] = arguments.channel
     return ingest_kafka(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -117,11 +117,16 @@ Event = Opened | Ended | Arrived
 class Outgoing:
     """A publication on its way to the broker."""
 
-    __slots__ = ("answer", "answered", "publish", "released", "size_bytes")
+    __slots__ = ("answer", "answered", "holds", "publish", "received", "released", "size_bytes")
 
-    def __init__(self, publish: Publish, answered: Answer) -> None:
+    def __init__(self, publish: Publish, answered: Answer, *, holds: bool = False) -> None:
         self.publish = publish
+        """With a packet identifier, if whoever publishes chooses them."""
         self.answered = answered
+        self.holds = holds
+        """QoS 2: `answered` is told of PUBREC, and `Protocol.release` has to be called."""
+        self.received = False
+        """Of one that holds: the broker has it."""
         self.answer = NO_PROPERTIES
         """What the broker's answer said besides its reason, when there is one."""
         self.released = False
@@ -370,6 +375,22 @@ class Protocol:
         if delivery.connection == self._connection and self._linked:
             self._acknowledge_in_order()
 
+    def release(self, outgoing: Outgoing, answered: Answer) -> None:
+        """Send the PUBREL of one that holds; `answered` is told of PUBCOMP."""
+        outgoing.holds, outgoing.released, outgoing.answered = False, True, answered
+        packet_id = outgoing.publish.packet_id
+        if self._inflight.get(packet_id) is not outgoing:  # of a session that the broker forgot
+            answered(Reason.SUCCESS, None)
+        elif self.is_open and outgoing not in self._again:
+            self._write(Pubrel(packet_id))
+
+    def release_earlier(self, packet_ids: Iterable[int], answered: Answer) -> None:
+        """Before the first connection: what an earlier process had published and not released."""
+        for packet_id in packet_ids:
+            outgoing = Outgoing(Publish("", b"", qos=2, packet_id=packet_id), answered)
+            outgoing.released = True
+            self._inflight[packet_id] = outgoing
+
     def continue_sending(self) -> None:
         """The connection takes more again."""
         self.is_congested = False
@@ -405,6 +426,8 @@ class Protocol:
         publish = outgoing.publish
         if outgoing.released:
             self._write(Pubrel(publish.packet_id))
+            return
+        if outgoing.received:
             return
         publish.dup = publish.packet_id != 0
         if publish.qos and not publish.packet_id:
@@ -537,6 +560,11 @@ class Protocol:
         if packet.reason >= Reason.UNSPECIFIED_ERROR:
             self._finished(packet.packet_id, packet.reason, packet.properties)
         elif (outgoing := self._inflight.get(packet.packet_id)) is not None:
+            if outgoing.holds:
+                if not outgoing.received:
+                    outgoing.received = True
+                    outgoing.answered(packet.reason, _words(packet.properties))
+                return
             outgoing.released = True
             self._write(Pubrel(packet.packet_id))
         else:
@@ -578,8 +606,9 @@ class Protocol:
         for outgoing in reversed(inflight.values()):
             if outgoing.released:  # the broker has had it; only its last word is lost
                 outgoing.answered(Reason.SUCCESS, None)
-            else:
-                outgoing.publish.packet_id = 0
+            elif not outgoing.received:
+                if not outgoing.holds:
+                    outgoing.publish.packet_id = 0
                 self.outbox.appendleft(outgoing)
         for wanted in self.wanted.values():
             wanted.granted = False

@@ -1,4 +1,4 @@
-"""Rows from outside into the same tables: CSV, JSON lines, Parquet, and Kafka.
+"""Rows from outside into the same tables: CSV, JSON lines and Parquet.
 
 A row from outside is treated as if it had been published: it becomes a payload of attributes with
 a moment, an id and a topic, and from there everything is as for the lake: the schema grows, rules
@@ -13,7 +13,7 @@ the client, the latitude and longitude; the first three are taken out of the att
 - Positions belong to the broker's log; these rows have none.
 
 Each file is taken once: the table `quality` remembers it with its size and time of change, and one
-that has changed since is refused. Of Kafka it remembers offsets, so each record is taken once.
+that has changed since is refused.
 
 Costs about twice as much as the lake: rows go through the JVM and are decoded twice.
 """
@@ -63,7 +63,6 @@ LINE: Final = "line"
 _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _TRUTHS: Final = {"true": True, "false": False}
 _MICROSECONDS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-_NO_CONNECTOR: Final = ("KAFKA_DATA_SOURCE_NOT_ENABLED", "DATA_SOURCE_NOT_FOUND")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _SAMPLE_ROWS: Final = 1_000
 
@@ -111,7 +110,7 @@ def ingest_files(
     rows = reduce(lambda left, right: left.unionByName(right), parts)
     reader = LineReader(columns or Columns(), target.schema.lat, target.schema.long, channel)
     sources = {str(path): _token(path) for path in fresh}
-    report = _ingest(spark, rows.mapInArrow(reader.read, SHAPE), target, sources)
+    report = ingest_rows(spark, rows.mapInArrow(reader.read, SHAPE), target, sources)
     report.files_read = len(fresh)
     return report
 
@@ -172,7 +171,7 @@ def _check_parquet(path: Path) -> None:
     try:
         pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
-        raise OutsideError(f"cannot read {path}: {_first_line(error)}") from error
+        raise OutsideError(f"cannot read {path}: {first_line(error)}") from error
 
 
 class LineReader:
@@ -254,99 +253,7 @@ def _put(members: dict[str, Any], path: NamePath, value: object) -> None:
     members[path[-1]] = value
 
 
-# --- Kafka ------------------------------------------------------------------------------------
-
-
-def ingest_kafka(
-    spark: SparkSession,
-    servers: str,
-    topic: str,
-    tables: Location,
-    channel: str,
-    *,
-    options: Mapping[str, str] | None = None,
-    rules: RuleBook | None = None,
-) -> IngestReport:
-    """Take what a topic of Kafka has into a table, from where the last time ended."""
-    target = Target(resolved(tables), channel, rules or RuleBook())
-    name = f"kafka:{servers}/{topic}"
-    begin = target.channel.sources().get(name)
-    found = read_kafka(spark, kafka_options(servers, topic, begin=begin, more=options))
-    end = end_offsets(found, begin)
-    if end == begin or end is None:
-        return IngestReport()
-    bounded = kafka_options(servers, topic, begin=begin, end=end, more=options)
-    return _ingest(spark, kafka_rows(read_kafka(spark, bounded)), target, {name: end})
-
-
-def kafka_options(
-    servers: str,
-    topic: str,
-    *,
-    begin: str | None = None,
-    end: str | None = None,
-    more: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """What Spark's connector is told; offsets are JSON, as it takes and we remember them."""
-    return {
-        "kafka.bootstrap.servers": servers,
-        "subscribe": topic,
-        "startingOffsets": begin or "earliest",
-        "endingOffsets": end or "latest",
-        "includeHeaders": "true",
-        **(more or {}),
-    }
-
-
-def read_kafka(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Records of Kafka; OutsideError if Spark has no connector."""
-    from pyspark import __version__ as version
-    from pyspark.errors import AnalysisException
-
-    try:
-        return spark.read.format("kafka").options(**options).load()
-    except AnalysisException as error:
-        if error.getCondition() not in _NO_CONNECTOR:
-            raise OutsideError(f"cannot read from Kafka: {_first_line(error)}") from error
-        raise OutsideError(
-            "this Spark has no connector for Kafka; give it with "
-            f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version}, or its jars "
-            "with --jars"
-        ) from error
-
-
-def end_offsets(records: DataFrame, begin: str | None) -> str | None:
-    """Where to go on after these records, as the connector writes offsets."""
-    from pyspark.sql import functions as f
-
-    newest = records.groupBy("topic", "partition").agg(f.max("offset").alias("last")).collect()
-    found: dict[str, dict[str, int]] = msgspec.json.decode(begin) if begin else {}
-    for row in newest:
-        found.setdefault(row["topic"], {})[str(row["partition"])] = row["last"] + 1
-    ordered = {
-        topic: dict(sorted(parts.items(), key=lambda each: int(each[0])))
-        for topic, parts in sorted(found.items())
-    }
-    return msgspec.json.encode(ordered).decode() if ordered else None
-
-
-def kafka_rows(records: DataFrame) -> DataFrame:
-    """Records as rows of the lake: the value is the payload, headers are user properties."""
-    return records.selectExpr(
-        "cast(null as long) position",
-        "timestamp at",
-        "topic",
-        "concat(topic, '/', partition, '/', offset) id",
-        "coalesce(cast(key as string), '') client_id",
-        "coalesce(value, x'') payload",
-        "coalesce(transform(headers, each -> named_struct('name', each.key, "
-        "'value', coalesce(cast(each.value as string), ''))), array()) user",
-        "cast(0 as tinyint) qos",
-        "cast(null as string) reason",
-    )
-
-
-# --- both -------------------------------------------------------------------------------------
+# --- into a table -----------------------------------------------------------------------------
 
 
 class _Writing(msgspec.Struct, frozen=True):
@@ -368,7 +275,7 @@ class _Writing(msgspec.Struct, frozen=True):
         yield pa.RecordBatch.from_pydict({"outcome": [outcome]})
 
 
-def _ingest(
+def ingest_rows(
     spark: SparkSession, rows: DataFrame, target: Target, sources: dict[str, str]
 ) -> IngestReport:
     """Write rows as in the lake, until there are columns for all of them, and commit."""
@@ -411,5 +318,6 @@ def _flagged(spark: SparkSession, rows: DataFrame, target: Target) -> DataFrame:
     return with_duplicates(fresh, horizon_s).where("is_new").drop("is_new")
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What went wrong, without the page that Spark writes about it."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,236 @@
+"""A real Kafka on loopback, for tests and benchmarks: one node in KRaft mode, with a small heap.
+
+Kafka is Java and in no Python package. Its jars are taken by Maven (45 files, 43 MB), once, into
+the user's cache; a machine without Maven, or without its central repository, has no Kafka here,
+and whoever wants it is told so in one line. The same for the connector that Spark needs for Kafka.
+
+The storage is not formatted by Kafka's own tool, which would be a second start of Java: the one
+file that it writes is written here. A start takes 2 to 3 s on an idle machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from rove.errors import RoveError
+from rove.lab.broker_process import HOST, free_port
+from rove.pipeline.java import JavaError, cache_folder, find_java
+
+KAFKA: Final = ("org.apache.kafka:kafka_2.13:4.1.0",)
+CONNECTOR: Final = ("4.2.0", "4.0.0")
+"""Versions of the connector and of what it needs for tokens: each that could be had and works."""
+_BESIDE: Final = ("org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-pool2:2.13.1")
+FETCH_S_MAX: Final = 300.0
+START_S_MAX: Final = 120.0
+RETRY_S: Final = 3_600.0
+"""What could not be fetched is not asked for again for so long."""
+_CLUSTER: Final = "cm92ZS1vbi1sb29wYmFjaw"
+_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion>
+<groupId>rove</groupId><artifactId>jars</artifactId><version>1</version>
+<dependencies>{dependencies}</dependencies>
+</project>
+"""
+_DEPENDENCY: Final = (
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+    "<exclusions>{}</exclusions></dependency>"
+)
+_EVERYTHING: Final = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+"""Where all is named: Spark's own descriptions ask for it at a mirror that may not be reachable."""
+_SETTINGS: Final = """process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@{host}:{controller_port}
+log.dirs={folder}
+num.partitions=1
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+log.cleaner.threads=1
+log.cleaner.dedupe.buffer.size=2097152
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+"""
+_JAVA: Final = (
+    "-Xmx384m",
+    "-Xms64m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+)
+
+
+class KafkaMissingError(RoveError):
+    """There is no Kafka to be had here; the text says why."""
+
+
+# --- jars -------------------------------------------------------------------------------------
+
+
+def kafka_jars() -> Path:
+    """The folder with the jars of Kafka; KafkaMissingError says why there is none."""
+    return fetched("kafka", KAFKA)
+
+
+def connector_jars() -> list[Path]:
+    """What Spark needs to read and write Kafka, beside what it has.
+
+    Of this Spark's version; where that is not to be had, the newest that is known to work.
+    """
+    from pyspark import __version__ as version
+
+    found: list[KafkaMissingError] = []
+    for each, tokens in ((version, version), CONNECTOR):
+        wanted = [
+            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{each}",
+            f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{tokens}",
+        ]
+        try:
+            folder = fetched("connector", (*wanted, *_BESIDE), alone=True)
+        except KafkaMissingError as error:
+            found.append(error)
+        else:
+            return sorted(folder.glob("*.jar"))
+    raise found[-1]
+
+
+def fetched(name: str, wanted: Sequence[str], *, alone: bool = False) -> Path:
+    """A folder of the user's cache with these artifacts and, unless `alone`, what they need."""
+    folder = cache_folder() / "kafka" / f"{name}-{wanted[0].rpartition(':')[2]}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of tests want it at once
+        if not folder.is_dir():
+            _fetch(folder, wanted, alone=alone)
+    return folder
+
+
+def _fetch(folder: Path, wanted: Sequence[str], *, alone: bool) -> None:
+    failure = folder.with_suffix(".failed")
+    if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_S:
+        raise KafkaMissingError(failure.read_text(encoding="utf-8"))
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaMissingError(f"{wanted[0]} is fetched by Maven (mvn), which is not installed")
+    work = folder.with_suffix(".unfinished")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    exclusions = _EVERYTHING if alone else ""
+    each = [_DEPENDENCY.format(*one.split(":"), exclusions) for one in wanted]
+    (work / "pom.xml").write_text(_POM.format(dependencies="".join(each)), encoding="utf-8")
+    command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    command.append("-DoutputDirectory=jars")
+    try:
+        subprocess.run(
+            command, cwd=work, capture_output=True, text=True, check=True, timeout=FETCH_S_MAX
+        )
+        (work / "jars").rename(folder)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = str(getattr(error, "stdout", "") or error).strip().splitlines() or ["nothing"]
+        text = f"{wanted[0]} cannot be fetched by Maven: {said[0]}"
+        failure.write_text(text, encoding="utf-8")
+        raise KafkaMissingError(text) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+# --- the server -------------------------------------------------------------------------------
+
+
+class KafkaServer:
+    """One node; killed and started again, it has the same port and the same data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._jars = kafka_jars()
+        try:
+            self._java = find_java().real_home / "bin" / "java"
+        except JavaError as error:
+            raise KafkaMissingError(str(error)) from error
+        self.port = free_port()
+        self.servers = f"{HOST}:{self.port}"
+        self._log = folder / "kafka.log"
+        self._settings = folder / "kafka.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        data = folder / "kafka"
+        data.mkdir(parents=True)
+        identity = f"version=1\ncluster.id={_CLUSTER}\nnode.id=1\ndirectory.id={_CLUSTER}\n"
+        (data / "meta.properties").write_text(identity, encoding="ascii")
+        text = _SETTINGS.format(host=HOST, port=self.port, controller_port=free_port(), folder=data)
+        self._settings.write_text(text, encoding="utf-8")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.spawn()
+        end = time.monotonic() + START_S_MAX
+        while not self._answers():
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > end:
+                said = self._log.read_text(encoding="utf-8", errors="replace").strip()
+                raise KafkaMissingError(f"Kafka does not start: {said[-500:]}")
+            time.sleep(0.05)
+
+    def spawn(self) -> None:
+        """Start it, and wait for nothing."""
+        command = [str(self._java), *_JAVA, "-cp", f"{self._jars}/*", "kafka.Kafka"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, str(self._settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill(self) -> None:
+        """End it without a word of warning."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        """Whether it takes requests: it listens a little earlier."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
+            admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+            with contextlib.suppress(KafkaException):
+                return bool(admin.list_topics(timeout=2).brokers)
+        return False
+
+
+@contextlib.contextmanager
+def kafka_server(folder: Path) -> Iterator[KafkaServer]:
+    """A Kafka that is there while it is needed."""
+    server = KafkaServer(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+if __name__ == "__main__":
+    kafka_jars()
+    connector_jars()
