@@ -24,10 +24,11 @@ from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.ranking import RankedWindow
-from rove.mqtt.packets import Properties, Publish
+from rove.mqtt.packets import Properties, Pubcomp, Publish, Pubrec, Pubrel
 from rove.mqtt.topics import fits
 from rove.testing.matchers import SimulatedMatchers
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
+from tests.elastic.conftest import Elastic
 from tests.interop.recorded import EVOLVING, FOLLOWING, RANKED
 
 TOPICS = ("air/a", "air/b", "road/a")
@@ -297,3 +298,38 @@ def test_rearrangements_change_nothing_for_anybody() -> None:
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_a_hundred_rearrangements_of_many_lives(seed: int) -> None:
     lived(seed, 100, kill_share=(0.0, 0.002, 0.02)[seed % 3])
+
+
+@pytest.mark.parametrize("crashes", [True, False], ids=["killed", "sent twice"])
+def test_qos_2_is_taken_for_known_only_when_it_was_routed(crashes: bool) -> None:
+    """It came and waits for a matcher; then the broker is gone, or it comes once more."""
+    elastic = Elastic(1)
+    world = elastic.world
+    subscriber, publisher = (world.connect(name, expiry_s=EXPIRES_NEVER_S) for name in "sp")
+    subscriber.subscribe("air/a", properties=Properties(user=(("filter", "x > 1"),)))
+    elastic.settle()
+    packet_id = publisher.publish("air/a", b'{"x": 5}', 2)
+    world.turn()
+    assert publisher.take(Pubrec) == []
+    if crashes:
+        world.crash()
+        subscriber.come_back()
+        publisher.come_back()
+    publisher.publish("air/a", b'{"x": 5}', 2, dup=True, packet_id=packet_id)
+    if not crashes:
+        assert publisher.take(Pubrec) == [], "nobody knows yet who gets it"
+    for _ in range(20):
+        elastic.step()
+    assert publisher.only(Pubrec).packet_id == packet_id
+    assert subscriber.payloads() == [b'{"x": 5}']
+    # From here on it is known, over a crash too.
+    world.crash()
+    subscriber.come_back()
+    publisher.come_back()
+    publisher.publish("air/a", b'{"x": 5}', 2, dup=True, packet_id=packet_id)
+    for _ in range(20):
+        elastic.step()
+    assert publisher.only(Pubrec).packet_id == packet_id
+    assert subscriber.payloads() == []
+    publisher.send(Pubrel(packet_id))
+    assert publisher.only(Pubcomp).reason == 0

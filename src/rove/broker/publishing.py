@@ -172,7 +172,8 @@ class Publishing:
         """Count it among the unacknowledged; False if it needs no further thought."""
         if packet.qos == 2 and packet.packet_id in session.received:
             self._state.counters.publications_repeated += 1
-            self._send_answer(link, Pubrec(packet.packet_id))
+            if not self._answers_later(session, link, packet.packet_id):
+                self._send_answer(link, Pubrec(packet.packet_id))
             return False
         if link.is_v5 and link.open_publishes >= self._state.limits.receive_max:
             self._state.close(
@@ -185,10 +186,15 @@ class Publishing:
         if packet.qos == 2:
             self._state.steps.undoes(session.received.discard, packet.packet_id)
             session.received.add(packet.packet_id)
-            if session.is_durable:
-                key = received_key(session.number, packet.packet_id)
-                self._state.gate.changes.put("received", key, b"")
         return True
+
+    def _answers_later(self, session: Session, link: Link, packet_id: int) -> bool:
+        """Whether one that came again waits to be routed; then it is answered here."""
+        for one in chain(self._batch, *self._submitted):
+            if one.session is session and one.packet_id == packet_id:
+                one.link = link
+                return True
+        return False
 
     def _refusal(self, session: Session, packet: Publish) -> Answer | None:
         state = self._state
@@ -232,9 +238,8 @@ class Publishing:
 
         QoS 0 cannot be told of a refusal: it is then delivered, and no more than that.
         """
-        state = self._state
+        state, publication = self._state, waiting.publication
         refusal = None
-        publication = waiting.publication
         is_valid = publication.valid_until is not None
         if named or is_valid or publication.retain:
             waiting.replaced = state.keeper.found_before(publication)
@@ -295,14 +300,23 @@ class Publishing:
             properties = link.explained(answer.text)
         elif link.wants_problems and answer.user:
             properties = Properties(user=answer.user)
+        if qos == 2 and reason >= Reason.UNSPECIFIED_ERROR and link.is_v5:
+            # A refused one is over: the client sends no PUBREL for it.
+            self._close_received(session, link, packet_id)
+        self._reply(session, link, packet_id, qos, reason, properties)
+
+    def _reply(
+        self, session: Session, link: Link, packet_id: int, qos: int, reason: int, more: Properties
+    ) -> None:
         if qos == 1:
             link.open_publishes -= 1
-            self._send_answer(link, Puback(packet_id, reason, properties))
+            self._send_answer(link, Puback(packet_id, reason, more))
         elif qos == 2:
-            if reason >= Reason.UNSPECIFIED_ERROR and link.is_v5:
-                # A refused one is over: the client sends no PUBREL for it.
-                self._close_received(session, link, packet_id)
-            self._send_answer(link, Pubrec(packet_id, reason, properties))
+            if session.is_durable and packet_id in session.received:
+                # In the commit of what it caused: after a crash it is known only if it was routed.
+                key = received_key(session.number, packet_id)
+                self._state.gate.changes.put("received", key, b"")
+            self._send_answer(link, Pubrec(packet_id, reason, more))
 
     def _send_answer(self, link: Link, packet: Puback | Pubrec | Pubcomp) -> None:
         data = link.encoded(packet)
@@ -311,19 +325,14 @@ class Publishing:
 
     def _acknowledge(self, waiting: _Waiting, notified: int) -> None:
         """Acknowledge what was routed, if it came with QoS 1 or 2."""
-        link = waiting.link
-        qos = waiting.publication.qos
-        if link is None:
+        link, session, qos = waiting.link, waiting.session, waiting.publication.qos
+        if link is None or session is None:
             return
         reason = Reason.SUCCESS if notified else Reason.NO_MATCHING_SUBSCRIBERS
         properties = NO_PROPERTIES
         if waiting.asked_for_id and link.wants_problems:
             properties = Properties(user=(("id", waiting.publication.id),))
-        if qos == 1:
-            link.open_publishes -= 1
-            self._send_answer(link, Puback(waiting.packet_id, reason, properties))
-        else:
-            self._send_answer(link, Pubrec(waiting.packet_id, reason, properties))
+        self._reply(session, link, waiting.packet_id, qos, reason, properties)
 
     # -- routing -------------------------------------------------------------------------------
 
@@ -474,11 +483,7 @@ class Publishing:
         forget_publication(state, publication)
         if session is not None:
             session.recent_ids.pop(publication.id, None)
-            if waiting.packet_id in session.received:
-                session.received.discard(waiting.packet_id)
-                key = received_key(session.number, waiting.packet_id)
-                if session.is_durable:
-                    state.gate.changes.delete("received", key)
+            session.received.discard(waiting.packet_id)
 
     def promote(self, given: Iterable[Given]) -> None:
         """Notify of publications that moved up in a window, each as a step."""
