@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-_KEY = "position long, at timestamp, client_id string, id string"
+_KEY = "position long, at timestamp_ltz, client_id string, id string"
 
 
 def duplicate_positions(
