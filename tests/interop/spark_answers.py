@@ -13,9 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 import rove.lang
 from rove.lang.parser import parse
 from rove.pipeline.lake import Lake
+from rove.pipeline.source import whole
 from rove.pipeline.versions import Version
 
 SCHEMA: Final = "id long, NO2 double, count long, `x.y` string, n struct<m: double, s: string>"
@@ -36,6 +40,8 @@ TEXTS: Final = [
 ]
 CONDITIONS: Final = [number for number, text in enumerate(TEXTS) if "x.y" not in text]
 """Those that name columns without dots, which is what `matches` can."""
+AFTER: Final = 200
+"""A position in the lake."""
 BEGIN_S: Final = 1_790_000_000
 RANKED: Final = "NO2 > 1 ORDER BY NO2 DESC LIMIT 1 WITHIN 1 HOUR"
 TIMED: Final = f"timestamp_seconds({BEGIN_S} + 2 * id) AS at"
@@ -49,14 +55,8 @@ def right(folder: Path, notified: list[list[Any]]) -> dict[str, Any]:
         for number, text in enumerate(TEXTS)
         if rove.lang.matches(parse(text), _publication(row))
     ]
-    lake = Lake(folder / "lake")
-    read = [lake.read(file, ["position", "at"]) for file in lake.files("publications")]
-    seen = {
-        position: int(at.value)
-        for table in read
-        for position, at in zip(table["position"].to_pylist(), table["at"], strict=True)
-    }
-    middle = sorted(seen)[len(seen) // 2]
+    lake = whole(Lake(folder / "lake"))
+    late = lake.filter(pc.greater(lake["position"], AFTER))
     return {
         "texts": pairs,
         "grouped": pairs,
@@ -68,7 +68,7 @@ def right(folder: Path, notified: list[list[Any]]) -> dict[str, Any]:
         "index": [[id, number] for id, number in pairs if number in (0, 2)],
         "files": [[id, number] for id, number in pairs if number == 0],
         "ranked": [[0, BEGIN_S, 50.0]],
-        "source": [[at for position, at in sorted(seen.items()) if position > middle]],
+        "source": [late["at"].cast(pa.int64()).to_pylist()],
         "replay": notified,
     }
 
@@ -160,13 +160,11 @@ def _files(spark: Any, df: Any, folder: Path) -> dict[str, Any]:
 
 
 def _source(spark: Any, folder: Path) -> list[list[Any]]:
-    """The moments of the second half of the lake's publications, in order."""
+    """The moments of later publications, in order."""
     from rove.pipeline.source import register
 
     register(spark)
-    lake = spark.read.format("rove").load(str(folder / "lake"))
-    positions = sorted(row.position for row in lake.select("position").collect())
-    late = lake.where(lake.position > positions[len(positions) // 2])
+    late = spark.read.format("rove").load(str(folder / "lake")).where(f"position > {AFTER}")
     moments = late.orderBy("position").selectExpr("unix_micros(at) AS at").collect()
     return [[row["at"] for row in moments]]
 
