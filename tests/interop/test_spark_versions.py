@@ -27,7 +27,7 @@ from tests.interop.recorded import Recording
 from tests.interop.spark_answers import right
 
 ROOT = Path(__file__).resolve().parents[2]
-VERSIONS = {"4.1": "==4.1.*", "4.2": "==4.2.*", "4.3": "==4.3.*", "next": ">=4.4.dev0"}
+VERSIONS = {"4.2": "==4.2.*", "4.3": "==4.3.*", "next": ">=4.4.dev0"}
 NONE_YET = re.compile(r"only pyspark|no version|No solution", re.IGNORECASE)
 
 

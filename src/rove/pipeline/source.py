@@ -45,6 +45,12 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from rove.errors import RoveError
 from rove.lake.log import (
@@ -60,16 +66,6 @@ from rove.lake.log import (
 from rove.lake.storage import open_parquet, resolved
 from rove.pipeline.shipping import check_executors
 from rove.pipeline.sql import SPARK_TYPES
-
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:  # Spark 4.1, whose sources cannot bound a micro-batch
-    ReadMaxRows, SupportsTriggerAvailableNow = None, object
 
 NAME: Final = "rove"
 BEGINNING: Final = NOTHING
@@ -220,8 +216,6 @@ class LakeSource(DataSource):  # type: ignore[misc]
         return LakeReader(Options.read(self.options))
 
     def streamReader(self, schema: Any) -> LakeStreamReader:
-        if ReadMaxRows is None:
-            raise SourceError("streams of a lake need Spark 4.2 or newer; tables can be read")
         return LakeStreamReader(Options.read(self.options))
 
 
