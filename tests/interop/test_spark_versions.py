@@ -73,7 +73,7 @@ def test_a_version_answers_as_it_should(
         told = subprocess.run([python, "-c", look], capture_output=True, text=True, check=True)
         version, place = told.stdout.split()
         assert place.startswith(str(python.parents[1])), "the wheel"
-        command = [python, "-m", "tests.interop.spark_answers", "local[2]", folder]
+        command = [str(python), "-m", "tests.interop.spark_answers", "local[2]", str(folder)]
         done = subprocess.run(
             [*command, str(recording.world.now)],
             capture_output=True, cwd=ROOT, timeout=5 * PATIENCE_S, check=False,
