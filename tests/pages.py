@@ -86,6 +86,7 @@ SLOW: Final = {
     ("docs/pipeline.md", ""): "Spark",
     ("docs/sensors.md", ""): "Spark",
     ("docs/spark.md", ""): "Spark",
+    ("docs/spark-clusters.md", "rove pipeline package"): "loads or compiles all kernels",
     ("docs/tables.md", ""): "Spark",
     ("docs/world.md", "rove world run crowd"): "tens of seconds",
     ("docs/world.md", "rove world run dense"): "tens of seconds",

@@ -1,9 +1,9 @@
 """`make soak`: all tests with new random examples, in parts, for hours.
 
-A part is a folder of `tests/`; `rest` is what lies beside them. A file remembers which parts have
-passed since the last commit or `make clean`, so a run that was ended goes on where it was: parts
-that passed are skipped, one that failed or was interrupted is done again. At the end there is one
-line for each part.
+A part is a folder of `tests/`; `rest` is what lies beside them, and `spark-versions` is a module
+that downloads much. A file remembers which parts have passed since the last commit or
+`make clean`, so a run that was ended goes on where it was: parts that passed are skipped, one that
+failed or was interrupted is done again. At the end there is one line for each part.
 
     make soak                          all parts
     make soak PART="match policy"      some of them
@@ -25,6 +25,8 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[1]
 STATE: Final = ROOT / ".pytest_cache" / "soak.json"
 REST: Final = "rest"
+ALONE: Final = {"spark-versions": "interop/test_spark_versions.py"}
+"""Modules that are parts of their own, not of their folders'."""
 _NO_TESTS: Final = 5
 """pytest's exit code where there are none."""
 
@@ -63,8 +65,14 @@ class State:
 
 def parts(tests: Path) -> dict[str, list[Path]]:
     """The files or folders of each part, by its name."""
-    folders = sorted({file.parent for file in tests.glob("*/test_*.py")})
-    return {folder.name: [folder] for folder in folders} | {REST: sorted(tests.glob("test_*.py"))}
+    alone = {part: tests / name for part, name in ALONE.items() if (tests / name).exists()}
+    found: dict[str, list[Path]] = {}
+    for folder in sorted({file.parent for file in tests.glob("*/test_*.py")}):
+        others = sorted(set(folder.glob("test_*.py")) - set(alone.values()))
+        is_whole = not any(path.parent == folder for path in alone.values())
+        found[folder.name] = [folder] if is_whole else others
+    found |= {part: [path] for part, path in alone.items()}
+    return found | {REST: sorted(tests.glob("test_*.py"))}
 
 
 def run_all(wanted: Iterable[str], state: State, run: Callable[[str], Outcome]) -> list[str]:
@@ -79,7 +87,7 @@ def line(part: str, outcome: Outcome) -> str:
     said = "passed" if outcome.has_passed else "FAILED"
     hours, rest_s = divmod(round(outcome.took_s), 3600)
     took = f"{hours}:{rest_s // 60:02}:{rest_s % 60:02}"
-    return f"{said}  {part:10} {took:>9}  {outcome.counts}"
+    return f"{said}  {part:14} {took:>9}  {outcome.counts}"
 
 
 def run_part(paths: list[Path], options: list[str]) -> Outcome:

@@ -17,6 +17,17 @@ def test_every_folder_is_a_part(tmp_path: Path) -> None:
     }
 
 
+def test_a_module_may_be_a_part_of_its_own(tmp_path: Path) -> None:
+    for name in ("interop/test_a.py", "interop/test_spark_versions.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert parts(tmp_path) == {
+        "interop": [tmp_path / "interop" / "test_a.py"],
+        "spark-versions": [tmp_path / "interop" / "test_spark_versions.py"],
+        "rest": [],
+    }
+
+
 def test_no_test_is_in_no_part() -> None:
     tests = Path(__file__).parent
     in_parts = [
@@ -40,7 +51,7 @@ def test_what_has_passed_is_skipped_and_the_rest_is_done_again(tmp_path: Path) -
 
     wanted = ["lang", "match", "world"]
     first = run_all(wanted, State(state_file, "c0ffee"), run)
-    assert first[0] == "passed  lang         1:02:03  7 passed"
+    assert first[0] == "passed  lang             1:02:03  7 passed"
     assert [said.split()[0] for said in first] == ["passed", "FAILED", "passed"]
     with contextlib.suppress(KeyboardInterrupt):
         run_all(wanted, State(state_file, "c0ffee"), run)

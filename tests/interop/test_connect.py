@@ -17,6 +17,7 @@ from rove.pipeline.java import find_java
 from rove.pipeline.session import LOOPBACK, home_without_zip
 from tests.effort import PATIENCE_S
 from tests.interop.recorded import Recording
+from tests.interop.spark_answers import right
 from tests.waiting import eventually
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -73,21 +74,11 @@ def test_a_program_that_has_only_connect(tmp_path: Path) -> None:
     recording.play(300)
     expected = sorted([*one] for one in recording.notified())
     assert len(expected) > 100
-    client = [sys.executable, "-m", "tests.interop.connect_client"]
+    client = [sys.executable, "-m", "tests.interop.spark_answers"]
     with connect_server(tmp_path) as address:
         asked = [*client, address, str(tmp_path), str(recording.world.now)]
         answer = subprocess.run(
             asked, capture_output=True, cwd=ROOT, timeout=5 * PATIENCE_S, check=False
         )
         assert answer.returncode == 0, answer.stderr.decode()[-3_000:]
-    found = json.loads(answer.stdout)
-    assert found.pop("replay") == expected
-    assert found == {
-        "texts": [[1, 0], [2, 1]],
-        "condition": [[1]],
-        "sql": [[2]],
-        "case": True,
-        "index": [[1, 0], [1, 1], [2, 1]],
-        "files": [[1, 0]],
-        "ranked": [[1, 50.0]],
-    }
+    assert json.loads(answer.stdout) == right(tmp_path, expected)

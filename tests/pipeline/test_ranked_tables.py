@@ -203,3 +203,11 @@ def test_what_a_row_met_survives_being_bytes() -> None:
         assert parts == lists
     nothing = pa.record_batch({MATCHED: as_bytes(np.zeros(2, np.int64), np.empty(0, np.int64))})
     assert matched_in(nothing)[1].size == 0
+
+
+def test_what_a_row_met_may_come_in_large_types() -> None:
+    """A session with spark.sql.execution.arrow.useLargeVarTypes has them."""
+    met = as_bytes(np.array([0, 2, 2, 3]), np.array([7, 9, 11]))
+    for column in (met, met.cast(pa.large_binary())):
+        starts, numbers = matched_in(pa.record_batch({MATCHED: column}))
+        assert (starts.tolist(), numbers.tolist()) == ([0, 2, 2, 3], [7, 9, 11])

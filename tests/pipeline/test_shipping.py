@@ -16,7 +16,6 @@ from msgspec import structs
 
 import rove
 from rove.pipeline import shipping
-from rove.pipeline.session import SparkSettings
 from tests.effort import PATIENCE_S
 
 LOOK = """
@@ -24,7 +23,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from rove.pipeline import shipping
 import msgspec
-print(json.dumps(msgspec.to_builtins(shipping._look_around(None))))
+print(json.dumps(msgspec.to_builtins(shipping._look_around())))
 """
 
 
@@ -193,5 +192,5 @@ def test_kernels_that_cannot_be_compiled_are_told_and_keep_no_session_from_start
 
     monkeypatch.setattr(shipping, "is_cold", lambda: True)
     monkeypatch.setattr(shipping, "warm_up", fail)
-    shipping.ship(spark, SparkSettings(master="local[2]"))
+    shipping.ship(spark)
     assert caplog.messages == ["kernels cannot be compiled: this processor is not known"]

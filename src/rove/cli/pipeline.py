@@ -16,6 +16,7 @@ from rove.cli import (
     pipeline_export,
     pipeline_ingest,
     pipeline_jobs,
+    pipeline_package,
     pipeline_policy,
     pipeline_summary,
 )
@@ -144,6 +145,11 @@ PARTS: dict[str, Part] = {
         "hold up a Spark cluster on this machine",
         pipeline_cluster.configure,
         pipeline_cluster.run,
+    ),
+    "package": Part(
+        "write what spark-submit needs of Rove",
+        pipeline_package.configure,
+        pipeline_package.run,
     ),
     "doctor": Part(
         "find out whether Spark runs here, and what keeps it from it",

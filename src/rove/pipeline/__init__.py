@@ -14,6 +14,7 @@ For programs of others:
     df.where(matches("NO2 > 40"))           a text as a column; `register` makes it a SQL function
     rank(df, ["ORDER BY NO2 DESC LIMIT 3 WITHIN 1 HOURS"], at="at")
     replay(spark, Lake(Path("lake")))       what a broker notified of, computed from its lake
+    ship(spark)                             brings Rove to the executors of a session of your own
 
 They are looked up when they are first asked for: this module imports nothing.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rove.pipeline.policies import replay_policies, replay_policy
     from rove.pipeline.ranking import rank
     from rove.pipeline.session import SparkSettings, open_session
+    from rove.pipeline.shipping import ship
 
 __all__ = [
     "Index",
@@ -41,6 +43,7 @@ __all__ = [
     "replay",
     "replay_policies",
     "replay_policy",
+    "ship",
 ]
 _PLACES = {
     "Index": "index",
@@ -54,6 +57,7 @@ _PLACES = {
     "replay": "history",
     "replay_policies": "policies",
     "replay_policy": "policies",
+    "ship": "shipping",
 }
 
 if not TYPE_CHECKING:

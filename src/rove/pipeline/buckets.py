@@ -46,7 +46,7 @@ NOTIFICATIONS: Final = pa.schema(
     ]
 )
 NOTIFICATIONS_SQL: Final = (
-    "subscription long, position long, id string, at timestamp, score double, promoted boolean"
+    "subscription long, position long, id string, at timestamp_ltz, score double, promoted boolean"
 )
 _ROWS_MAX: Final = 100_000
 _PAIRS_MAX: Final = 2_000_000

@@ -42,9 +42,10 @@ DECISIONS: Final = pa.schema(
     ]
 )
 DECISIONS_SQL: Final = (
-    "position long, at timestamp, client_id string, subscription long, published long, id string, "
-    "topic string, verdict string, kind string, logged string, steps long, bytes_in long, "
-    "number int, bytes_out long, payload binary, user array<struct<name: string, value: string>>"
+    "position long, at timestamp_ltz, client_id string, subscription long, published long, "
+    "id string, topic string, verdict string, kind string, logged string, steps long, "
+    "bytes_in long, number int, bytes_out long, payload binary, "
+    "user array<struct<name: string, value: string>>"
 )
 ROW: Final = (
     "bucket",

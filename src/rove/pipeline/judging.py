@@ -34,7 +34,7 @@ AT_TYPE: Final = pa.timestamp("us", tz="UTC")
 PAIRS: Final = pa.schema(
     [("subscription", pa.int64()), ("position", pa.int64()), ("id", pa.string()), ("at", AT_TYPE)]
 )
-PAIRS_SQL: Final = "subscription long, position long, id string, at timestamp"
+PAIRS_SQL: Final = "subscription long, position long, id string, at timestamp_ltz"
 _USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 _SHOWN: Final = ("position", "at", "id", "client_id", "topic", "payload", "user")
 RANKED_ROWS: Final = pa.schema(
@@ -51,7 +51,7 @@ RANKED_ROWS: Final = pa.schema(
     ]
 )
 RANKED_ROWS_SQL: Final = (
-    "bucket int, position long, at timestamp, id string, client_id string, topic string, "
+    "bucket int, position long, at timestamp_ltz, id string, client_id string, topic string, "
     "payload binary, user array<struct<name: string, value: string>>, matched array<long>"
 )
 

@@ -33,7 +33,7 @@ from rove.lake.storage import (
     told,
 )
 from rove.lake.storage import write_bytes as write
-from rove.pipeline.task_files import runs_here
+from rove.pipeline.shipping import runs_here
 from rove.pipeline.workers import run_each
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ def as_bytes(starts: Integers, numbers: Integers) -> pa.Array:
 
 def matched_in(batch: pa.RecordBatch) -> tuple[Integers, Integers]:
     """Back from bytes: where the numbers of each row stand, and the numbers."""
-    array = batch[MATCHED]
+    array = batch[MATCHED].cast(pa.binary())  # a session may use large types
     _, offsets, values = array.buffers()
     ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
     size = int(ends[-1] - ends[0]) // 4

@@ -141,7 +141,7 @@ def open_session(settings: SparkSettings | None = None) -> Any:
     _check(settings)
     session = _connected(settings) if settings.is_connect else _started(settings)
     try:
-        shipping.ship(session, settings)
+        shipping.ship(session)
     except BaseException:
         session.stop()
         raise

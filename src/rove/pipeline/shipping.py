@@ -42,8 +42,6 @@ from rove.pipeline.disk import folder_of_process
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rove.pipeline.session import SparkSettings
-
 NEEDED: Final = ("deltalake", "msgspec", "numba", "numpy", "pyarrow")
 """What executors must have of their own."""
 CONFIGURATION: Final[Mapping[str, str]] = {"spark.executorEnv.NUMBA_CACHE_DIR": ""}
@@ -52,7 +50,8 @@ EXECUTOR_S_MAX: Final = 120.0
 """How long a cluster may take to give us one executor."""
 _ADVICE: Final = (
     "install there what `pip install 'rove[spark]'` brings, or name an interpreter that has it in "
-    "PYSPARK_PYTHON"
+    "PYSPARK_PYTHON; Rove itself is brought by rove.pipeline.ship(spark), or by spark-submit "
+    "--archives (see `rove pipeline package`)"
 )
 _TAG: Final = "rove-can-executors-run-it"
 _MOMENT: Final = (2000, 1, 1, 0, 0, 0)
@@ -80,17 +79,39 @@ class Executor(msgspec.Struct, frozen=True):
     """Until they were ready."""
 
 
-def ship(session: SparkSession, settings: SparkSettings) -> None:
-    """Bring Rove to the executors, and make sure that no two of them compile the same."""
-    if settings.is_local:
+def ship(session: SparkSession) -> None:
+    """Bring Rove to the executors of any session, and make sure that no two compile the same."""
+    if runs_here(session):
         if is_cold():
             _try_to_warm_up()
         return
-    if not settings.is_connect:
-        archive = package_archive()
-        session.sparkContext.addArchive(f"{archive.as_uri()}#rove")
-    if problem := problem_of(ask_executor(session)):
-        raise ShippingError(problem)
+    if not is_connect(session):
+        session.sparkContext.addArchive(f"{package_archive().as_uri()}#rove")
+    check_executors(session)
+
+
+def check_executors(session: SparkSession) -> None:
+    """ShippingError unless executors can run Rove; they are asked once in a session."""
+    if runs_here(session):
+        return
+    name = session.session_id if is_connect(session) else session.sparkContext.applicationId
+    if name not in _asked:
+        if problem := problem_of(ask_executor(session)):
+            raise ShippingError(problem)
+        _asked.add(name)
+
+
+_asked: Final[set[str]] = set()
+
+
+def runs_here(session: SparkSession) -> bool:
+    """Whether tasks run on this machine, under this process."""
+    return not is_connect(session) and str(session.conf.get("spark.master")).startswith("local")
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect: Spark runs in another process, perhaps far away."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def problem_of(found: Executor) -> str | None:
@@ -151,19 +172,28 @@ def package_archive() -> Path:
 
 def write_package(archive: Path) -> None:
     """Sources, and compiled kernels where Numba looks for them beside the sources."""
+    compiled = {f"match/__pycache__/{path.name}": path for path in kernel_files()}
+    write_zip(archive, {name: path.read_bytes() for name, path in (sources() | compiled).items()})
+
+
+def sources() -> dict[str, Path]:
+    """The files of the package, by their names in it."""
     top = Path(rove.__file__).parent
-    files = {
+    return {
         path.relative_to(top).as_posix(): path
         for path in top.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    files |= {f"match/__pycache__/{path.name}": path for path in kernel_files()}
+
+
+def write_zip(archive: Path, files: Mapping[str, bytes]) -> None:
+    """The same bytes for the same files."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _MOMENT)
             entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            target.writestr(entry, files[name].read_bytes())
+            target.writestr(entry, files[name])
 
 
 def ask_executor(session: SparkSession, seconds_max: float = EXECUTOR_S_MAX) -> Executor:

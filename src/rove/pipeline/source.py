@@ -68,6 +68,7 @@ from rove.lake.log import (
 )
 from rove.lake.storage import open_parquet, resolved
 from rove.pipeline.publishing import BrokerStreamWriter, BrokerWriter, Settings
+from rove.pipeline.shipping import check_executors
 from rove.pipeline.sql import SPARK_TYPES
 
 NAME: Final = "rove"
@@ -318,6 +319,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 def register(spark: Any) -> None:
     """Let this session know the source by its name."""
+    check_executors(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(LakeSource)
 

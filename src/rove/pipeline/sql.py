@@ -14,7 +14,7 @@ SPARK_TYPES: Final[Mapping[Any, str]] = {
     pa.float64(): "double",
     pa.bool_(): "boolean",
     pa.string(): "string",
-    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.timestamp("us", tz="UTC"): "timestamp_ltz",
     pa.date32(): "date",
     pa.binary(): "binary",
     pa.list_(pa.int64()): "array<long>",

@@ -67,7 +67,7 @@ HITS: Final = pa.schema(
 )
 """Rows that met something, and when they would have been told."""
 HITS_SQL: Final = (
-    "bits int, position long, at timestamp, due timestamp, id string, client_id string, "
+    "bits int, position long, at timestamp_ltz, due timestamp_ltz, id string, client_id string, "
     "topic string, cell string"
 )
 CANDIDATES: Final = HITS.append(pa.field("payload", pa.binary()))

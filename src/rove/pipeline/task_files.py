@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rove.pipeline.shipping import check_executors, runs_here
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -49,6 +51,7 @@ class TaskFile(msgspec.Struct, frozen=True):
 def task_file(session: SparkSession, path: str | Path) -> TaskFile:
     """Make a file known to the tasks of a session. Its name must be unique."""
     path = Path(path)
+    check_executors(session)
     if path.stat().st_size <= SMALL_BYTES:
         return TaskFile(path.name, content=path.read_bytes())
     return large_task_file(session, path)
@@ -56,17 +59,8 @@ def task_file(session: SparkSession, path: str | Path) -> TaskFile:
 
 def large_task_file(session: SparkSession, path: Path) -> TaskFile:
     """The same for one that tasks need as a file, or that is large."""
+    check_executors(session)
     if runs_here(session):
         return TaskFile(path.name, str(path))
     session.addArtifacts(str(path), file=True)
     return TaskFile(path.name)
-
-
-def runs_here(session: SparkSession) -> bool:
-    """Whether tasks run on this machine, under this process."""
-    return not is_connect(session) and str(session.conf.get("spark.master")).startswith("local")
-
-
-def is_connect(session: SparkSession) -> bool:
-    """Whether it is a session of Spark Connect: Spark runs in another process, perhaps far away."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
