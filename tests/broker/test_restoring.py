@@ -252,8 +252,10 @@ class Chaos:
     def crash(self) -> None:
         check_nothing_is_orphaned(self.world)
         before = None
-        if not self.world.uncommitted and not self.world.broker.state.gate.changes:
-            before = remembered(self.world.broker)
+        broker = self.world.broker
+        is_routing = bool(broker._publishing._batch)  # what came in a turn that has not ended
+        if not (self.world.uncommitted or broker.state.gate.changes or is_routing):
+            before = remembered(broker)
         self.world.crash()
         if before is not None:
             assert remembered(self.world.broker) == before

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.effort import some
 from tests.interop.recorded import Recording
 from tests.interop.spark_answers import answers, right
 
@@ -50,7 +49,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return made
 
 
-@pytest.mark.parametrize("settings", some(SETTINGS), ids=str)
+@pytest.mark.soak
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_answers_are_the_same(spark: Any, recording: Recording, settings: dict[str, str]) -> None:
     folder: Path = recording.folder.parent
     expected = right(folder, sorted([*one] for one in recording.notified()))

@@ -118,6 +118,7 @@ def test_every_request_has_a_deadline_of_its_own(server: Running) -> None:
         steady.sendall(request[:9])
         wait_for(lambda: bool(server.server._web.connections))
         (one,) = server.server._web.connections
+        wait_for(lambda: one._deadline is not None)
         deadlines = [one._deadline]
         for _ in range(2):
             # There is always the beginning of a request there, but never of the same one.

@@ -193,10 +193,7 @@ class Table:
         """
         from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
 
-        self.make_sure()
-        there = self.number(writer)
-        if there is not None and there >= number:
-            self._flush()
+        if self._has(writer, number):
             return False
         with self._committing("write to"):
             write_deltalake(
@@ -226,10 +223,7 @@ class Table:
         """
         from deltalake import CommitProperties, Transaction
 
-        self.make_sure()
-        there = self.number(writer)
-        if there is not None and there >= number:
-            self._flush()
+        if self._has(writer, number):
             return False
         with self._committing("write to"):
             self._table.create_write_transaction(
@@ -247,6 +241,15 @@ class Table:
                 post_commithook_properties=_hooks(),
             )
             self._table.update_incremental()
+        return True
+
+    def _has(self, writer: str, number: int) -> bool:
+        """Whether what a writer has up to a number is in it; then it is on disk, too."""
+        self.make_sure()
+        there = self.number(writer)
+        if there is None or there < number:
+            return False
+        self._flush()
         return True
 
     def _removals(self, paths: Sequence[str]) -> list[Any]:
