@@ -52,7 +52,7 @@ COMMAND_LINES: dict[str, str] = {
     "pipeline|policy|lake|policy.py": "spark",
     "pipeline|summary|run.json": "",
     "pipeline|cluster": "spark",
-    "pipeline|package|--out|dist": "",
+    "pipeline|package|--out|texts.jsonl": "",
     "pipeline|doctor": "spark",
     f"backtest|{TEXT}|--lake|lake": "spark",
     "world|run|town|--seconds|1": "world",
