@@ -352,3 +352,14 @@ def test_which_files_a_filter_leaves(condition: Any, expected: list[int]) -> Non
         LogFile(20, 29, "c", "publications", "air", "2026-01-02", 10, 1),
     ]
     assert [n for n, file in enumerate(files) if may_hold(file, condition)] == expected
+
+
+def test_a_session_that_reads_no_python_source_is_told_what_to_set(spark: Any) -> None:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "0")
+    try:
+        with pytest.raises(source.SourceError, match=f"set {name} to 10000"):
+            source.register(spark)
+    finally:
+        spark.conf.set(name, before)

@@ -85,6 +85,7 @@ READ_BYTES: Final = 64 * 1024 * 1024
 
 SLICE_COLUMNS: Final = "slice binary"
 EARLIER: Final = "earlier"
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _OF_PATH: Final = ("kind", "channel", "day")
 _COMPLETE: Final = 2**62
 """Above every position."""
@@ -318,7 +319,11 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 
 def register(spark: Any) -> None:
-    """Let this session know the source by its name."""
+    """Let this session know the source by its name; SourceError says what to set first."""
+    if int(spark.conf.get(_BATCH_ROWS)) < 1:
+        raise SourceError(
+            f"Spark reads no Python source without a bound; set {_BATCH_ROWS} to 10000"
+        )
     check_executors(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(LakeSource)
