@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from rove.testing.ports import free_port
 from tests.effort import SOAK_EXAMPLES, TEST_EXAMPLES
 from tests.sharing import Sharing, in_order
 from tests.times import Times
@@ -72,6 +73,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.fixture(name="free_port")
+def _free_port() -> int:
+    """A port on which nobody listens."""
+    return free_port()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import settings
 
-TEST_EXAMPLES: Final = 20
+TEST_EXAMPLES: Final = 12
 """Of a property that says nothing about it, in `make test`."""
 SOAK_EXAMPLES: Final = 20_000
 """The same in `make soak`."""
@@ -20,7 +20,7 @@ SOAK_FACTOR: Final = 40
 """How many times more examples there are in `make soak` than what a property asks for."""
 TEST_DIVISOR: Final = 15
 """How many times fewer there are in `make test`."""
-FEW: Final = 20
+FEW: Final = 12
 """So few are never made fewer."""
 
 PATIENCE_S: Final = 240.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,14 +28,6 @@ def broker_url(tmp_path: Path) -> Iterator[str]:
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -293,11 +292,3 @@ class Scripted:
 @pytest.fixture
 def scripted() -> type[Scripted]:
     return Scripted
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import os
 import platform
-import random
 import shutil
 import signal
 import socket
@@ -31,12 +30,11 @@ from queue import Empty, Queue
 import pytest
 
 from rove.lab.broker_process import family
+from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
 from tests.waiting import eventually
 
 TOOLS = Path(sys.prefix) / "interop"
-PORTS = range(20_000, 32_000)
-"""Below those that the system gives to whoever asks for any: nobody takes one meanwhile."""
 
 
 # -- the broker ----------------------------------------------------------------------------------
@@ -123,20 +121,6 @@ def accepts(port: int) -> bool:
     with socket.socket() as one:
         one.settimeout(PATIENCE_S)
         return one.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    while True:
-        with contextlib.suppress(OSError), socket.socket() as one:
-            # Not a generator that a test may have seeded: two tests would meet.
-            one.bind(("127.0.0.1", random.SystemRandom().choice(PORTS)))
-            return int(one.getsockname()[1])
-
-
-@pytest.fixture(name="free_port")
-def _free_port() -> int:
-    return free_port()
 
 
 StartBroker = Callable[..., RunningBroker]

@@ -12,9 +12,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "examples" / "notebook.ipynb"
 
 
+@pytest.mark.soak
 def test_every_cell_prints_what_is_stored(spark: Any) -> None:
     assert spark is not None, "the notebook takes the session that there is"
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -71,6 +71,7 @@ def test_it_is_written_read_compacted_and_cleaned(
     assert Log(location).position() == 12
 
 
+@pytest.mark.soak
 def test_typed_tables_are_made_read_and_kept_few_there(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

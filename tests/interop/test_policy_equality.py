@@ -89,7 +89,7 @@ def restless(seed: int) -> SimulatedWorkers:
 
 
 def test_a_day_of_policies(tmp_path: Path, spark: Any) -> None:
-    day = RecordedDay(tmp_path / "lake", 3, steps=500 if is_soak() else 200)
+    day = RecordedDay(tmp_path / "lake", 3, steps=500 if is_soak() else 160)
     assert day.crashes
     found = equal_to_what_came(day, spark, buckets=3)
     assert sum(len(device.received) for device in day.devices) > 1_000

@@ -9,7 +9,8 @@ import pytest
 from rove.lab import broker_load
 from rove.lab.broker_clients import X_COUNT, X_MIN
 from rove.lab.broker_load import Durable, FanOut, Idle, Sift, Spread, run
-from rove.lab.broker_process import BrokerBenchError, Running, free_port, rove
+from rove.lab.broker_process import BrokerBenchError, Running, rove
+from rove.testing.ports import free_port
 
 
 @pytest.fixture(scope="module")

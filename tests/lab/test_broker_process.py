@@ -15,13 +15,13 @@ from rove.lab.broker_process import (
     BrokerBenchError,
     allow_many_files,
     cpu_seconds,
-    free_port,
     mosquitto,
     mosquitto_program,
     resident_bytes,
     rove,
     settle,
 )
+from rove.testing.ports import free_port
 
 
 def accepts(port: int) -> bool:

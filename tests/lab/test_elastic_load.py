@@ -17,6 +17,7 @@ from rove.lab.elastic_work import TOPIC, Drawn, due_bytes, work_of
 from rove.mqtt.packets import Properties, Puback, Publish
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
+from rove.testing.ports import free_port
 
 WORK = work_of("gas", 60)
 DUE = due_bytes(WORK, 60, 0, 1).tolist()
@@ -167,8 +168,6 @@ def test_as_many_as_are_taken(broker: Running) -> None:
 
 
 def test_a_broker_that_is_not_there_is_told_of() -> None:
-    job = Flooded(
-        port=broker_process.free_port(), pid=1, size=1, publishers=1, under_way=1, seconds=0.1
-    )
+    job = Flooded(port=free_port(), pid=1, size=1, publishers=1, under_way=1, seconds=0.1)
     with pytest.raises(BrokerBenchError, match="cannot connect"):
         elastic_load.run(job)

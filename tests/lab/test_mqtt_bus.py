@@ -13,7 +13,6 @@ import pytest
 
 from rove.client.addresses import parse_address
 from rove.lab import mqtt_bus
-from rove.lab.broker_process import free_port
 from rove.lab.mqtt_bus import (
     Arrival,
     Cutter,
@@ -29,6 +28,7 @@ from rove.mqtt.packets import Publish
 from rove.mqtt.writing import PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.server import Server
+from rove.testing.ports import free_port
 from rove.world.array_bus import ArrayBus
 from rove.world.bus import Bus, Deliveries
 from rove.world.messages import FIELDS, Messages, What

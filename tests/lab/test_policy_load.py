@@ -5,13 +5,14 @@ import time
 
 import pytest
 
-from rove.lab import broker_process, policy_load
+from rove.lab import policy_load
 from rove.lab.broker_clients import Tally
 from rove.lab.broker_process import BrokerBenchError
 from rove.lab.policy_load import Device, Job, Listener, Notes, Subscriber, cpu_times
 from rove.lab.policy_work import TOPIC, message
 from rove.mqtt.packets import Puback, Publish
 from rove.mqtt.writing import encode
+from rove.testing.ports import free_port
 
 
 def listening() -> tuple[Subscriber, Tally, Notes]:
@@ -69,6 +70,6 @@ def test_cpu_time_is_read_finely() -> None:
 
 
 def test_a_broker_that_is_not_there_is_told_of() -> None:
-    job = Job(port=broker_process.free_port(), pid=1, policies={}, devices=[Device()], messages=1)
+    job = Job(port=free_port(), pid=1, policies={}, devices=[Device()], messages=1)
     with pytest.raises(BrokerBenchError, match="cannot connect"):
         policy_load.run([job])

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rove.lab.broker_process import free_port
 from rove.lab.world_roles import (
     COMMAND_TOPIC,
     Job,
@@ -24,6 +23,7 @@ from rove.lab.world_roles import (
 )
 from rove.mqtt.packets import Publish
 from rove.mqtt.writing import encode
+from rove.testing.ports import free_port
 from rove.world.live_roles import Role
 from rove.world.scenarios import MapChoice, People, Said, Scenario
 from rove.world.state import WorldError

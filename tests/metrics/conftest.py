@@ -13,8 +13,8 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -25,6 +25,8 @@ from typing import IO
 
 import pytest
 import sqlalchemy as sa
+
+from rove.testing.ports import free_port
 
 START_S_MAX = 90
 POSTGRESQL_PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin")
@@ -47,12 +49,6 @@ def program(name: str, places: tuple[str, ...]) -> str:
 
 def _die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class DatabaseServer(ABC):
@@ -79,6 +75,7 @@ class DatabaseServer(ABC):
 
     def new_database(self) -> str:
         """An empty database; its URL."""
+        self._go_on()
         name = f"rove_{next(self._numbers)}"
         with self.administered() as connection:
             connection.execute(sa.text(f"CREATE DATABASE {name}"))
@@ -86,6 +83,7 @@ class DatabaseServer(ABC):
 
     def empty_database(self) -> str:
         """One without rows, whose tables may be there: to make them takes half a second."""
+        self._go_on()
         if self._used is None:
             self._used = self.new_database()
         else:
@@ -119,6 +117,12 @@ class DatabaseServer(ABC):
                 time.sleep(0.05)
             assert time.monotonic() < end, self.said()
             time.sleep(0.1)
+
+    def _go_on(self) -> None:
+        """Start it if somebody else has ended it: tests are not about that."""
+        if self._process is not None and self._process.poll() is not None:
+            print(f"ended with {self._process.returncode}: {self.said()}", file=sys.stderr)
+            self.start()
 
     def _answers(self) -> bool:
         try:

@@ -23,8 +23,9 @@ from typing import Any
 
 import pytest
 
+from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
-from tests.interop.conftest import TOOLS, RunningBroker, accepts, free_port
+from tests.interop.conftest import TOOLS, RunningBroker, accepts
 
 PATIENCE_MS = PATIENCE_S * 1000
 SCENARIO = "crowd"

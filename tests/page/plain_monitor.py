@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
-from tests.interop.conftest import accepts, free_port
+from tests.interop.conftest import accepts
 
 
 class PlainMonitor:

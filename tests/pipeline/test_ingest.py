@@ -35,6 +35,7 @@ from rove.pipeline.tables import (
     channels,
 )
 from rove.serve.lake import Lake as BrokersLake
+from tests.effort import is_soak
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 Published = dict[int, tuple[str, bytes]]
@@ -414,7 +415,7 @@ def test_killed_at_any_moment_every_row_is_there_once(tmp_path: Path) -> None:
     rows = 30_000
     fill(tmp_path / "lake", numbered(1, rows), rows_per_file=500, seconds_apart=0.01)
     chance = random.Random(5)
-    pauses_s = [chance.uniform(0, 0.15) for _ in range(8)]
+    pauses_s = [chance.uniform(0, 0.15) for _ in range(8 if is_soak() else 4)]
     deaths = survive(tmp_path / "lake", tmp_path / "tables", "here", rows, pauses_s)
     assert deaths > 0
 

@@ -267,7 +267,8 @@ def test_a_user_who_is_too_quick(
     monkeypatch.setattr("rove.serve.in_process.PATIENCE_S", 0.01)
     server = start_server(limits=Limits(publish_per_s_max=2))
     found = [server.post("/publish?topic=a&qos=0", b"x") for _ in range(20)]
-    assert {each.status for each in found} == {200, 429}
+    # On a busy machine the broker may push back as well.
+    assert {200, 429} <= {each.status for each in found} <= {200, 429, 503}
     refused = next(each for each in found if each.status == 429)
     assert "publications per second" in refused.json["error"]
     assert refused.headers["retry-after"] == "1"

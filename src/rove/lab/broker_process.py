@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from rove.errors import RoveError
+from rove.testing.ports import free_port
 
 HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 120.0
@@ -189,13 +190,6 @@ def _accepts(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def free_port() -> int:
-    """A port on which nobody listens at the moment."""
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])
 
 
 # --- what a process costs ---------------------------------------------------------------------

@@ -31,13 +31,13 @@ from rove.lab.broker_process import (
     BrokerBenchError,
     await_ports,
     cpu_seconds,
-    free_port,
     rove_starting,
 )
 from rove.mqtt.packets import Connack, Connect
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
 from rove.serve.store import Store
+from rove.testing.ports import free_port
 
 _AWAY_S: Final = 7 * 24 * 3_600
 _COMMIT_ROWS: Final = 100_000

@@ -37,7 +37,7 @@ import msgspec
 
 from rove.lab import broker_process, broker_restart, elastic_load, elastic_plots, elastic_steps
 from rove.lab.bench_processes import Process, together
-from rove.lab.broker_process import family, free_port, resident_bytes, settle
+from rove.lab.broker_process import family, resident_bytes, settle
 from rove.lab.elastic_brokers import (
     CONFIGURATIONS,
     EMBEDDED,
@@ -50,6 +50,7 @@ from rove.lab.elastic_steps import Elasticity
 from rove.lab.elastic_work import Name
 from rove.lab.measure import Measure
 from rove.lab.parts import picture_of, pictures_of
+from rove.testing.ports import free_port
 
 CUPUS_SIZE: Final = 20_000
 CUPUS_MS: Final = 1_000.0

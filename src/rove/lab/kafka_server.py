@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from rove.errors import RoveError
-from rove.lab.broker_process import HOST, free_port
+from rove.lab.broker_process import HOST
 from rove.pipeline.java import JavaError, cache_folder, find_java
+from rove.testing.ports import free_port
 
 KAFKA: Final = ("org.apache.kafka:kafka_2.13:4.1.0",)
 CONNECTOR: Final = ("4.2.0", "4.0.0")
