@@ -50,6 +50,7 @@ CROSS_CUTTING_TESTS = {
     "tests/effort.py",  # how many examples a property is tried with
     "tests/waiting.py",  # for what others do
     "tests/prepare.py",  # what `make test` makes before them
+    "tests/duckdb_reader.py",  # what others read of our tables
     "tests/soak.py",  # the tests for hours, in parts
     "tests/sharing.py",
     "tests/test_sharing.py",

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -20,6 +17,7 @@ from rove.pipeline.ingest import ingest
 from rove.pipeline.source import whole
 from rove.pipeline.tables import Table
 from rove.serve.lake import Lake
+from tests.duckdb_reader import by_duckdb
 
 CHANNELS = ["a/b", "..", "ünï/😀", "a%2Fb", "17", "x y", "a=b", "%"]
 DAY_S = 86_400.0
@@ -69,30 +67,12 @@ def as_facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda each: each["position"])
 
 
-DUCKDB = """
-import sys
-import duckdb
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
-log = DeltaTable(sys.argv[1]).to_pyarrow_dataset()
-pq.write_table(duckdb.sql(sys.argv[2]).to_arrow_table(), sys.argv[3])
-"""
-
-
-def by_duckdb(lake: Path, query: str, folder: Path) -> list[dict[str, Any]]:
-    """In a process of its own: when ours ends, DuckDB would complain of what pytest keeps."""
-    path = folder / "found.parquet"
-    subprocess.run([sys.executable, "-c", DUCKDB, str(lake), query, str(path)], check=True)
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return rows
-
-
 @pytest.mark.parametrize("kind", ["publications", "notifications"])
 def test_everybody_finds_the_same(lake: Path, kind: str, tmp_path: Path) -> None:
     expected = ours(lake, kind)
     assert len(expected) == {"publications": 68, "notifications": 18}[kind]
     assert DeltaTable(lake).count() == 86
-    found = by_duckdb(lake, f"SELECT * FROM log WHERE kind = '{kind}'", tmp_path)
+    found = by_duckdb(lake, f"SELECT * FROM found WHERE kind = '{kind}'", tmp_path)
     assert as_facts(found) == expected
     by_polars = pl.read_delta(str(lake)).filter(pl.col("kind") == kind)
     assert as_facts(by_polars.to_dicts()) == expected
@@ -102,7 +82,7 @@ def test_channels_are_the_same_for_everybody(lake: Path, tmp_path: Path) -> None
     expected = sorted(CHANNELS)
     assert Log(lake).channels() == expected
     assert sorted(pl.read_delta(str(lake))["channel"].unique().to_list()) == expected
-    found = by_duckdb(lake, "SELECT DISTINCT channel FROM log", tmp_path)
+    found = by_duckdb(lake, "SELECT DISTINCT channel FROM found", tmp_path)
     assert sorted(row["channel"] for row in found) == expected
 
 
@@ -171,12 +151,12 @@ def test_typed_tables_are_the_same_for_everybody(tables: Path, tmp_path: Path) -
     assert len(table.files()) < 2 * ROUNDS
     expected = in_rows(rows.to_pylist(), rows.column_names)
     data = Path(table.uri_of("data"))
-    found = by_duckdb(data, "SELECT * FROM log", tmp_path)
+    found = by_duckdb(data, "SELECT * FROM found", tmp_path)
     assert in_rows(found, rows.column_names) == expected
     by_polars = pl.read_delta(str(data))
     assert in_rows(by_polars.to_dicts(), rows.column_names) == expected
     assert by_polars.filter(pl.col("cell") == "33TWL77").height == 2 * ROUNDS
-    one_day = by_duckdb(data, "SELECT count(*) AS n FROM log WHERE day = '2023-11-14'", tmp_path)
+    one_day = by_duckdb(data, "SELECT count(*) AS n FROM found WHERE day = '2023-11-14'", tmp_path)
     assert one_day == [{"n": rows.num_rows}]
     quality = pl.read_delta(table.uri_of("quality"))
     assert quality["rows"].sum() == rows.num_rows

@@ -23,6 +23,7 @@ from rove.pipeline.notifications import (
     found_position,
     states_uri,
 )
+from tests.duckdb_reader import by_duckdb
 from tests.effort import is_soak, share
 
 
@@ -111,18 +112,15 @@ def test_files_stay_few_while_it_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert Output(tmp_path).states == output.states
 
 
-def test_others_read_it_without_us(tmp_path: Path) -> None:
+def test_others_read_it_without_us(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     output = Output(tmp_path)
     for last in (3, 5):
         commit(output, last, 0)
     assert sorted(pl.read_delta(str(tmp_path))["position"].to_list()) == [3, 5]
-    script = (
-        "import sys, duckdb; from deltalake import DeltaTable\n"
-        "found = DeltaTable(sys.argv[1]).to_pyarrow_dataset()\n"
-        "print(duckdb.sql('SELECT sum(position) FROM found').fetchall()[0][0])"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    assert subprocess.run(command, capture_output=True, check=True).stdout == b"8\n"
+    query = "SELECT CAST(sum(position) AS BIGINT) AS total FROM found"
+    assert by_duckdb(tmp_path, query, tmp_path_factory.mktemp("duckdb")) == [{"total": 8}]
 
 
 DIES = """
