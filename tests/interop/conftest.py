@@ -302,6 +302,17 @@ def s3_server() -> Iterator[str]:
 @pytest.fixture
 def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A bucket of the test's own; credentials are in the environment, as people have them."""
+    return new_bucket(s3_server, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def module_bucket(s3_server: str) -> Iterator[str]:
+    """A bucket of the module's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield new_bucket(s3_server, patch)
+
+
+def new_bucket(s3_server: str, patch: pytest.MonkeyPatch) -> str:
     name = f"b{uuid.uuid4().hex}"
     request = urllib.request.Request(f"{s3_server}/{name}", method="PUT")
     urllib.request.urlopen(request).close()
@@ -312,5 +323,5 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
         "AWS_ENDPOINT_URL": s3_server,
         "AWS_ALLOW_HTTP": "true",
     }.items():
-        monkeypatch.setenv(variable, value)
+        patch.setenv(variable, value)
     return f"s3://{name}"

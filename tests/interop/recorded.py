@@ -25,6 +25,7 @@ from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import LAYOUTS
 from rove.lake.log import COLUMNS
+from rove.lake.storage import Location
 from rove.mqtt.packets import V5, Filter, Properties, Publish, Unsubscribe
 from rove.pipeline.lake import Lake as ReadLake
 from rove.serve.lake import Lake
@@ -96,7 +97,7 @@ class Recording:
 
     def __init__(
         self,
-        folder: Path,
+        location: Location,
         seed: int,
         *,
         ranked: bool = True,
@@ -106,7 +107,7 @@ class Recording:
         elastic: bool = False,
     ) -> None:
         """With `elastic`, matchers split, merge, change their layout and die all the time."""
-        self.folder = folder
+        self.location = location
         self._chance = random.Random(seed)
         self._texts = PLAIN + EVOLVING + FOLLOWING + (RANKED if ranked else ())
         self._shared = shared
@@ -119,7 +120,7 @@ class Recording:
         self._rearranged = 0
         self.published = 0
         self._payloads = [self._payload() for _ in range(PAYLOADS)]
-        self._lake = Lake(folder, rows_per_file=rows_per_file)
+        self._lake = Lake(location, rows_per_file=rows_per_file)
         self._begin(is_new=True)
 
     def _begin(self, *, is_new: bool) -> None:
@@ -282,8 +283,13 @@ class Recording:
     # -- what came of it -----------------------------------------------------------------------
 
     @property
+    def folder(self) -> Path:
+        """Of a lake that is not in a store."""
+        return Path(self.location)
+
+    @property
     def read(self) -> ReadLake:
-        return ReadLake(self.folder)
+        return ReadLake(self.location)
 
     def publications(self) -> Any:
         """All rows of publications in the order of positions."""

@@ -19,7 +19,7 @@ SETTINGS: list[dict[str, str]] = [
     {f"{SQL}session.timeZone": "America/St_Johns", f"{ARROW}maxRecordsPerBatch": "1"},
     {f"{SQL}ansi.enabled": "false", f"{SQL}caseSensitive": "true"},
     {f"{SQL}ansi.doubleQuotedIdentifiers": "true", f"{ARROW}maxBytesPerBatch": "1000"},
-    {f"{ARROW}pyspark.enabled": "false", f"{ARROW}maxRecordsPerBatch": "0"},
+    {f"{ARROW}pyspark.enabled": "false", f"{ARROW}maxRecordsPerBatch": "100"},
     {f"{SQL}shuffle.partitions": "7", f"{SQL}adaptive.enabled": "false"},
     {
         f"{SQL}sources.partitionColumnTypeInference.enabled": "true",

@@ -277,9 +277,9 @@ def _rows_kept(data: Path, where: str) -> int:
             publications = {key for key, _ in store.load("publications")}
             return min(len(publications), sum(1 for _ in store.load("queue")))
         waiting = sum(1 for _ in store.load("log"))
-    from pyarrow import dataset
+    from rove.lake.log import Log
 
-    return waiting + int(dataset.dataset(data / "lake" / "publications").count_rows())
+    return waiting + sum(file.rows for file in Log(data / "lake").files("publications"))
 
 
 # -- a share by content -------------------------------------------------------------------

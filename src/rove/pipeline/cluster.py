@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -49,12 +49,21 @@ class ClusterError(RoveError):
 class LocalCluster:
     """Use as a context manager; `open_session(SparkSettings(master=cluster.master))` runs on it."""
 
-    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
+    def __init__(
+        self,
+        workers: int = 2,
+        cores: int = 1,
+        memory: str = "1g",
+        *,
+        worker_prefix: Sequence[str] = (),
+    ) -> None:
+        """`worker_prefix` is a command that becomes what follows it, such as `unshare -m`."""
         self.workers: list[subprocess.Popen[bytes]] = []
         """In the order of their start; a killed one stays in its place."""
         self.master = ""
         """spark://…"""
         self._counts = workers, cores, memory
+        self._worker_prefix = worker_prefix
         self.folder = Path(tempfile.mkdtemp(prefix="rove-cluster-"))
         """Logs and what executors write; gone with the cluster."""
         self._daemons: list[subprocess.Popen[bytes]] = []
@@ -111,14 +120,17 @@ class LocalCluster:
         name = f"worker-{len(self.workers)}"
         sizes = ("--cores", str(cores), "--memory", memory)
         where = ("--work-dir", str(self.folder / name))
-        self.workers.append(self._start(name, _WORKER_CLASS, *sizes, *where, self.master))
+        words = (*sizes, *where, self.master)
+        self.workers.append(self._start(name, _WORKER_CLASS, *words, prefix=self._worker_prefix))
 
-    def _start(self, name: str, java_class: str, *words: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, java_class: str, *words: str, prefix: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         home = home_without_zip()
         ports = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
         with self._log(name).open("wb") as log:
             daemon = subprocess.Popen(
-                [home / "bin" / "spark-class", java_class, *ports, *words],
+                [*prefix, home / "bin" / "spark-class", java_class, *ports, *words],
                 env=_environment(home, self.folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

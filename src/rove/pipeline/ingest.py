@@ -172,7 +172,7 @@ def run_job(context: Context) -> None:
         report = ingest(
             context.spark,
             lake.uri,
-            context.folder,
+            context.location,
             rules=rules,
             channels=named.split(",") if named else None,
             up_to=complete,

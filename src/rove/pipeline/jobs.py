@@ -29,7 +29,7 @@ from rove.lake.delta import MissingTableError
 from rove.lake.storage import Location, child, folder_of, resolved, shown
 from rove.pipeline.lake import NOTHING, Lake, LakeError
 from rove.pipeline.probing import probe
-from rove.pipeline.session import SparkSettings, open_session, reason
+from rove.pipeline.session import SparkSettings, is_running, open_session, reason
 from rove.pipeline.status import Progress, Reporter, Status, held, status_readings
 
 if TYPE_CHECKING:
@@ -211,22 +211,13 @@ def _session(
             f"jobs run beside their Spark, not through {spark_settings.master}; name the cluster "
             "itself: spark://host:port, yarn, k8s://…, local[n]"
         )
-    is_ours = not _session_runs()
+    is_ours = not is_running()
     spark = open_session(spark_settings)
     try:
         yield spark
     finally:
         if is_ours:
             spark.stop()
-
-
-def _session_runs() -> bool:
-    """Whether this process had a session before: then it is not ours to stop."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        return False
-    return SparkSession.getActiveSession() is not None
 
 
 @contextlib.contextmanager

@@ -39,7 +39,6 @@ from rove.pipeline.workers import run_each
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TASKS_MIN: Final = 4
 _ADVICE: Final = (
     "a folder must be the same one on every machine, an object store needs its credentials in the "
     "environment of each"

@@ -661,7 +661,7 @@ def run_job(context: Context) -> None:
         report = run_once(
             context.spark,
             tables,
-            context.folder,
+            context.location,
             cell_m=_whole(options.get("cell_m", "1000")),
             interval=options.get("interval", "1h"),
             attributes=named.split(",") if named else None,

@@ -179,7 +179,7 @@ def _started(settings: SparkSettings) -> Any:
 
 
 def is_running() -> bool:
-    """Whether this process has a session."""
+    """Whether this process has a session, which is then not ours to stop."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
