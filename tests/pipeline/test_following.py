@@ -296,8 +296,8 @@ def test_a_lake_is_read_by_the_driver_or_by_workers_alike(
 
 
 def test_what_holds_no_followers_is_named(tmp_path: Path) -> None:
-    with pytest.raises(IndexFileError, match="cannot open the followers in"):
+    with pytest.raises(IndexFileError, match="cannot open the index"):
         Following(str(tmp_path / "none"))
     (tmp_path / "other").write_bytes(b"something else")
-    with pytest.raises(IndexFileError, match="cannot open the followers in"):
+    with pytest.raises(IndexFileError, match="cannot open the index"):
         Following(str(tmp_path / "other"))

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rove.lake.storage import LakeError
 from rove.lang import parse
 from rove.match import Matcher
 from rove.pipeline.index import Index, index_of, open_index, plain_subscription
@@ -61,11 +60,13 @@ def test_versions_keep_what_they_know(found: Any, tmp_path: Path) -> None:
     assert index.evolving == "9 (x > me.x + t)"
     assert index.filtered == "4 (air/#)"
     opened = open_index(saved(index, tmp_path))
-    assert opened.filters == ["", "air/#"]
+    assert list(opened.filters) == ["", "air/#"]
+    assert opened.has_filter is not None
+    assert opened.has_filter.tolist() == [False, True]
     assert opened.latest_s == 10.0
-    assert found(index, {"x": 2.5}, 11.0) == [9, 4]
-    assert found(index, {"x": 1.5}, 11.0) == [4]
-    assert found(index, {"x": 9.0}, 9.0) == [4], "not accepted yet"
+    assert found(index, {"x": 2.5, "$filter": 1}, 11.0) == [9, 4]
+    assert found(index, {"x": 1.5, "$filter": 1}, 11.0) == [4]
+    assert found(index, {"x": 9.0, "$filter": 1}, 9.0) == [4], "not accepted yet"
 
 
 def test_changes_are_what_a_new_index_would_be(found: Any, tmp_path: Path) -> None:
@@ -200,15 +201,21 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         index_of(broken(tmp_path / "lines"))
 
 
+MAGIC = b"rove index\x00\x00\x00\x00\x00\x03"
+
+
 def test_what_is_no_index_is_not_opened(tmp_path: Path) -> None:
-    for content in (b"", b"nonsense", b"rove index\x00\x00\x00\x00\x00\x02\xff\xff"):
+    whole = Path(saved(Index.build(["a > 1"]), tmp_path).path).read_bytes()
+    assert whole.startswith(MAGIC)
+    cut = whole[: len(whole) - 4096]
+    for content in (b"", b"nonsense", MAGIC, MAGIC + b"\xff\xff", cut):
         path = tmp_path / f"file-{len(content)}"
         path.write_bytes(content)
         with pytest.raises(MatchingError, match=f"cannot open the index .*{path.name}"):
             Index.open(path)
         with pytest.raises(MatchingError, match=f"cannot open the index .*{path.name}"):
             open_index(TaskFile(path.name, str(path)))
-    with pytest.raises(LakeError, match=r"cannot open the index .*none"):
+    with pytest.raises(MatchingError, match=r"cannot open the index .*none: No such file"):
         Index.open(tmp_path / "none")
     with pytest.raises(VersionsError, match=r"cannot read .*none: No such file"):
         Index.build(tmp_path / "none")

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from rove.pipeline.index_files import IndexFileError, open_index, write_index
+from rove.pipeline.stretches import write_stretches
+from rove.pipeline.topics import NO_FILTER
 from rove.pipeline.versions import FOR_EVER, Version
 
 
@@ -27,10 +29,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert found.plain.shared == {1: ("team", "air/#")}
     assert (found.ranked.numbers.tolist(), found.ranked.own) == ([71], {}), "windows hold all"
     assert (found.plain.filters.fitting("air/a"), found.plain.filters.fitting("road")) == ([0], [])
-    assert (found.ranked.filters.fitting("air/a"), found.ranked.filters.fitting("road")) == (
-        [0],
-        [0],
-    )
+    assert found.ranked.filters.fitting("road") == [NO_FILTER], "it has none"
     assert open_index(str(tmp_path / "a.index")) is found
     assert [path.name for path in tmp_path.iterdir()] == ["a.index"]
 
@@ -51,9 +50,12 @@ def test_nothing_can_be_written_too(tmp_path: Path) -> None:
 
 def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"something else, long enough to have a head")
-    with pytest.raises(IndexFileError, match="is no index of this version"):
+    with pytest.raises(IndexFileError, match=r"cannot open the index .*other: it is no index"):
         open_index(str(tmp_path / "other"))
-    with pytest.raises(IndexFileError, match="cannot open the index"):
+    with pytest.raises(IndexFileError, match=r"cannot open the index .*none: "):
         open_index(str(tmp_path / "none"))
+    write_stretches([], tmp_path / "stretches")
+    with pytest.raises(IndexFileError, match="it is an index of stretches, not of versions"):
+        open_index(str(tmp_path / "stretches"))
     with pytest.raises(IndexFileError, match=r"subscription 8: ."):
         write_index([Version(number=8, text="x >")], tmp_path / "bad.index")

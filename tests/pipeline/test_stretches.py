@@ -77,8 +77,8 @@ def test_a_batch_is_split_and_an_index_is_written_once(tmp_path: Path) -> None:
 
 
 def test_what_holds_no_versions_is_named(tmp_path: Path) -> None:
-    with pytest.raises(IndexFileError, match="cannot open the versions in"):
+    with pytest.raises(IndexFileError, match=r"cannot open the index .*none"):
         Stretches(str(tmp_path / "none"))
     (tmp_path / "other").write_bytes(b"something else")
-    with pytest.raises(IndexFileError, match="has no versions"):
+    with pytest.raises(IndexFileError, match=r"cannot open the index .*other"):
         Stretches(str(tmp_path / "other"))

@@ -33,6 +33,7 @@ from rove.lang.tree import Attribute, Me, walk
 from rove.match import layout
 from rove.match.batch import Batch
 from rove.match.building import built
+from rove.match.columns import Columns, batch_of
 from rove.match.compiling import rows_of
 from rove.match.computing import PREPARED_FROM, Facts, Kept, Publication, State
 from rove.match.engine import kernel, warm_up
@@ -398,6 +399,10 @@ class Index:
         Only for subscriptions whose boxes say everything.
         """
         return self.match_batch(self.subjects.columns(names, values, at))
+
+    def match_table(self, columns: Columns, at: Sequence[float] | Floats) -> Pairs:
+        """The same for publications that come as columns of any types."""
+        return self.match_batch(batch_of(self.subjects, columns, at))
 
     def match_batch(self, batch: Batch) -> Pairs:
         """Who is interested in the publications of a batch."""

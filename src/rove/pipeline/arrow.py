@@ -21,6 +21,7 @@ make columns of them, where a table's own columns take 0.04 µs (`time.process_t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -28,6 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,6 +48,7 @@ from rove.match.columns import (
     PublicationColumns,
     StringColumn,
 )
+from rove.pipeline.topics import FILTER_ATTRIBUTE
 
 if TYPE_CHECKING:
     from rove.match.columns import Mask
@@ -70,13 +73,20 @@ class TimesError(RoveError):
 
 
 def columns_of(
-    batch: pa.RecordBatch, topic: str | None = None, leave_out: Collection[str] = ()
+    batch: pa.RecordBatch,
+    topic: str | None = None,
+    leave_out: Collection[str] = (),
+    filters: npt.NDArray[np.int64] | None = None,
 ) -> Columns:
     """The rows of a batch as publications.
 
     The column `topic` is seen as the attribute of that name, too, and wins over another one.
+    `filters` are numbers of topic filters (`rove.pipeline.topics`).
     """
-    return Columns(batch.num_rows, _parts_of(batch, topic, leave_out))
+    parts = _parts_of(batch, topic, leave_out)
+    if filters is not None:
+        parts = itertools.chain(parts, [((FILTER_ATTRIBUTE,), lambda: IntegerColumn(filters))])
+    return Columns(batch.num_rows, parts)
 
 
 def _parts_of(

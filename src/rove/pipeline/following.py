@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -24,23 +23,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rove.lang.normal import Conjunction, normalise
+from rove.lang.normal import normalise
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
 from rove.match.following import Follower, FollowingIndex, States
 from rove.match.subjects import Subjects
 from rove.pipeline.index_files import (
-    Filters,
-    IndexFileError,
-    Longs,
     Side,
     SideName,
-    filtered,
-    opened_file,
+    has_filter,
+    opened,
+    packed,
     shares_of,
+    write_packed,
 )
 from rove.pipeline.lake import NOTHING, STATE, Lake
-from rove.pipeline.versions import Version, asked_of
+from rove.pipeline.topics import Filters, Longs
+from rove.pipeline.versions import ANY_TOPIC, Version, asked_of
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ _IN_DRIVER_MAX: Final = 100_000
 """Events that are not worth a job of Spark."""
 _EXACT: Final = 2**53
 _NOTHING: Final = np.empty(0, np.int64)
-_MAGIC: Final = b"rove followers 1"
 
 Variables = Mapping[str, Mapping[str, int]]
 """By client and name, the variables that somebody asks for, numbered from 0."""
@@ -205,10 +203,8 @@ def _packed(
 
     for batch in rows_of(batches, _READ):
         changes = changes_of(_read(pa.Table.from_batches([batch]), variables), variables, after)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, CHANGES) as writer:
-            writer.write_table(changes)
-        yield pa.record_batch({"changes": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+        stream = _streamed(changes).to_pybytes()
+        yield pa.record_batch({"changes": pa.array([stream], pa.binary())})
 
 
 def _read(rows: pa.Table, variables: Variables) -> Iterator[tuple[int, str, Mapping[str, object]]]:
@@ -273,10 +269,15 @@ def write_following(
     step = max(block_changes, 4 * len(followers))
     positions = np.sort(changes["position"].to_numpy()) if len(changes) > step else _NOTHING
     cuts = np.unique(positions[step::step]).tolist()
-    head = msgspec.msgpack.encode(_Head(cuts, variables, list(followers)))
-    schema = CHANGES.with_metadata({_MAGIC: head})
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        writer.write_table(changes.cast(schema))
+    head = _Head(cuts, variables, list(followers))
+    write_packed(path, packed("followers", head, [[_streamed(changes)]]))
+
+
+def _streamed(changes: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, CHANGES) as writer:
+        writer.write_table(changes)
+    return sink.getvalue()
 
 
 class _Series:
@@ -322,14 +323,8 @@ class Following:
     """Followers and their subscribers' states, in a worker."""
 
     def __init__(self, path: str) -> None:
-        try:
-            with opened_file(path) as file:
-                view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            table = pa.ipc.open_file(pa.py_buffer(view)).read_all()
-            head = table.schema.metadata[_MAGIC]
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
-            raise IndexFileError(f"cannot open the followers in {path}: {error}") from error
-        known = msgspec.msgpack.decode(head, type=_Head)
+        known, (stream,) = opened(path, "followers", _Head)
+        table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all()
         self._cuts = np.array(known.cuts, np.int64)
         self._series = _Series(known.variables, table)
         self._sides: dict[SideName, _Followers] = {"plain": _Followers(), "ranked": _Followers()}
@@ -394,6 +389,8 @@ class _Followers:
         index.settle_fresh()
         version_of = np.concatenate(places)
         own, shared = shares_of(() if is_ranked else versions)
+        any_topic = [place for place, one in enumerate(versions) if one.filter == ANY_TOPIC]
+        unfiltered = np.flatnonzero(np.isin(version_of, any_topic)).tolist()
         is_own = np.flatnonzero(np.isin(version_of, list(own))).tolist()
         return Side(
             index,
@@ -402,6 +399,7 @@ class _Followers:
             np.concatenate([_NOTHING, *(some.until for some in states)]),
             np.concatenate([np.empty(0), *(some.accepted_at for some in states)]),
             self._filters,
+            has_filter(len(version_of), unfiltered),
             {id: own[int(version_of[id])] for id in is_own},
             {int(np.argmax(version_of == place)): group for place, group in shared.items()},
         )
@@ -409,15 +407,11 @@ class _Followers:
     def _follower(self, text: str, topic_filter: str) -> Follower:
         found = self._known.get((text, topic_filter))
         if found is None:
-            conjunctions = _conjunctions(text, self._filters.add(topic_filter))
+            condition = parse(text, accepted=True).condition
+            text_here = Text(self._filters.condition(topic_filter, condition))
+            conjunctions = normalise(text_here).conjunctions
             found = self._known[text, topic_filter] = Follower(conjunctions, self._subjects)
         return found
-
-
-@functools.lru_cache(maxsize=4_096)
-def _conjunctions(text: str, number: int) -> tuple[Conjunction, ...]:
-    condition = parse(text, accepted=True).condition
-    return normalise(Text(filtered(number, condition))).conjunctions
 
 
 def _states(

@@ -7,10 +7,10 @@
     index = Index.open("s3://bucket/interests.index")
 
 An index is a plain matcher (`rove.match`), saved as it is searched, with the names of the
-subscriptions in front of it. Tasks get it as a file (`rove.pipeline.task_files`); the workers of
-one machine map it and share its pages, each opens it once. The file changes when the index does,
-and is gone when the index is closed, at the latest when the process ends: a DataFrame may be
-computed at any time until then.
+subscriptions in front of it (`rove.pipeline.index_files`). Tasks get it as a file
+(`rove.pipeline.task_files`); the workers of one machine map it and share its pages, each opens it
+once. The file changes when the index does, and is gone when the index is closed, at the latest when
+the process ends: a DataFrame may be computed at any time until then.
 
 Adding a text takes 0.1 ms, whether the index is large or not; saving 100,000 of them 0.1 s; opening
 a saved matcher of a million boxes 0.02 s.
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, Union
 import msgspec
 import pyarrow as pa
 
-from rove.lake.storage import Location, filesystem, resolved, shown, told, write_whole
+from rove.lake.storage import Location, resolved, write_whole
 from rove.lang.errors import LanguageError
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.parser import parse
@@ -37,8 +37,10 @@ from rove.lang.tree import Subscription, Time, walk
 from rove.match.matcher import Matcher
 from rove.match.saving import SavedError
 from rove.pipeline.disk import folder_of_process
+from rove.pipeline.index_files import IndexFileError, has_filter, opened, packed, write_packed
 from rove.pipeline.table_check import MatchingError, Use, Uses
 from rove.pipeline.task_files import TaskFile, task_file
+from rove.pipeline.topics import Filters
 from rove.pipeline.versions import ANY_TOPIC, Version, from_broker, from_file, from_table
 
 if TYPE_CHECKING:
@@ -50,8 +52,6 @@ Subscriptions: TypeAlias = Union[str, Path, "DataFrame", Sequence[Given]]
 """A file of JSON lines as `rove match` takes them, the address of a broker (`http://…`), a table
 with a column `text`, or single ones."""
 
-_MAGIC: Final = b"rove index\x00\x00\x00\x00\x00\x02"
-_PAGE: Final = 4096
 _OPEN_MAX: Final = 16
 """Indexes that a worker keeps open,"""
 _BUILT_MAX: Final = 16
@@ -74,6 +74,8 @@ class _Head(msgspec.Struct):
     """None where one was removed."""
     latest_s: float
     """When the last of them was accepted."""
+    filters: list[str]
+    """By their numbers in the matcher."""
     uses: list[tuple[Use, list[int]]] | None
     """What they ask of a table, and who does; None if that is not known."""
 
@@ -89,13 +91,14 @@ class Index:
         self._numbers = {row.id: number for number, row in enumerate(self._rows) if row is not None}
         self._files: list[Path] = []
         """Of all states that tasks were given; the last is that of now, unless it was changed."""
+        self._filters = Filters(head.filters)
         self._is_changed = True
         self._is_closed = False
 
     @classmethod
     def build(cls, subscriptions: Subscriptions = ()) -> Self:
         """An index of some subscriptions; MatchingError names one that is refused."""
-        index = cls(_Head([], 0.0, []), Matcher())
+        index = cls(_Head([], 0.0, [], []), Matcher())
         index.add(subscriptions)
         return index
 
@@ -104,7 +107,7 @@ class Index:
         cls, subscriptions: Iterable[tuple[Subscription, float, Mapping[str, object]]]
     ) -> Self:
         """Of some that were read before, with their times and states, numbered from 0."""
-        index = cls(_Head([], 0.0, []), Matcher())
+        index = cls(_Head([], 0.0, [], []), Matcher())
         for number, (subscription, accepted_at, me) in enumerate(subscriptions):
             version = Version(number=number, text="", accepted_at=accepted_at, me=dict(me))
             index._add(number, subscription, version)
@@ -113,20 +116,12 @@ class Index:
     @classmethod
     def of_matcher(cls, matcher: Matcher) -> Self:
         """Of a matcher that somebody else has filled; nothing can be added to it."""
-        return cls(_Head([], 0.0, None), matcher)
+        return cls(_Head([], 0.0, [], None), matcher)
 
     @classmethod
     def open(cls, location: Location) -> Self:
         """One that was saved."""
-        uri = resolved(location)
-        parent, _, name = uri.rpartition("/")
-        with (
-            told(f"cannot open the index {shown(uri)}"),
-            filesystem(parent).open_input_stream(name) as stream,
-        ):
-            content = bytearray(stream.read())
-        head, matcher = _read(memoryview(content), shown(uri), _Head)
-        return cls(head, matcher)
+        return cls(*_read(resolved(location), _Head))
 
     def save(self, location: Location) -> None:
         """Keep it; what was there before is replaced."""
@@ -218,8 +213,9 @@ class Index:
     def _add(self, id: int | str, subscription: Subscription, version: Version) -> None:
         assert self._uses is not None, "a matcher of somebody else"
         number = len(self._rows)
+        here = Subscription(self._filters.condition(version.filter, subscription.condition))
         try:
-            self._matcher.add(number, subscription, version.accepted_at, version.me)
+            self._matcher.add(number, here, version.accepted_at, version.me)
         except LanguageError as error:
             raise MatchingError(f"subscription {id}: {error}") from error
         is_evolving = any(type(node) is Time for node in walk(subscription.condition))
@@ -264,8 +260,7 @@ class Index:
             raise MatchingError("the index is closed; build or open another one")
         if self._is_changed:
             path = folder_of_process("indexes") / f"index-{uuid.uuid4().hex}"
-            with path.open("wb") as file:
-                file.writelines(self._parts())
+            write_packed(path, self._parts())
             self._files.append(path)
             self._is_changed = False
         return task_file(session, self._files[-1])
@@ -273,11 +268,8 @@ class Index:
     def _parts(self) -> Iterator[bytes | memoryview]:
         self._matcher.compact()
         uses = None if self._uses is None else self._uses.as_lists()
-        head = _Head(self._rows, self._latest_s, uses)
-        encoded = msgspec.msgpack.encode(head)
-        begin = _MAGIC + len(encoded).to_bytes(8, "little") + encoded
-        yield begin + bytes(-len(begin) % _PAGE)
-        yield from self._matcher.save()
+        head = _Head(self._rows, self._latest_s, list(self._filters), uses)
+        return packed("subscriptions", head, [self._matcher.save()])
 
 
 def index_of(subscriptions: Index | Subscriptions) -> Index:
@@ -365,18 +357,20 @@ class _TaskHead(msgspec.Struct):
 
     rows: list[_Row | None]
     latest_s: float
+    filters: list[str]
 
 
 class OpenIndex:
     """An index as tasks see it."""
 
-    def __init__(self, matcher: Matcher, rows: Sequence[_Row | None], latest_s: float) -> None:
+    def __init__(self, matcher: Matcher, head: _TaskHead) -> None:
         self.matcher = matcher
-        self.latest_s = latest_s
+        self.latest_s = head.latest_s
         """When the last of its subscriptions was accepted."""
-        self.filters = [ANY_TOPIC if row is None else row.filter for row in rows]
-        if not any(self.filters):
-            self.filters = []
+        self.filters = Filters(head.filters)
+        rows = head.rows
+        unfiltered = [n for n, row in enumerate(rows) if row is None or row.filter == ANY_TOPIC]
+        self.has_filter = has_filter(len(rows), unfiltered)
         self.ids = _ids(rows)
         """By number; None if they are called by their numbers."""
 
@@ -389,43 +383,18 @@ def _ids(rows: Sequence[_Row | None]) -> pa.Array | None:
     return pa.array(ids, pa.string() if has_names else pa.int64())
 
 
-class _Opened(OrderedDict[str, OpenIndex]):
-    """By the names of their files; the last ones that were asked for."""
-
-    def get_or_open(self, file: TaskFile) -> OpenIndex:
-        if file.name in self:
-            self.move_to_end(file.name)
-            return self[file.name]
-        try:
-            view = file.mapped()
-        except ValueError:  # nothing can be mapped of an empty file
-            view = memoryview(b"")
-        except OSError as error:
-            raise MatchingError(f"cannot open the index {file.name}: {error.strerror}") from error
-        head, matcher = _read(view, file.name, _TaskHead)
-        self[file.name] = OpenIndex(matcher, head.rows, head.latest_s)
-        if len(self) > _OPEN_MAX:
-            self.popitem(last=False)
-        return self[file.name]
-
-
-@functools.cache
-def _opened() -> _Opened:
-    return _Opened()
-
-
+@functools.lru_cache(maxsize=_OPEN_MAX)
 def open_index(file: TaskFile) -> OpenIndex:
     """The index in a file; the same object whenever this process asks again."""
-    return _opened().get_or_open(file)
+    head, matcher = _read(file, _TaskHead)
+    return OpenIndex(matcher, head)
 
 
-def _read(view: memoryview, name: str, kind: Any) -> tuple[Any, Matcher]:
+def _read(location: str | TaskFile, kind: Any) -> tuple[Any, Matcher]:
     try:
-        if bytes(view[: len(_MAGIC)]) != _MAGIC:
-            raise SavedError("it is none")
-        begin = len(_MAGIC) + 8
-        end = begin + int.from_bytes(view[len(_MAGIC) : begin], "little")
-        head = msgspec.msgpack.decode(view[begin:end], type=kind)
-        return head, Matcher.load(view[end + -end % _PAGE :])
-    except (ValueError, SavedError, msgspec.DecodeError) as error:
-        raise MatchingError(f"cannot open the index {name}: {error}") from error
+        head, (matcher,) = opened(location, "subscriptions", kind)
+        return head, Matcher.load(matcher)
+    except IndexFileError as error:
+        raise MatchingError(str(error)) from error
+    except SavedError as error:
+        raise MatchingError(f"cannot open the index {location}: {error}") from error

@@ -1,60 +1,153 @@
-"""Versions of subscriptions as files that Spark's workers map into their memory.
+"""Subscriptions as files that Spark's workers map into their memory.
 
 The driver builds an index once and writes it; workers open the file by its name, and those of one
 machine share its pages. Only the name, and what ended since, travels with a task.
 
-A file has a matcher for what is not ranked, one for the conditions of what is, and for each version
-its number and the positions between which it holds. Adding a text costs 0.1 to 0.2 ms; opening a
-file of a million some 0.1 s.
+All such files have one form: a head, and blocks that begin at a page, so that a matcher is searched
+where it lies. `contents` says what a file is of, and a file of something else is refused:
+
+- `subscriptions`: those that a table is matched with (`rove.pipeline.index`),
+- `versions`: those of a broker's log, between the positions where they hold (here): a matcher for
+  what is not ranked, one for the conditions of what is, and columns by version,
+- `stretches`: the same versions before anybody has built their index (`rove.pipeline.stretches`),
+- `followers`: versions and the states of their subscribers (`rove.pipeline.following`).
+
+Topic filters are part of the conditions (`rove.pipeline.topics`). Adding a text costs 0.1 to 0.2
+ms; opening a file of a million some 0.1 s.
 """
 
 from __future__ import annotations
 
 import functools
-import mmap
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
-from typing import IO, Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from rove.errors import RoveError
-from rove.lake.storage import read_bytes
+from rove.lake.storage import read_bytes, shown
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
-from rove.lang.tree import And, Attribute, Comparison, Condition
+from rove.lang.tree import Condition
 from rove.lang.tree import Literal as Constant
 from rove.lang.tree import Subscription as Text
 from rove.match.matcher import Matcher
-from rove.match.pairs import Pairs
-from rove.mqtt.trees import FilterTree
+from rove.pipeline.task_files import TaskFile
+from rove.pipeline.topics import Asked, Filters, Floats, Longs
 from rove.pipeline.versions import ANY_TOPIC, Version
 
-FILTER_ATTRIBUTE: Final = "$filter"
-"""No name of the language begins with $, so no text can speak of it."""
-_MAGIC: Final = b"rove versions\x00\x00\x02"
+_MAGIC: Final = b"rove index\x00\x00\x00\x00\x00\x03"
 _PAGE: Final = 4096
 _OPEN_MAX: Final = 64
 """Files that a worker keeps open."""
-
-Longs = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class IndexFileError(RoveError):
     """A file that holds no index, or a subscription that cannot be put into one."""
 
 
+# -- the form of a file --------------------------------------------------------------------------
+
+Contents = Literal["subscriptions", "versions", "stretches", "followers"]
+Block = Sequence[bytes | memoryview]
+"""What is written together, from a page on."""
+HeadType = TypeVar("HeadType")
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    contents: str
+    head: msgspec.Raw
+    sizes: list[int]
+    """Of the blocks, in bytes."""
+
+
+def packed(contents: Contents, head: object, blocks: Iterable[Block]) -> Iterator[Any]:
+    """The bytes of a file, in parts."""
+    every = [[memoryview(part).cast("B") for part in block] for block in blocks]
+    sizes = [sum(part.nbytes for part in block) for block in every]
+    raw = msgspec.Raw(msgspec.msgpack.encode(head))
+    envelope = msgspec.msgpack.encode(_Envelope(contents, raw, sizes))
+    begin = _MAGIC + len(envelope).to_bytes(8, "little") + envelope
+    yield begin + _padding(len(begin))
+    for block, size in zip(every, sizes, strict=True):
+        yield from block
+        yield _padding(size)
+
+
+def write_packed(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file that appears when it is complete. It need not survive the machine."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with unfinished.open("wb") as file:
+        file.writelines(parts)
+    unfinished.rename(path)
+
+
+def unpacked(
+    view: memoryview, contents: Contents, head_type: type[HeadType]
+) -> tuple[HeadType, list[memoryview]]:
+    """The head of a file and its blocks; IndexFileError if it is none, or of something else."""
+    at = len(_MAGIC) + 8
+    if bytes(view[: len(_MAGIC)]) != _MAGIC or len(view) < at:
+        raise IndexFileError("it is no index of this version of Rove")
+    size = int.from_bytes(view[len(_MAGIC) : at], "little")
+    try:
+        envelope = msgspec.msgpack.decode(view[at : at + size], type=_Envelope)
+        if envelope.contents != contents:
+            raise IndexFileError(f"it is an index of {envelope.contents}, not of {contents}")
+        head = msgspec.msgpack.decode(envelope.head, type=head_type)
+    except msgspec.DecodeError as error:
+        raise IndexFileError(f"its head is broken: {error}") from error
+    blocks: list[memoryview] = []
+    at += size
+    for bytes_count in envelope.sizes:
+        at += -at % _PAGE
+        blocks.append(view[at : at + bytes_count])
+        at += bytes_count
+    if at > len(view):
+        raise IndexFileError(f"it should have {at:,} bytes, and has {len(view):,}")
+    return head, blocks
+
+
+def opened(
+    location: str | TaskFile, contents: Contents, head_type: type[HeadType]
+) -> tuple[HeadType, list[memoryview]]:
+    """The same of a file, mapped; what is changed in the mapping stays with this process."""
+    name = shown(location) if isinstance(location, str) else location.name
+    try:
+        return unpacked(_mapped(location), contents, head_type)
+    except (OSError, ValueError, IndexFileError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise IndexFileError(f"cannot open the index {name}: {why}") from error
+
+
+def _mapped(location: str | TaskFile) -> memoryview:
+    """What lies in an object store is brought into this process first."""
+    if isinstance(location, TaskFile):
+        return location.mapped()
+    if "://" not in location:
+        return TaskFile(location, location).mapped()
+    uri, _, name = location.rpartition("/")
+    if (content := read_bytes(uri, name)) is None:
+        raise FileNotFoundError(ENOENT, "it is not there")
+    return memoryview(bytearray(content))
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % _PAGE)
+
+
+# -- versions ------------------------------------------------------------------------------------
+
+
 class _SideHead(msgspec.Struct, frozen=True):
-    count: int
-    bytes: int
-    """Of the matcher."""
     filters: list[str]
+    unfiltered: list[int]
+    """The ids of those without a filter."""
     own: dict[int, str]
     shared: dict[int, tuple[str, str]]
 
@@ -62,52 +155,6 @@ class _SideHead(msgspec.Struct, frozen=True):
 class _Head(msgspec.Struct, frozen=True):
     plain: _SideHead
     ranked: _SideHead
-
-
-class Filters:
-    """Topic filters, each with its number."""
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._numbers: dict[str, int] = {}
-        self._tree: FilterTree[int] = FilterTree()
-        self._everywhere: list[int] = []
-        """The number of those without a filter, if there are any."""
-        self._known: dict[str, list[int]] = {}
-        for name in names:
-            self.add(name)
-
-    def add(self, name: str) -> int:
-        """The number of a filter, which may be there already."""
-        found = self._numbers.get(name)
-        if found is None:
-            found = self._numbers[name] = len(self._numbers)
-            if name == ANY_TOPIC:
-                self._everywhere.append(found)
-            else:
-                self._tree.put(name, None, found)
-            self._known.clear()
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        """In the order of their numbers."""
-        return iter(self._numbers)
-
-    def fitting(self, topic: str) -> list[int]:
-        """The numbers of the filters that fit a topic."""
-        found = self._known.get(topic)
-        if found is None:
-            found = self._known[topic] = self._everywhere + self._tree.find(topic)
-        return found
-
-
-class Asked(Protocol):
-    """What a side asks: a matcher, or an index of followers."""
-
-    def prepare(self, begins_at: float, ends_at: float) -> None:
-        """Be quick at these times."""
-
-    def match(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Pairs:
-        """Who gets each of the publications."""
 
 
 class Side(NamedTuple):
@@ -119,6 +166,8 @@ class Side(NamedTuple):
     until: Longs
     accepted_at: Floats
     filters: Filters
+    has_filter: npt.NDArray[np.bool_] | None
+    """By id; None if all have one, as those of a broker do."""
     own: Mapping[int, str]
     """Those that want nothing from their own client, and who that is; nobody who is ranked."""
     shared: Mapping[int, tuple[str, str]]
@@ -152,12 +201,12 @@ class _Builder:
 
     def add(self, version: Version, condition: Condition) -> int:
         id = len(self.versions)
-        here = Text(filtered(self.filters.add(version.filter), condition))
+        here = Text(self.filters.condition(version.filter, condition))
         self.matcher.add(id, here, version.accepted_at, version.me)
         self.versions.append(version)
         return id
 
-    def parts(self, *, is_ranked: bool) -> tuple[_SideHead, list[bytes | memoryview]]:
+    def blocks(self, *, is_ranked: bool) -> tuple[_SideHead, list[Block]]:
         """What is written of it, and the head that tells how to read that.
 
         A window holds what its own client published, and is each member's own: who is told of it
@@ -166,18 +215,16 @@ class _Builder:
         self.matcher.compact()
         versions = self.versions
         own, shared = shares_of(() if is_ranked else versions)
-        saved = self.matcher.save()
-        size = sum(memoryview(part).nbytes for part in saved)
         columns = [
             np.array([one.number for one in versions], np.int64),
             np.array([one.since for one in versions], np.int64),
             np.array([one.until for one in versions], np.int64),
             np.array([one.accepted_at for one in versions], np.float64),
         ]
-        arrays = b"".join(column.tobytes() for column in columns)
-        padded = arrays + bytes(-len(arrays) % _PAGE)
-        head = _SideHead(len(versions), size, list(self.filters), own, shared)
-        return head, [padded, *saved, bytes(-size % _PAGE)]
+        arrays = [column.tobytes() for column in columns]
+        unfiltered = [id for id, one in enumerate(versions) if one.filter == ANY_TOPIC]
+        head = _SideHead(list(self.filters), unfiltered, own, shared)
+        return head, [arrays, self.matcher.save()]
 
 
 def shares_of(
@@ -214,71 +261,39 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
             places.append((side, sides[side].add(version, text.condition)))
         except LanguageError as error:
             raise IndexFileError(f"subscription {version.number}: {error}") from error
-    plain, plain_parts = sides["plain"].parts(is_ranked=False)
-    ranked, ranked_parts = sides["ranked"].parts(is_ranked=True)
-    head = msgspec.msgpack.encode(_Head(plain, ranked))
-    begin = _MAGIC + len(head).to_bytes(8, "little") + head
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("wb") as file:
-        file.writelines([begin, bytes(-len(begin) % _PAGE), *plain_parts, *ranked_parts])
-    unfinished.rename(path)
+    plain, plain_blocks = sides["plain"].blocks(is_ranked=False)
+    ranked, ranked_blocks = sides["ranked"].blocks(is_ranked=True)
+    write_packed(path, packed("versions", _Head(plain, ranked), plain_blocks + ranked_blocks))
     return places
-
-
-def filtered(number: int, condition: Condition) -> Condition:
-    """The condition, for the topics of one filter only."""
-    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Constant(number))
-    return here if condition == Constant(True) else And((here, condition))
-
-
-# -- reading -------------------------------------------------------------------------------------
-
-
-def opened_file(path: str) -> IO[bytes]:
-    """A file of this machine; what lies in an object store is brought into one that has no name."""
-    if "://" not in path:
-        return Path(path).open("rb")
-    uri, _, name = path.rpartition("/")
-    if (content := read_bytes(uri, name)) is None:
-        raise FileNotFoundError(ENOENT, "it is not there")
-    file = tempfile.TemporaryFile()  # noqa: SIM115 (whoever asked closes it)
-    file.write(content)
-    file.flush()
-    return file
 
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
 def open_index(path: str) -> IndexFile:
     """The index in a file, mapped; the same object whenever this process asks again."""
-    try:
-        with opened_file(path) as file:
-            # Private: the matcher of a removed subscription clears a bit of its own copy.
-            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-    except (OSError, ValueError) as error:
-        raise IndexFileError(f"cannot open the index {path}: {error}") from error
-    if bytes(view[: len(_MAGIC)]) != _MAGIC:
-        raise IndexFileError(f"{path} is no index of this version of Rove")
-    at = len(_MAGIC) + 8
-    size = int.from_bytes(view[len(_MAGIC) : at], "little")
-    head = msgspec.msgpack.decode(view[at : at + size], type=_Head)
-    at = _next_page(at + size)
-    plain, at = _side(view, at, head.plain)
-    ranked, at = _side(view, at, head.ranked)
-    return IndexFile(plain, ranked)
+    head, blocks = opened(path, "versions", _Head)
+    return IndexFile(_side(head.plain, *blocks[:2]), _side(head.ranked, *blocks[2:]))
 
 
-def _side(view: memoryview, at: int, head: _SideHead) -> tuple[Side, int]:
-    arrays: list[npt.NDArray[Any]] = []
-    for kind in (np.int64, np.int64, np.int64, np.float64):
-        arrays.append(np.frombuffer(view, kind, head.count, at))
-        at += 8 * head.count
-    at = _next_page(at)
-    matcher = Matcher.load(view[at : at + head.bytes])
-    filters = Filters(head.filters)
-    numbers, since, until, accepted_at = arrays
-    side = Side(matcher, numbers, since, until, accepted_at, filters, head.own, head.shared)
-    return side, _next_page(at + head.bytes)
+def _side(head: _SideHead, arrays: memoryview, matcher: memoryview) -> Side:
+    numbers, since, until = np.frombuffer(arrays, np.int64).reshape(4, -1)[:3]
+    accepted_at = np.frombuffer(arrays, np.float64).reshape(4, -1)[3]
+    return Side(
+        Matcher.load(matcher),
+        numbers,
+        since,
+        until,
+        accepted_at,
+        Filters(head.filters),
+        has_filter(len(numbers), head.unfiltered),
+        head.own,
+        head.shared,
+    )
 
 
-def _next_page(at: int) -> int:
-    return at + -at % _PAGE
+def has_filter(count: int, unfiltered: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+    """Of which of so many subscriptions the topic is asked; None if of all."""
+    if not unfiltered:
+        return None
+    found = np.ones(count, np.bool_)
+    found[unfiltered] = False
+    return found

@@ -10,25 +10,26 @@ matching.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rove.lang.attributes import attributes_of
+from rove.match.columns import Columns, PublicationColumns
 from rove.match.following import POSITION
+from rove.pipeline.arrow import lake_attributes
 from rove.pipeline.following import Following, open_following
 from rove.pipeline.index_files import (
-    FILTER_ATTRIBUTE,
     IndexFile,
-    Longs,
     Side,
     SideName,
     open_index,
 )
+from rove.pipeline.topics import FILTER_ATTRIBUTE, NO_FILTER, Longs, matches_among
 
 AT_TYPE: Final = pa.timestamp("us", tz="UTC")
 PAIRS: Final = pa.schema(
@@ -81,11 +82,13 @@ class Publications:
         self.positions: Longs = np.asarray(batch["position"])
         moments_us = np.asarray(batch["at"].cast(AT_TYPE).cast(pa.int64()))
         self.at: npt.NDArray[np.float64] = moments_us / 1e6
-        self.topics: list[str] = batch["topic"].to_pylist()
-        self._attributes: list[dict[str, object]] | None = None
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @functools.cached_property
+    def topics(self) -> list[str | None]:
+        return self.batch["topic"].to_pylist()  # type: ignore[no-any-return]
 
     @functools.cached_property
     def client_ids(self) -> list[str]:
@@ -94,12 +97,37 @@ class Publications:
     @functools.cached_property
     def attributes(self) -> list[dict[str, object]]:
         """What subscriptions see of each."""
-        payloads = self.batch["payload"].to_pylist()
-        users = self.batch["user"]
-        if len(users.flatten()) == 0:
-            return [attributes_of(*row) for row in zip(self.topics, payloads, strict=True)]
-        pairs = [[(one["name"], one["value"]) for one in user or ()] for user in users.to_pylist()]
-        return [attributes_of(*row) for row in zip(self.topics, payloads, pairs, strict=True)]
+        return lake_attributes(self.batch)
+
+
+class _Some:
+    """Some of the publications, as a matcher sees them (`rove.pipeline.topics.Rows`)."""
+
+    def __init__(self, publications: Publications, rows: Longs) -> None:
+        self._publications = publications
+        self._rows = rows
+
+    @property
+    def topics(self) -> list[str | None]:
+        topics = self._publications.topics
+        return [topics[row] for row in self._rows.tolist()]
+
+    def columns(self, rows: Longs | None, numbers: Longs | None) -> Columns:
+        """With their positions, for states that hold between two of them."""
+        here = self._rows if rows is None else self._rows[rows]
+        filters = itertools.repeat(NO_FILTER) if numbers is None else numbers.tolist()
+        positions = self._publications.positions[here].tolist()
+        attributes = self._publications.attributes
+        shown: list[dict[str, object]] = []
+        before = -1
+        for row, number, position in zip(here.tolist(), filters, positions, strict=False):
+            # What is there may be written into, once: later, it is the same but for the filter.
+            one = dict(attributes[row]) if row == before else attributes[row]
+            one[FILTER_ATTRIBUTE] = number
+            one[POSITION] = float(position)
+            shown.append(one)
+            before = row
+        return PublicationColumns(shown)
 
 
 class VersionIndex:
@@ -183,35 +211,13 @@ def _found(
     publications: Publications, some: Longs, side: Side, ended: Mapping[int, int]
 ) -> tuple[Longs, Longs]:
     """What one matcher finds among some rows, as rows and numbers of subscriptions."""
-    shown, rows = _shown(publications, some, side)
-    if not shown:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    at = publications.at[rows]
+    at = publications.at[some]
     side.matcher.prepare(float(at.min()), float(at.max()))
-    pairs = side.matcher.match(shown, at.tolist())
-    ids = pairs.subscriptions
-    here = rows[pairs.publications]
+    shown = _Some(publications, some)
+    rows, ids = matches_among(shown, at, side.matcher, side.filters, side.has_filter)
+    here = some[rows]
     holds = _holds(publications, here, ids, side, ended)
     return here[holds], side.numbers[ids[holds]]
-
-
-def _shown(
-    publications: Publications, some: Longs, side: Side
-) -> tuple[list[dict[str, Any]], Longs]:
-    """Publications as the matcher sees them, one for each filter that fits, and their rows."""
-    shown: list[dict[str, Any]] = []
-    rows: list[int] = []
-    attributes, topics = publications.attributes, publications.topics
-    for row, position in zip(some.tolist(), publications.positions[some].tolist(), strict=True):
-        numbers = side.filters.fitting(topics[row])
-        for number in numbers:
-            # The last one may write into what is there: nobody else looks at it any more.
-            one = attributes[row] if number == numbers[-1] else dict(attributes[row])
-            one[FILTER_ATTRIBUTE] = number
-            one[POSITION] = float(position)
-            shown.append(one)
-            rows.append(row)
-    return shown, np.array(rows, np.int64)
 
 
 def _holds(

@@ -37,8 +37,8 @@ import pyarrow.compute as pc
 
 from rove.lang.printer import name_text
 from rove.lang.tree import Attribute, Time, walk
+from rove.match.columns import Columns
 from rove.match.matcher import Matcher
-from rove.mqtt.topics import fits
 from rove.pipeline.arrow import columns_of, path_of, times_of
 from rove.pipeline.index import (
     Index,
@@ -53,12 +53,12 @@ from rove.pipeline.session import ARROW_BYTES
 from rove.pipeline.sql import quoted
 from rove.pipeline.table_check import MatchingError, uses_of
 from rove.pipeline.task_files import TaskFile
+from rove.pipeline.topics import Longs, matches_among
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from rove.match.pairs import Pairs
     from rove.match.rows import Floats
 
 __all__ = ["Form", "MatchingError", "match", "matches", "register", "unpacked"]
@@ -278,34 +278,25 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def _found(opened: OpenIndex, job: Job, piece: pa.RecordBatch, times: Floats) -> Found:
-    columns = columns_of(piece, job.topic, job.hidden)
-    pairs = opened.matcher.match_table(columns, times)
-    counts = np.diff(pairs.starts(piece.num_rows))
-    if not opened.filters:
-        return Found(counts, pairs.subscriptions)
-    assert job.topic is not None, "it was asked for"
-    fitting = _fitting(opened.filters, pairs, piece.column(job.topic))
-    rows = pairs.publications[fitting]
-    return Found(np.bincount(rows, minlength=piece.num_rows), pairs.subscriptions[fitting])
+    shown = _TableRows(piece, job)
+    rows, ids = matches_among(shown, times, opened.matcher, opened.filters, opened.has_filter)
+    return Found(np.bincount(rows, minlength=piece.num_rows), ids)
 
 
-def _fitting(filters: Sequence[str], pairs: Pairs, topics: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which pairs have a topic that the subscription's filter lets through."""
-    encoded = topics.dictionary_encode()
-    names = [*encoded.dictionary.to_pylist(), None]
-    codes = encoded.indices.fill_null(len(names) - 1).to_numpy(zero_copy_only=False)
-    numbers: dict[str, int] = {}
-    of_subscription = np.array([numbers.setdefault(each, len(numbers)) for each in filters])
-    wanted = of_subscription[pairs.subscriptions] * len(names) + codes[pairs.publications]
-    distinct, which = np.unique(wanted, return_inverse=True)
-    known = list(numbers)
-    holds = [_lets(known[key // len(names)], names[key % len(names)]) for key in distinct.tolist()]
-    found: npt.NDArray[np.bool_] = np.array(holds, np.bool_)[which]
-    return found
+class _TableRows:
+    """Rows of a table, as a matcher sees them (`rove.pipeline.topics.Rows`)."""
 
+    def __init__(self, piece: pa.RecordBatch, job: Job) -> None:
+        self._piece = piece
+        self._job = job
 
-def _lets(topic_filter: str, topic: str | None) -> bool:
-    return not topic_filter or (topic is not None and fits(topic_filter, topic))
+    @property
+    def topics(self) -> list[str | None]:
+        return self._piece.column(self._job.topic).to_pylist()  # type: ignore[no-any-return]
+
+    def columns(self, rows: Longs | None, numbers: Longs | None) -> Columns:
+        piece = self._piece if rows is None else self._piece.take(pa.array(rows))
+        return columns_of(piece, self._job.topic, self._job.hidden, numbers)
 
 
 def _outputs(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -27,23 +26,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from rove.pipeline.index_files import IndexFileError, Longs, write_index
+from rove.pipeline import index_files
+from rove.pipeline.index_files import packed, write_index, write_packed
 from rove.pipeline.judging import IndexSpec, PartSpec, VersionIndex, opened
+from rove.pipeline.topics import Longs
 from rove.pipeline.versions import Version
 
 BEGUN_MIN: Final = 256
 """Versions that begin in a stretch: below that, more cuts would cost more than they save."""
-_MAGIC: Final = b"rove stretches\x00\x01"
 _OPEN_MAX: Final = 4
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _VERSIONS: Final = msgspec.msgpack.Decoder(list[Version])
-
-
-class _Head(msgspec.Struct, frozen=True):
-    """Stands behind the lists, since it has their sizes."""
-
-    cuts: list[int]
-    sizes: list[int]
 
 
 def cuts_of(since: Longs, until: Longs, begun_min: int = BEGUN_MIN) -> list[int]:
@@ -78,11 +71,8 @@ def write_stretches(versions: Sequence[Version], path: Path, begun_min: int = BE
     for version, first, last in zip(versions, firsts, lasts, strict=True):
         for number in range(first, last + 1):
             held[number].append(version)
-    with path.open("wb") as file:
-        file.write(_MAGIC)
-        sizes = [file.write(_ENCODER.encode(some)) for some in held]
-        head = _ENCODER.encode(_Head(cuts, sizes))
-        file.write(head + len(head).to_bytes(8, "little"))
+    lists = ([_ENCODER.encode(some)] for some in held)
+    write_packed(path, packed("stretches", cuts, lists))
     return len(held)
 
 
@@ -93,20 +83,11 @@ class Stretches:
         """Of versions; `following` is the file of those whose state changes."""
         self._path = path
         self._following = following
-        try:
-            with Path(path).open("rb") as file:
-                self._view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as error:
-            raise IndexFileError(f"cannot open the versions in {path}: {error}") from error
-        if bytes(self._view[: len(_MAGIC)]) != _MAGIC:
-            raise IndexFileError(f"{path} has no versions of this version of Rove")
-        size = int.from_bytes(self._view[-8:], "little")
-        head = msgspec.msgpack.decode(self._view[-8 - size : -8], type=_Head)
-        self._cuts = np.array(head.cuts, np.int64)
-        self._starts = (len(_MAGIC) + np.cumsum([0, *head.sizes])).tolist()
+        cuts, self._lists = index_files.opened(path, "stretches", list[int])
+        self._cuts = np.array(cuts, np.int64)
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self._lists)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[VersionIndex, pa.RecordBatch]]:
         """The publications of each stretch that a batch has some of, and who may get them."""
@@ -132,7 +113,7 @@ class Stretches:
 
     def versions(self, number: int) -> list[Version]:
         """Those that hold somewhere in a stretch."""
-        return _VERSIONS.decode(self._view[self._starts[number] : self._starts[number + 1]])
+        return _VERSIONS.decode(self._lists[number])
 
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
