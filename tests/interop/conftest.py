@@ -16,23 +16,21 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, Queue
 
 import pytest
 
-from rove.lab.broker_process import family
+from rove.lab import s3_server as s3
+from rove.lab.broker_process import accepts, family
+from rove.lab.s3_server import s3_server as running_s3_server
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
-from tests.waiting import eventually
 
 TOOLS = Path(sys.prefix) / "interop"
 
@@ -114,13 +112,6 @@ class RunningBroker:
         code = self._process.wait(PATIENCE_S)
         self._process = None
         return code
-
-
-def accepts(port: int) -> bool:
-    """Whether somebody listens there."""
-    with socket.socket() as one:
-        one.settimeout(PATIENCE_S)
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 StartBroker = Callable[..., RunningBroker]
@@ -283,20 +274,9 @@ def node_modules() -> Path:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """An object store with the protocol of S3; its address.
-
-    In a process of its own: our reading goes through threads of Rust that call back into Python, so
-    a server in this process would wait for itself.
-    """
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        eventually(lambda: accepts(port), "the server does not listen")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.kill()
-        server.wait()
+    """An object store with the protocol of S3; its address."""
+    with running_s3_server() as address:
+        yield address
 
 
 @pytest.fixture
@@ -313,15 +293,6 @@ def module_bucket(s3_server: str) -> Iterator[str]:
 
 
 def new_bucket(s3_server: str, patch: pytest.MonkeyPatch) -> str:
-    name = f"b{uuid.uuid4().hex}"
-    request = urllib.request.Request(f"{s3_server}/{name}", method="PUT")
-    urllib.request.urlopen(request).close()
-    for variable, value in {
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_server,
-        "AWS_ALLOW_HTTP": "true",
-    }.items():
+    for variable, value in s3.environment(s3_server).items():
         patch.setenv(variable, value)
-    return f"s3://{name}"
+    return s3.new_bucket(s3_server)

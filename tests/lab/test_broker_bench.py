@@ -46,8 +46,13 @@ def test_one_to_many(part: str) -> None:
 def test_durable() -> None:
     measures = measured("durable")
     assert measures.keys() == {
-        f"broker.durable.{where}.256{what}" for where in ("queue", "lake") for what in ("", ".cpu")
+        f"broker.durable.{where}.256{what}"
+        for where in ("queue", "lake", "both")
+        for what in ("", ".cpu")
     }
+    both = measures["broker.durable.both.256.cpu"]
+    assert (both.against, both.goal) == ("broker.durable.queue.256.cpu", "<= 1.3×")
+    assert both.ratio == pytest.approx(both.value / measures["broker.durable.queue.256.cpu"].value)
     assert all(measure.value > 0 for measure in measures.values())
     assert measures["broker.durable.queue.256"].goal == ">= 15,000/s"
 

@@ -6,7 +6,10 @@ from rove.lab.pipeline_bench import PARTS, Options, run
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("part", ["ranked", "replay", "stream", "deliver", "backtest"])
+@pytest.mark.parametrize(
+    "part",
+    ["ranked", "replay", "stream", "deliver", "backtest", "lake", "durable", "store", "start"],
+)
 def test_a_job_in_small(part: str) -> None:
     assert part in PARTS
     options = Options(workloads=("W2",), sizes=(300,), rows=5_000, size_max=300, parts=(part,))

@@ -118,7 +118,7 @@ def mosquitto(folder: Path) -> Iterator[Running]:
     configuration.write_text(_MOSQUITTO_CONF.format(port=port), encoding="ascii")
     with _started("mosquitto", [program, "-c", str(configuration)], folder, {}) as broker:
         broker.port = port
-        _wait_for(broker, lambda: _accepts(port))
+        _wait_for(broker, lambda: accepts(port))
         yield broker
 
 
@@ -184,7 +184,7 @@ def _wait_for(broker: Running, is_so: Callable[[], bool]) -> None:
         time.sleep(_POLL_S)
 
 
-def _accepts(port: int) -> bool:
+def accepts(port: int) -> bool:
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:

@@ -17,10 +17,11 @@ publications, with the plain kernel (how many pairs there are) on all of them. N
 - `resting`, `travelling`: areas that stand still, and the same that move, at 4 s of event time;
 - `memory`: the most that a worker had, after an eighth of the rows and after all;
 - ranked windows, replays, the stream, the way back to subscribers and backtests: see the modules
-  behind `pipeline_bench_jobs`; metrics: see `pipeline_metrics_bench`.
+  behind `pipeline_bench_jobs`; metrics: see `pipeline_metrics_bench`; a lake that grows, durable
+  publishing with it, an object store, and what one waits for: see `pipeline_lake_bench`.
 
 A million publications by default; ten with `full`, against up to a million subscriptions, on two
-workers. Takes six minutes, most of an hour with `full`; a machine that does something else halves
+workers. Takes 15 minutes, two hours with `full`; a machine that does something else halves
 the ratios.
 """
 
@@ -38,7 +39,7 @@ import pyarrow as pa
 
 from rove.lab import pipeline_bench_jobs as jobs
 from rove.lab import pipeline_bench_processes as processes
-from rove.lab import pipeline_metrics_bench
+from rove.lab import pipeline_lake_bench, pipeline_metrics_bench
 from rove.lab.bench_processes import Process
 from rove.lab.match_engines import WrongAnswerError
 from rove.lab.measure import Measure
@@ -317,5 +318,13 @@ PARTS: Final[dict[str, Callable[[Any], Iterator[Measure]]]] = {
         bench.folder, bench.options.rows, bench.options.size_max, bench.tell
     ),
     "metrics": lambda bench: pipeline_metrics_bench.measures(bench.folder),
+    "lake": lambda bench: jobs.lake(bench.folder, bench.options.rows, bench.options.size_max),
+    "durable": lambda bench: pipeline_lake_bench.durable(
+        is_small=bench.options.size_max <= jobs.SMALL_MAX
+    ),
+    "store": lambda bench: pipeline_lake_bench.store(
+        bench.folder, bench.options.rows, bench.size(_EVOLVING_SIZE)
+    ),
+    "start": lambda bench: jobs.start(bench.options.size_max),
 }
 """Each part by its name, in the order in which they are measured."""

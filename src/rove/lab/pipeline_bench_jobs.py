@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rove.lab import (
     backtest_bench,
     pipeline_deliver_bench,
+    pipeline_lake_bench,
     pipeline_ranked_bench,
     pipeline_replay_bench,
     pipeline_stream_bench,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SMALL_MAX: Final = 1_000
 """A run whose subscriptions are no more than this is one to see that everything works."""
+_FULL_ROWS_MIN: Final = 1_000_000
 Tell = Callable[[str], None]
 
 
@@ -70,6 +72,23 @@ def deliver(size_max: int) -> Iterator[Measure]:
         yield from pipeline_deliver_bench.run(sizes=((1, 200),), seconds=20.0)
     else:
         yield from pipeline_deliver_bench.run()
+
+
+def lake(folder: Path, rows: int, size_max: int) -> Iterator[Measure]:
+    """Files, commits and plans of a lake that grows for an hour, or a day in a full run."""
+    seconds = pipeline_lake_bench.HOUR_S
+    if size_max <= SMALL_MAX:
+        seconds = 100
+    elif rows > _FULL_ROWS_MIN:
+        seconds = pipeline_lake_bench.DAY_S
+    with _session() as spark:
+        yield from pipeline_lake_bench.lake(spark, folder / "lake", seconds)
+
+
+def start(size_max: int) -> Iterator[Measure]:
+    """Seconds to a first answer, and to that of a second `match`."""
+    with _session() as spark:
+        yield from pipeline_lake_bench.start(spark, min(100_000, size_max))
 
 
 def backtest(folder: Path, rows: int, size_max: int, tell: Tell) -> Iterator[Measure]:
