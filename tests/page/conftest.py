@@ -23,9 +23,10 @@ from typing import Any
 
 import pytest
 
+from rove.lab.broker_process import accepts
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
-from tests.interop.conftest import TOOLS, RunningBroker, accepts
+from tests.interop.conftest import TOOLS, RunningBroker
 
 PATIENCE_MS = PATIENCE_S * 1000
 SCENARIO = "crowd"

@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from rove.lab.broker_process import accepts
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
-from tests.interop.conftest import accepts
 
 
 class PlainMonitor:
