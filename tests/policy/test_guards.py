@@ -1,16 +1,20 @@
 """What a call has left, and operators that would use too much of it."""
 
+import sys
+from types import FrameType
 from typing import Any, Final
 
 import msgspec
 import pytest
 
 from rove.policy.compiling import compiled
-from rove.policy.guards import NESTING_MAX, PORTION_STEPS_MAX, Guards, Halted, named
+from rove.policy.guards import FILE, NESTING_MAX, PORTION_STEPS_MAX, Guards, Halted, named
 from rove.policy.jobs import Outcome
 from rove.policy.limits import BITS_MAX, PolicyLimits
 from rove.policy.messages import Arrived, Message
+from rove.policy.rewriting import VALUE
 from rove.policy.running import run
+from tests.policy.test_escape import STOPPED, policy_of
 
 MIB = 1 << 20
 
@@ -217,3 +221,70 @@ def test_steps_are_in_proportion_to_the_time(name: str) -> None:
     result = run(policy, arrived, {}, {}, 1000.0, PolicyLimits())
     assert isinstance(result, Outcome), result
     assert result.steps >= 500 * steps
+
+
+# --- integers stay short, so that computing with them costs what its steps say ---
+
+FIRST = "x = m.n\ny = m.n\nz = 1\n"
+GROWING = {
+    "by a small number": "while True:\n    x = x * 65536",
+    "by a small number before": "for i in range(999):\n    x = 65536 * x",
+    "doubled": "while True:\n    x = x + x",
+    "doubled in a longer way": "while True:\n    z = x\n    y = z + 1\n    x = y + z",
+    "through a list": "while True:\n    z = [x, x]\n    x = z[0] + z[1]",
+    "through a loop": "while True:\n    for x in [x + x]:\n        pass",
+    "through a tuple": "while True:\n    x, y = y, x + y",
+    "through two": "while True:\n    x, y = (x + y, x - y)",
+    "by minus": "while True:\n    y = -x\n    x = x - y",
+    "by minus and minus": "while True:\n    x = x - y\n    y = y - x",
+    "with a condition": "while True:\n    x = x + (x if z else 0)",
+    "with a function": "while True:\n    x = max(x, y) + min(x, 9)",
+    "with an absolute value": "while True:\n    x = abs(x) + abs(x)",
+    "and back again": "while True:\n    for i in range(300):\n        x = x + x\n    x = 1",
+    "by **": "while True:\n    x = x ** 2",
+    "by a sum of a list": "while True:\n    x = sum([x, x])",
+    "of floats": "while True:\n    x = floor(x * 1.5)",
+    "of texts": 'while True:\n    x = int(f"{x}{x}")',
+    "augmented": "while True:\n    x += x",
+    "in a message": "while True:\n    m.n += m.n\n    x = m.n + m.n",
+    "in a variable": "me.v = 1\nwhile True:\n    me.v += me.v",
+    "squared in a sum": "while True:\n    x = x * x + y",
+    "added": "for i in range(999):\n    x = x + 1000000",
+    "added up": "for i in range(999):\n    x = x + i\n    y = y + x\n    z = z + y",
+    "taken off": "for i in range(999):\n    x = x - y",
+    "as much again, of another": "for i in range(999):\n    z = y + y\n    x = x + z",
+}
+
+
+def longest_bits(text: str) -> int:
+    """Of all integers that a policy has at any moment, the longest."""
+    longest = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal longest
+        if frame.f_code.co_filename != FILE:
+            return None
+        for name, value in frame.f_locals.items():
+            # The guard has not seen that one yet.
+            if value.__class__ is int and name != VALUE:
+                longest = max(longest, value.bit_length())
+        return trace
+
+    policy, arrived = compiled(text), Arrived("t", b'{"n": 7, "s": "text", "xs": [1, 2, [3]]}')
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run(policy, arrived, {"v": [1]}, {}, 1000.0, PolicyLimits(steps_max=5_000))
+    finally:
+        sys.settrace(before)
+    return longest
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_what_grows_is_kept_short(name: str) -> None:
+    assert longest_bits(policy_of(FIRST + GROWING[name])) <= BITS_MAX
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_nor_does_whatever_is_stopped_get_longer(name: str) -> None:
+    assert longest_bits(policy_of(STOPPED[name][0])) <= BITS_MAX

@@ -119,3 +119,12 @@ def test_sizes_count_what_goes_out() -> None:
     assert Written(b"1234", (("ab", "c"),)).size_bytes == 7
     arrived = Arrived("t", b"1234", (("ab", "c"),))
     assert arrived.as_it_came == Written(b"1234", (("ab", "c"),))
+
+
+def test_a_message_with_a_longer_one_is_a_payload() -> None:
+    for digits, is_fine in ((77, True), (78, False), (4_000, False)):
+        for form in (b'{"n": %s}', b'{"a": {"b": [[1.5], [-%s]]}}'):
+            payload = form % (b"9" * digits)
+            attributes = Arrived("t", payload).attributes
+            assert (attributes["payload"] is None) is is_fine
+            assert is_fine or attributes["payload"] == payload

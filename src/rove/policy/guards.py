@@ -7,8 +7,7 @@ that an iteration costs a subtraction and a comparison of integers. A portion co
 the library has to pay, so near its limit a call may be stopped up to a sixteenth early; never late.
 
 A loop that nothing can end early pays before it begins, and costs nothing while it runs. Integers
-are looked at when they are made, except for sums that hardly grow (`rove.policy.growth`): these
-are looked at where the clock is.
+are looked at when they are made.
 
 Lists may hold the same list many times over, so a value can be far larger than the memory it takes.
 Making one is therefore cheap, and everything that goes *through* one pays for each element it meets
@@ -19,14 +18,12 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rove.policy.jobs import Compression, Kind
 from rove.policy.limits import BITS_MAX, INT_MAX
 from rove.policy.messages import Message
-from rove.policy.trees import SHORT_MAX
 
 LOWEST: Final = -(2**63)
 HIGHEST: Final = 2**64 - 1
@@ -36,8 +33,7 @@ NESTING_MAX: Final = 64
 PORTION_STEPS_MAX: Final = 256
 """Steps that are granted to a loop at a time, at most."""
 LOOK_STEPS: Final = 2_048
-"""Steps between two looks at the clock and at numbers that grow. Added up that often, a number is
-still so small that nobody notices."""
+"""Steps between two looks at the clock."""
 BYTES_PER_STEP: Final = 64
 LARGE_BYTES: Final = BYTES_PER_STEP * PORTION_STEPS_MAX
 FILE: Final = "<policy>"
@@ -45,7 +41,7 @@ FILE: Final = "<policy>"
 ELEMENTS_PER_STEP: Final = 4
 """Elements that Python itself goes through in the time of a step, as `sum` and `in` do."""
 NUMBERS_PER_STEP: Final = 2
-"""Numbers of a list of nothing else that are looked at one by one in the time of a step."""
+"""Elements that our own code looks at one by one in the time of a step."""
 HOLDER_STEPS: Final = 2
 """What each list or mapping in a value costs, beside its elements."""
 ELEMENT_BYTES: Final = 8
@@ -129,7 +125,7 @@ class Guards:
             self._look()
 
     def pay(self, steps: int) -> None:
-        """Pay for work on one large thing: no numbers have grown by it, so none are looked at."""
+        """Pay for work on one large thing, after a look at the clock."""
         self.steps += steps
         if self.steps > self.steps_max:
             raise self._too_many_steps()
@@ -143,12 +139,6 @@ class Guards:
         if self._clock is not None and self._clock() > self._ends_at:
             raise Halted("time", "it takes too long")
         self._alarm = min(self.steps_max, self.steps + LOOK_STEPS)
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_code.co_filename != FILE:
-            frame = frame.f_back
-        if frame.f_code.co_filename == FILE:
-            for value in frame.f_locals.values():
-                self.bounded(value)
 
     def _too_many_steps(self) -> Halted:
         return Halted("steps", f"it takes more than {self.steps_max:,} steps")
@@ -350,16 +340,6 @@ class Guards:
             self.weigh(right)
         return _SIGNS[sign](left, right)
 
-    def searchable(self, whole: Any) -> bool:
-        """Whether looking for something in it costs next to nothing, whatever that is."""
-        if whole.__class__ is not list or len(whole) >= SHORT_MAX:
-            return False
-        for each in whole:
-            kind = each.__class__
-            if kind not in _NUMBERS and (kind is not str or len(each) >= SHORT_MAX):
-                return False
-        return True
-
     def inside(self, value: Any, whole: Any) -> bool:
         """`value in whole`, paid for."""
         kind = whole.__class__
@@ -376,10 +356,17 @@ class Guards:
             self.weigh(whole)
             self.weigh(value)
         elif value.__class__ in _TEXTS and len(value) >= BYTES_PER_STEP:
-            self.charge(len(whole) * (1 + len(value) // BYTES_PER_STEP))
+            self._charge_for_comparing(value, whole)
         else:
             self.charge(len(whole) // ELEMENTS_PER_STEP)
         return value in whole
+
+    def _charge_for_comparing(self, text: Any, whole: Any) -> None:
+        """Pay for comparing a long text with elements: Python reads those of its length only."""
+        self.charge(len(whole) // NUMBERS_PER_STEP)
+        kind, length = text.__class__, len(text)
+        alike = sum(each.__class__ is kind and len(each) == length for each in whole)
+        self.charge(alike * (1 + length // BYTES_PER_STEP))
 
     def search(self, text: Any, part: Any) -> None:
         """Pay for looking for a part of a text."""

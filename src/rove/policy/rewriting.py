@@ -14,13 +14,9 @@ functions to count lines (three times slower, and one long line is still one lin
 from __future__ import annotations
 
 import ast
-from typing import Final
+from typing import Final, Literal
 
 from rove.policy.costs import DIRECT, may_end_early, round_cost
-from rove.policy.facts import ends, given, learnt
-from rove.policy.growth import Growth, names_in
-from rove.policy.hoisting import hoisted, lists_searched_in_loops
-from rove.policy.kinds import CERTAIN, Sorts
 from rove.policy.trees import (
     FLOAT,
     INT,
@@ -48,8 +44,8 @@ from rove.policy.whitelist import FUNCTION, ME, M, Parsed
 CALL: Final = "_call"
 LEFT: Final = "_left"
 VALUE: Final = "_value"
-SHORT: Final = "_short_"
-"""Before the name of a variable: whether it is a list that is searched at once."""
+Sort = Literal["float", "number", "message", "any"]
+NUMBERS: Final = ("float", "number")
 FINE_MAX: Final = 1 << 30
 """Integers below are compared fastest; larger ones are looked at by a guard."""
 
@@ -79,9 +75,9 @@ METHODS: Final = frozenset(
         "changed", "compare", "compress", "contains", "cut", "data", "drop", "each", "ends_with",
         "every", "find", "forget", "get", "greatest", "hour", "inside", "item", "join", "keep",
         "largest", "least", "lower", "made", "member", "message", "minute", "modulo", "more", "now",
-        "ordered", "power", "put", "real", "remove", "replace", "rounded", "searchable", "set_data",
-        "smallest", "spelled", "split", "starts_with", "store", "strip", "summary", "text", "times",
-        "total", "upper", "walk", "weekday", "whole",
+        "ordered", "power", "put", "real", "remove", "replace", "rounded", "set_data", "smallest",
+        "spelled", "split", "starts_with", "store", "strip", "summary", "text", "times", "total",
+        "upper", "walk", "weekday", "whole",
     }
 )  # fmt: skip
 """Of the call, that the code may use."""
@@ -108,14 +104,12 @@ class Rewriter:
 
     def __init__(self, parsed: Parsed) -> None:
         self._parsed = parsed
-        self._body = hoisted(parsed.body)
-        self._sorts = Sorts(self._body, parsed.constants)
-        self._growth = Growth(self._body)
-        self._targets: frozenset[str] = frozenset()
-        """Variables that are given what is being rewritten."""
-        self._searched = lists_searched_in_loops(self._body)
+        self._body = parsed.body
         self._temporary = 0
         self._inlined = 0
+        self._has_loops = any(
+            isinstance(node, ast.While | ast.For) for each in self._body for node in ast.walk(each)
+        )
         self._counts = any(
             isinstance(node, ast.While) or (isinstance(node, ast.For) and may_end_early(node))
             for each in self._body
@@ -168,63 +162,26 @@ class Rewriter:
             case ast.If():
                 return [self._if(node)]
             case ast.While():
-                numbers = self._sorts.numbers - given(node.body)
-                self._sorts.numbers = set(numbers)
-                test = self._learning(node.test)
-                loop = ast.While(test, self._loop(node), [])
-                self._sorts.numbers = numbers
-                return [loop]
+                return [ast.While(self._expression(node.test), self._loop(node), [])]
             case ast.For():
                 return self._for(node)
             case ast.Return():
-                value = self._learning(node.value) if node.value else ast.Constant(None)
+                value = self._expression(node.value) if node.value else ast.Constant(None)
                 note = [self._note_left()] if self._counts else []
                 return [*note, ast.Return(value)]
             case ast.Expr():
-                return [ast.Expr(self._learning(node.value))]
+                return [ast.Expr(self._expression(node.value))]
         return [node]  # pass, break, continue
 
     def _assignment(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-        made = self._given_to(target, value)
+        made = self._expression(value)
         if isinstance(target, ast.Attribute | ast.Subscript):
             return [self._store(target, made)]
-        sort = self._sorts.of(value)
-        self._sorts.numbers -= given([target])
-        assigned: list[ast.stmt] = [ast.Assign([target], made)]
-        if isinstance(target, ast.Name):
-            if sort in CERTAIN:
-                self._sorts.numbers.add(target.id)
-            if target.id in self._searched:
-                test = self._method("searchable", name_of(target.id))
-                assigned.append(assign(f"{SHORT}{target.id}", test))
-        return assigned
+        return [ast.Assign([target], made)]
 
     def _if(self, node: ast.If) -> ast.If:
-        test = self._learning(node.test)
-        before = set(self._sorts.numbers)
-        self._sorts.numbers.update(learnt(node.test, self._sorts, is_true=True))
-        body = self._block(node.body)
-        after_body = self._sorts.numbers
-        self._sorts.numbers = before
-        orelse = self._block(node.orelse)
-        if ends(node.orelse):
-            self._sorts.numbers = after_body
-        elif not ends(node.body):
-            self._sorts.numbers &= after_body
-        return ast.If(test, body, orelse)
-
-    def _learning(self, node: ast.expr) -> ast.expr:
-        """An expression that is worked out here, after which more is known."""
-        made = self._expression(node)
-        self._sorts.numbers.update(learnt(node, self._sorts))
-        return made
-
-    def _given_to(self, target: ast.expr, value: ast.expr) -> ast.expr:
-        """An expression that variables are made of."""
-        self._targets = names_in(target)
-        made = self._learning(value)
-        self._targets = frozenset()
-        return made
+        test = self._expression(node.test)
+        return ast.If(test, self._block(node.body), self._block(node.orelse))
 
     def _augmented(self, node: ast.AugAssign) -> list[ast.stmt]:
         """`x += y` is `x = x + y`: the operator of its own would change lists that others have."""
@@ -240,7 +197,7 @@ class Rewriter:
                     # It is needed twice and worked out once.
                     self._temporary += 1
                     name = f"_index{self._temporary}"
-                    before.append(assign(name, self._learning(node.target.slice)))
+                    before.append(assign(name, self._expression(node.target.slice)))
                     node.target.slice = at(name_of(name), node.target)
                 read = ast.Subscript(node.target.value, node.target.slice, ast.Load())
             case _:
@@ -273,9 +230,7 @@ class Rewriter:
         return at(name_of(owner.id), owner), self._expression(target.slice)
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
-        through = self._given_to(node.target, node.iter)
-        numbers = self._sorts.numbers = self._sorts.numbers - given([node.target, *node.body])
-        self._sorts.numbers = set(numbers)
+        through = self._expression(node.iter)
         if not may_end_early(node):
             through = self._method("each", through, ast.Constant(round_cost(node)))
             body = self._block(node.body)
@@ -283,7 +238,6 @@ class Rewriter:
             if not (isinstance(node.iter, ast.Call) and is_call_of(node.iter, "range")):
                 through = self._method("walk", through)
             body = self._loop(node)
-        self._sorts.numbers = numbers
         return [ast.For(node.target, through, body, [])]
 
     def _loop(self, node: ast.For | ast.While) -> list[ast.stmt]:
@@ -349,7 +303,7 @@ class Rewriter:
     def _member(self, owner: ast.expr, name: ast.expr) -> ast.expr:
         if isinstance(owner, ast.Name) and owner.id == ME:
             return call_of(ast.Attribute(name_of(ME), "get", ast.Load()), name)
-        if self._sorts.of(owner) == "message":
+        if self._sort(owner) == "message":
             return ast.Subscript(self._expression(owner), name, ast.Load())
         return self._method("member", self._expression(owner), name)
 
@@ -369,8 +323,8 @@ class Rewriter:
         if folded is not None:
             return folded
         whole, place = self._expression(node.value), self._expression(index)
-        is_member = is_text(index) and self._sorts.of(node.value) != "message"
-        if (isinstance(index, ast.Constant) and not is_member) or self._sorts.of(index) in CERTAIN:
+        is_member = is_text(index) and self._sort(node.value) != "message"
+        if (isinstance(index, ast.Constant) and not is_member) or self._sort(index) in NUMBERS:
             return ast.Subscript(whole, place, ast.Load())
         return self._method("item", whole, place)
 
@@ -383,6 +337,18 @@ class Rewriter:
                 return None if isinstance(value, tuple | list) else constant_of(value)
         return None
 
+    def _sort(self, node: ast.expr) -> Sort:
+        """What the text itself says of a value: of literals, constants and the message."""
+        if isinstance(node, ast.Name) and node.id == M:
+            return "message"
+        if isinstance(node, ast.Name):
+            value = self._parsed.constants.get(node.id)
+        else:
+            value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, float):
+            return "float"
+        return "number" if isinstance(value, int) else "any"
+
     # --- operators ---
 
     @property
@@ -393,25 +359,25 @@ class Rewriter:
     def _operation(self, node: ast.BinOp) -> ast.expr:
         left, right = self._expression(node.left), self._expression(node.right)
         plain = ast.BinOp(left, node.op, right)
-        sorts = self._sorts.of(node.left), self._sorts.of(node.right)
+        sorts = self._sort(node.left), self._sort(node.right)
         match node.op:
             case ast.Div() | ast.FloorDiv():
                 return plain
             case ast.Add() | ast.Sub():
-                return self._sum(node, plain, sorts)
+                return self._sum(plain, sorts)
             case ast.Mult():
                 return self._product(plain, sorts)
             case ast.Mod():
                 return self._remainder(plain, sorts)
         return self._power(left, right)
 
-    def _sum(self, node: ast.BinOp, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
+    def _sum(self, plain: ast.BinOp, sorts: tuple[Sort, Sort]) -> ast.expr:
         if "float" in sorts:
+            # With a float it is a float or an error, whatever the other one is.
             return plain
-        is_steady = self._growth.is_steady(self._targets, node.left, node.right)
-        if isinstance(node.op, ast.Sub) or "number" in sorts:
-            return plain if is_steady else self._kept_in_bounds(plain)
-        return self._checked(plain, is_steady=is_steady)
+        if isinstance(plain.op, ast.Sub) or "number" in sorts:
+            return self._kept_in_bounds(plain) if self._has_loops else plain
+        return self._checked(plain)
 
     def _power(self, left: ast.expr, right: ast.expr) -> ast.expr:
         """A power: at once if that is a small one of a float, which is a float or too large."""
@@ -424,19 +390,20 @@ class Rewriter:
         plain = ast.BinOp(left, ast.Pow(), right)
         return choice(binding, [is_class(left, FLOAT)], plain, guarded)
 
-    def _checked(self, node: ast.expr, *, is_steady: bool) -> ast.expr:
-        """What `node` gives, if it is a number, else after a guard has seen it."""
+    def _checked(self, node: ast.expr) -> ast.expr:
+        """What `node` gives, if it is a small number, else after a guard has seen it."""
         if self._is_long:
             return self._method("made", node)
         self._inlined += 1
         kept = ast.NamedExpr(ast.Name(VALUE, ast.Store()), node)
         is_integer = is_class(name_of(VALUE), INT)
-        if not is_steady:
+        if self._has_loops:
+            # Without a loop, sums are no longer than the text that they stand in.
             is_integer = all_true([is_integer, self._is_low(name_of(VALUE))])
         fits = any_true([is_class(kept, FLOAT), is_integer])
         return ast.IfExp(fits, name_of(VALUE), self._method("made", name_of(VALUE)))
 
-    def _product(self, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
+    def _product(self, plain: ast.BinOp, sorts: tuple[Sort, Sort]) -> ast.expr:
         if "float" in sorts:
             return plain
         if sorts == ("number", "number"):
@@ -447,7 +414,7 @@ class Rewriter:
         again = ast.BinOp(left, ast.Mult(), right)
         guarded = self._method("times", left, right)
         unknowns = [
-            each for each, sort in zip((left, right), sorts, strict=True) if sort not in CERTAIN
+            each for each, sort in zip((left, right), sorts, strict=True) if sort not in NUMBERS
         ]
         if len(unknowns) == 2 and ast.dump(left) == ast.dump(right):
             unknowns.pop()
@@ -468,8 +435,8 @@ class Rewriter:
         ends = ast.Constant(-FINE_MAX), ast.Constant(FINE_MAX)
         return ast.Compare(ends[0], [ast.Lt(), ast.Lt()], [node, ends[1]])
 
-    def _remainder(self, plain: ast.BinOp, sorts: tuple[str, str]) -> ast.expr:
-        if sorts[0] in CERTAIN:
+    def _remainder(self, plain: ast.BinOp, sorts: tuple[Sort, Sort]) -> ast.expr:
+        if sorts[0] in NUMBERS:
             return plain
         if self._is_long:
             return self._method("modulo", plain.left, plain.right)
@@ -544,11 +511,8 @@ class Rewriter:
         guarded = self._method("inside", left, right)
         if isinstance(left, ast.Constant) or isinstance(right, ast.Constant):
             return with_binding(binding, guarded)
-        if isinstance(right, ast.Name) and right.id in self._searched:
-            test: ast.expr = name_of(f"{SHORT}{right.id}")
-        else:
-            is_plain = any_true([is_class(left, INT), is_short_text(left)])
-            test = all_true([is_class(right, LIST), is_short(right), is_plain])
+        is_plain = any_true([is_class(left, INT), is_short_text(left)])
+        test = all_true([is_class(right, LIST), is_short(right), is_plain])
         plain = ast.Compare(left, [ast.In()], [right])
         return with_binding(binding, ast.IfExp(test, plain, guarded))
 
@@ -560,18 +524,16 @@ class Rewriter:
             if isinstance(right, ast.List | ast.Tuple):
                 return all(isinstance(each, ast.Constant) for each in right.elts)
             # The keys of a message are texts, and a text knows its hash.
-            return isinstance(left, ast.Constant) and self._sorts.of(right) == "message"
+            return isinstance(left, ast.Constant) and self._sort(right) == "message"
         either = (left, right)
         return any(self._is_scalar(each) for each in either)
 
     def _is_scalar(self, node: ast.expr) -> bool:
-        if isinstance(node, ast.Constant):
-            return True
         if isinstance(node, ast.Name) and node.id in self._parsed.constants:
             return not isinstance(self._parsed.constants[node.id], list | tuple)
         if isinstance(node, ast.Subscript) and self._folded(node) is not None:
             return True
-        return self._sorts.of(node) in CERTAIN
+        return isinstance(node, ast.Constant)
 
     # --- calls ---
 
@@ -596,54 +558,38 @@ class Rewriter:
             return self._method(OF_LISTS[name], *arguments)
         if name in OF_LISTS:
             return self._extreme(name, node, arguments)
-        if name == "round" and len(arguments) == 1 and self._sorts.of(node.args[0]) == "float":
-            return self._kept_in_bounds(call_of(name_of("_round"), *arguments))
         if name in TEXT_ENDS and len(arguments) == 2 and is_text(node.args[1]):
-            return self._text_end(name, node.args[0], *arguments)
+            return self._text_end(name, *arguments)
         if name in OF_TEXTS:
-            return self._of_short_text(name, node.args[0], arguments[0])
+            return self._of_short_text(name, arguments[0])
         self._note(name)
         if name in WITH_PLACE:
             arguments.insert(0, ast.Constant(f"{node.lineno}:{node.col_offset + 1}"))
         return self._method(RENAMED.get(name, name), *arguments, keywords=keywords)
 
-    def _text_end(self, name: str, written: ast.expr, text: ast.expr, end: ast.expr) -> ast.expr:
+    def _text_end(self, name: str, text: ast.expr, end: ast.expr) -> ast.expr:
         """Whether a text begins or ends with one that is written here, and so is not long."""
-        if self._sorts.of(written) == "text":
-            return call_of(ast.Attribute(text, TEXT_ENDS[name], ast.Load()), end)
         binding, text, end = self._bound(text, end)
         plain = call_of(ast.Attribute(text, TEXT_ENDS[name], ast.Load()), end)
         guarded = self._method(name, text, end)
         return choice(binding, [is_class(text, STR)], plain, guarded)
 
-    def _of_short_text(self, name: str, written: ast.expr, text: ast.expr) -> ast.expr:
+    def _of_short_text(self, name: str, text: ast.expr) -> ast.expr:
         """What Python itself does with a short text: then there is nothing to pay for."""
-        method, sort = RENAMED.get(name, name), self._sorts.of(written)
-
-        def plain(argument: ast.expr) -> ast.expr:
-            if method == name:
-                return call_of(ast.Attribute(argument, name, ast.Load()))
-            return call_of(name_of(f"_{name}"), argument)
-
-        if method != name and sort in CERTAIN:
-            return self._kept_in_bounds(plain(text)) if name == "int" else plain(text)
+        method = RENAMED.get(name, name)
         if self._is_long:
             return self._method(method, text)
         binding, taken, _ = self._bound(text, ast.Constant(None))
-        test = is_short_text(taken, is_text=sort == "text")
-        made = choice(binding, [test], plain(taken), self._method(method, taken))
-        match written, text:
-            case ast.Subscript(slice=index), ast.Subscript(value=ast.Name() as whole):
-                # It stands here twice: what is longer would double with every one that is in it.
-                if self._sorts.of(index) in CERTAIN and is_simple(index):
-                    # An element of a text is a letter.
-                    return ast.IfExp(is_class(whole, STR), plain(text), made)
-        return made
+        if method == name:
+            plain = call_of(ast.Attribute(taken, name, ast.Load()))
+        else:
+            plain = call_of(name_of(f"_{name}"), taken)
+        return choice(binding, [is_short_text(taken)], plain, self._method(method, taken))
 
     def _extreme(self, name: str, node: ast.Call, arguments: list[ast.expr]) -> ast.expr:
         """What is compared with a number is a number itself, or an error."""
         direct = call_of(name_of(f"_{name}"), *arguments)
-        if any(self._sorts.of(each) in CERTAIN for each in node.args):
+        if any(self._sort(each) in NUMBERS for each in node.args):
             return direct
         if len(arguments) != 2 or self._is_long:
             return self._method(RENAMED[name], *arguments)

@@ -50,9 +50,8 @@ def is_class(node: ast.expr, name: str) -> ast.expr:
     return ast.Compare(ast.Attribute(node, "__class__", ast.Load()), [ast.Is()], [name_of(name)])
 
 
-def is_short_text(node: ast.expr, *, is_text: bool = False) -> ast.expr:
-    """Whether it is a short text, or just short if a text is all that it can be."""
-    return is_short(node) if is_text else all_true([is_class(node, STR), is_short(node)])
+def is_short_text(node: ast.expr) -> ast.expr:
+    return all_true([is_class(node, STR), is_short(node)])
 
 
 def is_number(node: ast.expr) -> list[ast.expr]:
