@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,7 +89,13 @@ class Index:
         self._latest_s = head.latest_s
         self._matcher = matcher
         self._uses = None if head.uses is None else Uses(dict(head.uses))
-        self._numbers = {row.id: number for number, row in enumerate(self._rows) if row is not None}
+        self._numbers: dict[int | str, int] = {}
+        # In the order in which they came; sets would name another one each time.
+        self._evolving: dict[int, None] = {}
+        self._filtered: dict[int, None] = {}
+        for number, row in enumerate(self._rows):
+            if row is not None:
+                self._note(number, row)
         self._files: list[Path] = []
         """Of all states that tasks were given; the last is that of now, unless it was changed."""
         self._filters = Filters(head.filters)
@@ -149,19 +156,22 @@ class Index:
     @property
     def has_names(self) -> bool:
         """Whether subscriptions are called by texts, not by numbers."""
-        return any(isinstance(id, str) for id in self._numbers)
+        # Either all are, or none is.
+        return isinstance(next(iter(self._numbers), 0), str)
 
     @property
     def evolving(self) -> str:
         """One of those that change with time, to be named in an error; empty if none does."""
-        found = (row for row in self._rows if row is not None and row.is_evolving)
-        return next((f"{row.id} ({row.text})" for row in found), "")
+        return self._shown(self._evolving, "text")
 
     @property
     def filtered(self) -> str:
         """One of those that have a topic filter, likewise."""
-        found = (row for row in self._rows if row is not None and row.filter != ANY_TOPIC)
-        return next((f"{row.id} ({row.filter})" for row in found), "")
+        return self._shown(self._filtered, "filter")
+
+    def _shown(self, numbers: Iterable[int], field: str) -> str:
+        rows = (self._rows[number] for number in numbers)
+        return next((f"{row.id} ({getattr(row, field)})" for row in rows if row is not None), "")
 
     @property
     def attributes(self) -> frozenset[str] | None:
@@ -219,8 +229,9 @@ class Index:
         except LanguageError as error:
             raise MatchingError(f"subscription {id}: {error}") from error
         is_evolving = any(type(node) is Time for node in walk(subscription.condition))
-        self._rows.append(_Row(id, version.text, version.filter, is_evolving))
-        self._numbers[id] = number
+        row = _Row(id, version.text, version.filter, is_evolving)
+        self._rows.append(row)
+        self._note(number, row)
         self._uses.add(subscription, number)
         self._latest_s = max(self._latest_s, version.accepted_at)
 
@@ -231,10 +242,19 @@ class Index:
         self._matcher.remove(number)
         self._uses.remove(_tree(row.text), number)
         del self._numbers[row.id]
+        self._evolving.pop(number, None)
+        self._filtered.pop(number, None)
         self._rows[number] = None
 
+    def _note(self, number: int, row: _Row) -> None:
+        self._numbers[row.id] = number
+        if row.is_evolving:
+            self._evolving[number] = None
+        if row.filter != ANY_TOPIC:
+            self._filtered[number] = None
+
     def _refuse_ids(self, ids: Sequence[int | str]) -> None:
-        kinds = {type(id) for id in (*ids, *self._numbers)}
+        kinds = {type(id) for id in (*ids, *itertools.islice(self._numbers, 1))}
         if len(kinds) > 1:
             raise MatchingError("some subscriptions have names and some have numbers; choose one")
         seen: set[int | str] = set()
