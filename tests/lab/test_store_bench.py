@@ -22,7 +22,6 @@ def test_the_suite_measures_what_it_promises() -> None:
         "store.busy.commit.10",
         "store.submit.50",
         "store.load",
-        "store.busy.rows_above",
     }
     assert all(measure.value > 0 for measure in measures.values())
     assert measures["store.commit.10"].against == "store.commit.1"

@@ -29,7 +29,7 @@ from rove.lake.storage import NAME_BYTES_MAX, LakeError, sync
 from rove.pipeline.source import whole
 from rove.serve import lake as lake_module
 from rove.serve.lake import Lake, LakeWriter
-from rove.serve.store import Store, Writer
+from rove.serve.store import Store, Writer, log_rows
 from tests.effort import PATIENCE_S, is_soak
 from tests.waiting import eventually
 
@@ -457,7 +457,9 @@ def submit(writer: Writer, rows: Sequence[tuple[int, LogRow]]) -> None:
 
 
 def log_of(store: Store) -> list[int]:
-    return [int(key) for key, _ in store.load("log")]
+    return [
+        position for key, group in store.load("log") for position, _ in log_rows(int(key), group)
+    ]
 
 
 def test_rows_move_from_the_store_to_the_lake(tmp_path: Path, store: Store, writer: Writer) -> None:
@@ -532,6 +534,20 @@ def test_a_folder_that_cannot_be_written_loses_nothing(
     assert positions(tmp_path / "lake") == list(range(1, 10))
     assert log_of(store) == []
     assert len(caplog.records) == 1, "said once, not at every try"
+
+
+def test_more_than_fits_into_memory_is_read_from_the_store(
+    tmp_path: Path, store: Store, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_module, "_WAITING_BYTES_MAX", 1_000)
+    lake = Lake(tmp_path / "lake", rows_per_file=30, seconds_per_file=0)
+    filler = LakeWriter(lake, store, writer)
+    for first in range(1, 600, 7):
+        submit(writer, publications(first, first + 6))
+    eventually(lambda: filler.position == 602)
+    assert filler.close(20)
+    assert positions(tmp_path / "lake") == list(range(1, 603))
+    assert log_of(store) == []
 
 
 def test_closing_while_it_cannot_be_written_says_so(

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
+from rove.broker.records import LogRow, encoded
 from rove.errors import RoveError
 from rove.serve import commits
 from rove.serve import store as store_module
@@ -103,33 +104,74 @@ def test_a_commit_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_rows_above_a_key_come_within_limits(
-    tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "_READ_STEP_BYTES", 250)
+def test_the_log_comes_in_groups_within_limits(tmp_path: Path, durability: Durability) -> None:
     rows = [(n, bytes([n]) * 100) for n in range(1, 11)]
     with Store.open(tmp_path, durability) as store:
-        assert store.rows_above("log", 0, rows_max=5, bytes_max=1000) == ([], False)
-        store.commit(changes_of(*(("log", key, row) for key, row in rows)))
-        assert store.rows_above("log", 0, rows_max=10, bytes_max=1000) == (rows, False)
-        assert store.rows_above("log", 0, rows_max=4, bytes_max=1000) == (rows[:4], True)
-        assert store.rows_above("log", 3, rows_max=10, bytes_max=450) == (rows[3:7], True)
-        assert store.rows_above("log", 3, rows_max=10, bytes_max=1) == (rows[3:4], True)
-        assert store.rows_above("log", 9, rows_max=1, bytes_max=1) == (rows[9:], False)
+        assert store.log_above(0, rows_max=5, bytes_max=1000) == ([], False)
+        for begin in range(0, 10, 2):
+            store.commit(changes_of(*(("log", *row) for row in rows[begin : begin + 2])))
+        assert store.log_above(0, rows_max=10, bytes_max=10_000) == (rows, False)
+        assert store.log_above(0, rows_max=5, bytes_max=10_000) == (rows[:4], True)
+        assert store.log_above(2, rows_max=10, bytes_max=650) == (rows[2:8], True)
+        assert store.log_above(2, rows_max=1, bytes_max=1) == (rows[2:4], True)
+        assert store.log_above(8, rows_max=1, bytes_max=1) == (rows[8:], False)
+        assert store.log_above(3, rows_max=9, bytes_max=1_000) == (rows[3:], False)
+        store.drop_log(5)  # in the middle of a group, which stays
+        assert store.log_above(0, rows_max=10, bytes_max=10_000) == (rows[4:], False)
+        store.drop_log(10)
+        assert rows_of(store) == {}
 
 
-def test_rows_that_go_while_they_are_read_are_gone(tmp_path: Path) -> None:
-    class Emptied(Store):
-        def _read_step(self, table: str, key: int, count: int) -> list[tuple[int, bytes]]:
+def test_a_large_group_of_the_log_is_several_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "LOG_GROUP_BYTES", 250)
+    rows = [(n, bytes(100)) for n in range(1, 11)]
+    with Store.open(tmp_path, "process") as store:
+        store.commit(changes_of(*(("log", *row) for row in rows)))
+        assert [key for key, _ in store.load("log")] == [3, 6, 9, 10]
+        assert store.log_above(0, rows_max=10, bytes_max=10_000) == (rows, False)
+
+
+def test_rows_of_the_log_that_were_committed_twice_come_once(tmp_path: Path) -> None:
+    with Store.open(tmp_path, "process") as store:
+        store.commit(changes_of(("log", 1, b"1"), ("log", 2, b"2")))
+        # It reached the disk and was reported as failed, so it comes again with what came later.
+        store.commit(changes_of(("log", 1, b"1"), ("log", 2, b"2"), ("log", 3, b"3")))
+        assert store.log_above(0, rows_max=9, bytes_max=999).rows == [
+            (1, b"1"),
+            (2, b"2"),
+            (3, b"3"),
+        ]
+
+
+def test_a_row_of_the_log_can_be_taken_back(tmp_path: Path) -> None:
+    with Store.open(tmp_path, "process") as store:
+        store.commit(changes_of(("log", 1, b"1"), ("log", 2, b"2"), ("log", 3, b"3")))
+        for gone, left in ((3, [1, 2]), (9, [1, 2]), (1, [2]), (2, [])):
             changes = Changes()
-            changes.delete("log", 1)
-            self.commit(changes)
-            return super()._read_step(table, key, count)
+            changes.delete("log", gone)
+            store.commit(changes)
+            found = store.log_above(0, rows_max=9, bytes_max=999).rows
+            assert [position for position, _ in found] == left
 
-    with Emptied.open(tmp_path, "process") as store:
-        store.commit(changes_of(("log", 1, b"1")))
-        assert store.rows_above("log", 0, rows_max=9, bytes_max=9) == ([], True)
-        assert store.rows_above("log", 0, rows_max=9, bytes_max=9) == ([], False)
+
+def test_the_log_of_an_earlier_rove_is_read_and_the_file_is_ours_from_then_on(
+    tmp_path: Path,
+) -> None:
+    Store.open(tmp_path, "process").close()
+    file = tmp_path / FILE_NAME
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        row = encoded(LogRow("publications", "", 1.0))
+        connection.execute("INSERT INTO log VALUES (7, ?)", (row,))
+        connection.execute("DELETE FROM schema")
+        connection.execute("INSERT INTO schema VALUES (1)")
+        connection.commit()
+    with Store.open(tmp_path, "process") as store:
+        store.commit(changes_of(("log", 8, b"8")))
+        assert store.log_above(0, rows_max=9, bytes_max=999).rows == [(7, row), (8, b"8")]
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT max(version) FROM schema").fetchall() == [(2,)]
 
 
 def test_rows_can_be_read_while_others_are_committed(tmp_path: Path) -> None:
@@ -138,14 +180,15 @@ def test_rows_can_be_read_while_others_are_committed(tmp_path: Path) -> None:
         rows = store.load("queue")
         assert next(rows) == (1, b"1")
         store.commit(changes_of(("log", 2, b"2")))
-        assert store.rows_above("log", 1, rows_max=9, bytes_max=9).rows == [(2, b"2")]
+        assert store.log_above(1, rows_max=9, bytes_max=9).rows == [(2, b"2")]
         assert list(rows) == [(2, b"2")]
 
 
 numbers = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3)
 texts = st.text(max_size=5) | st.sampled_from("ab")
 keys = {table: numbers if table in INTEGER_TABLES else texts for table in TABLES}
-one_change = st.sampled_from(TABLES).flatmap(
+PLAIN_TABLES = tuple(table for table in TABLES if table != "log")
+one_change = st.sampled_from(PLAIN_TABLES).flatmap(
     lambda table: st.tuples(st.just(table), keys[table], st.none() | st.binary(max_size=9))
 )
 
@@ -155,7 +198,7 @@ one_change = st.sampled_from(TABLES).flatmap(
 def test_a_store_is_a_dictionary(
     turns: list[tuple[bool, list[tuple[str, Key, bytes | None]]]],
 ) -> None:
-    model: dict[str, dict[Key, bytes]] = {table: {} for table in TABLES}
+    model: dict[str, dict[Key, bytes]] = {table: {} for table in PLAIN_TABLES}
     with tempfile.TemporaryDirectory() as folder:
         with Store.open(Path(folder), "process") as store:
             waiting = Changes()
@@ -174,7 +217,7 @@ def test_a_store_is_a_dictionary(
                     waiting = Changes()
             store.commit(waiting)
         with Store.open(Path(folder), "process") as store:
-            for table in TABLES:
+            for table in PLAIN_TABLES:
                 assert list(store.load(table)) == sorted(model[table].items())
 
 
@@ -225,9 +268,9 @@ def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
-        connection.execute("UPDATE schema SET version = 2")
+        connection.execute("UPDATE schema SET version = 3")
     connection.close()
-    with pytest.raises(StoreError, match=r"newer Rove: .* version 2, this Rove knows up to 1;"):
+    with pytest.raises(StoreError, match=r"newer Rove: .* version 3, this Rove knows up to 2;"):
         Store.open(tmp_path)
 
 
@@ -331,13 +374,13 @@ def test_done_is_called_in_order_from_another_thread_when_it_can_be_read(store: 
     def listener(number: int) -> Callable[[BaseException | None], None]:
         def done(error: BaseException | None) -> None:
             assert error is None
-            is_there = bool(store.rows_above("queue", number - 1, rows_max=1, bytes_max=1).rows)
+            is_there = bool(store.log_above(number - 1, rows_max=1, bytes_max=1).rows)
             heard.append((number, threading.current_thread().name, is_there))
 
         return done
 
     for number in range(500):
-        writer.submit(changes_of(("queue", number, b"x" * 50)), listener(number))
+        writer.submit(changes_of(("log", number, b"x" * 50)), listener(number))
     assert writer.close(PATIENCE_S)
     assert heard == [(number, "rove-store", True) for number in range(500)]
     assert writer.backlog_bytes == 0

@@ -92,7 +92,7 @@ def _submits(folder: Path) -> Iterator[Measure]:
 
 
 def _start(folder: Path) -> Iterator[Measure]:
-    """Reading a long queue, at a start and while the broker is busy."""
+    """Reading a long queue at a start."""
     with Store.open(folder, "process") as store:
         changes = Changes()
         for number in range(_QUEUE_ROWS):
@@ -107,14 +107,6 @@ def _start(folder: Path) -> Iterator[Measure]:
         assert rows == _QUEUE_ROWS, "the queue is not all there"
         reached = load_s <= _LOAD_GOAL_S
         yield Measure("store.load", load_s, "s", goal=f"<= {_LOAD_GOAL_S:g} s", reached=reached)
-        count = min(_QUEUE_ROWS, 50_000)
-
-        def read() -> None:
-            batch = store.rows_above("queue", -1, rows_max=count, bytes_max=10**9)
-            assert len(batch.rows) == count, "the rows are not all there"
-
-        with _busy_thread():
-            yield Measure("store.busy.rows_above", count * _per_second(read), "rows/s")
 
 
 def _some(numbers: Iterator[int], count: int) -> Changes:

@@ -25,7 +25,7 @@ from rove.serve.commits import Mark, Verdict, judge, new_history
 from rove.serve.index_file import NAME as INDEX_NAME
 from rove.serve.privacy import FILE_MODES, FOLDER_MODES, private_opener, set_mode
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 FILE_NAME: Final = "rove.db"
 FOREIGN_WAIT_S: Final = 1.0
 """How long a commit waits for another program that has locked the file, a backup for example."""
@@ -145,8 +145,6 @@ def make_file(file: Path) -> None:
     with contextlib.closing(connect(unfinished)) as connection:
         connection.execute("PRAGMA synchronous = OFF")  # one flush for all of it, below
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("CREATE TABLE schema (version INTEGER NOT NULL)")
-        connection.execute("INSERT INTO schema VALUES (?)", (SCHEMA_VERSION,))
         make_tables(connection)
     sync(unfinished)
     unfinished.rename(file)
@@ -211,8 +209,13 @@ PUT_MARK: Final = f"INSERT OR REPLACE INTO last_commit VALUES (0{',?' * len(Mark
 
 
 def make_tables(connection: sqlite3.Connection) -> None:
-    """Those that are not there yet, in one commit."""
+    """Those that are not there yet, in one commit. From then on an older Rove refuses the file."""
     connection.execute("BEGIN IMMEDIATE")
+    connection.execute("CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL)")
+    connection.execute(
+        "INSERT INTO schema SELECT ?1 WHERE ?1 > (SELECT coalesce(max(version), 0) FROM schema)",
+        (SCHEMA_VERSION,),
+    )
     connection.execute(
         "CREATE TABLE IF NOT EXISTS last_commit (id INTEGER PRIMARY KEY, history BLOB NOT NULL, "
         "number INTEGER NOT NULL, at_us INTEGER NOT NULL, losses INTEGER NOT NULL, "

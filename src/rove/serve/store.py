@@ -9,8 +9,11 @@ is used again rather than given back, which makes small commits 1.6 times as fas
 A statement takes a whole group of rows. One statement per row (`executemany`) would do as well
 while the process is idle, but the interpreter's lock is handed over at every statement, and a
 busy event loop gives it back only 5 ms later: beside one, groups of a hundred rows came to 580
-rows/s so, and to more than ten times that with one statement per group. Reading rows while the
-broker runs (`rows_above`) fetches many in one step for the same reason.
+rows/s so, and to more than ten times that with one statement per group.
+
+Rows of the log, which wait here for the lake, are one row of SQLite for each group: they come in
+the order of their positions and go together. Of 256 bytes, one costs 2 µs to keep and to drop; as
+rows of their own they took 6.
 
 Groups are numbered, and the number of the last one is also in a small file beside the database, so
 that a database that lost some of them is noticed (`rove.serve.commits` says why and how).
@@ -35,13 +38,13 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
 
-from rove.broker.journal import INTEGER_TABLES, TABLES, Changes, Key
+from rove.broker.journal import TABLES, Changes, Key
 from rove.lake.storage import sync
 from rove.serve.commits import Commits, Mark, new_history
 from rove.serve.data_folder import (
@@ -78,7 +81,10 @@ RECORD_FLUSH_S: Final = 1.0
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"full": "FULL", "process": "NORMAL", "none": "OFF"}
 _STATEMENT_ROWS_MAX: Final = 2_000
 """Two parameters each; SQLite allows 32,766 in one statement."""
-_READ_STEP_BYTES: Final = 4 * 1024 * 1024
+LOG_GROUP_BYTES: Final = 1024 * 1024
+"""About as much of the log is one row."""
+_GROUP: Final = b"\0"
+"""Before a group of the log. A row that stands alone, as those of schema 1 do, is an array."""
 _CHANGE_BYTES: Final = 256
 """What a changed row costs in the log besides itself, on average over all kinds of tables."""
 _COMMIT_BYTES: Final = 16 * 1024
@@ -88,15 +94,22 @@ _CACHE_KIB: Final = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
-class Batch(NamedTuple):
-    """Some rows in the order of their keys, and whether there were more."""
+LogRows = list[tuple[int, bytes]]
+"""Rows of the log by their positions, in order."""
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(LogRows)
 
-    rows: list[tuple[int, bytes]]
+
+class Batch(NamedTuple):
+    """Some rows, and whether there were more."""
+
+    rows: LogRows
     more: bool
 
 
 class Store:
-    """One data folder, held by one process. `commit` and `rows_above` may be called by threads."""
+    """One data folder, held by one process. `commit`, `log_above` and `drop_log` may be called by
+    threads."""
 
     def __init__(
         self,
@@ -170,34 +183,32 @@ class Store:
         """All rows of a table in the order of their keys. Meant for the start."""
         return rows_in(self._reader, self._file, _known(table))
 
-    def rows_above(self, table: str, key: int, *, rows_max: int, bytes_max: int) -> Batch:
-        """The next rows after a key: at least one if there is one, and no more than the limits.
-
-        Takes a handful of steps however many rows there are (why: at the top).
-        """
-        assert table in INTEGER_TABLES
-        wanted = f"SELECT key, row FROM {table} WHERE key > ? ORDER BY key LIMIT ?"
-        listing = f"SELECT json_group_array(json_array(key, length(row))) FROM ({wanted})"
+    def log_above(self, position: int, *, rows_max: int, bytes_max: int) -> Batch:
+        """The next rows of the log: whole groups, at least one, then no more than the limits."""
+        found: LogRows = []
+        size_bytes = 0
+        wanted = "SELECT key, row FROM log WHERE key > ? ORDER BY key"
         try:
-            with self._read_lock:
-                [(listed,)] = self._reader.execute(listing, (key, rows_max + 1)).fetchall()
-                sizes = sorted(msgspec.json.decode(listed, type=list[tuple[int, int]]))
-                counts = _step_sizes([size for _, size in sizes[:rows_max]], bytes_max)
-                rows: list[tuple[int, bytes]] = []
-                for count in counts:
-                    rows += self._read_step(table, rows[-1][0] if rows else key, count)
+            with self._read_lock, contextlib.closing(self._reader.cursor()) as groups:
+                for key, group in groups.execute(wanted, (position,)):
+                    # A commit that was made again may have left rows in two groups.
+                    last = found[-1][0] if found else position
+                    rows = [row for row in log_rows(key, group) if row[0] > last]
+                    size_bytes += len(group)
+                    if found and (len(found) + len(rows) > rows_max or size_bytes > bytes_max):
+                        return Batch(found, more=True)
+                    found += rows
         except sqlite3.Error as error:
             raise StoreError(unreadable(self._file, error)) from error
-        return Batch(rows, more=len(rows) < len(sizes))
+        return Batch(found, more=False)
 
-    def _read_step(self, table: str, key: int, count: int) -> list[tuple[int, bytes]]:
-        wanted = f"SELECT key, row FROM {table} WHERE key > ? ORDER BY key LIMIT ?"
-        packed = f"SELECT group_concat(key || ' ' || hex(row)) FROM ({wanted})"
-        [(text,)] = self._reader.execute(packed, (key, count)).fetchall()
-        if text is None:  # they were deleted since they were listed
-            return []
-        pairs = (pair.split(" ") for pair in text.split(","))
-        return sorted((int(number), bytes.fromhex(row)) for number, row in pairs)
+    def drop_log(self, up_to: int) -> None:
+        """Forget the groups of the log that end at a position or before it."""
+        with self._commit_lock:
+            try:
+                self._connection.execute("DELETE FROM log WHERE key <= ?", (up_to,))
+            except sqlite3.Error as error:
+                raise StoreError(unwritable(self._file, error)) from error
 
     def commit(self, changes: Changes) -> None:
         """Keep all of these changes or, with a StoreError, none of them."""
@@ -207,8 +218,13 @@ class Store:
                 mark = self.mark.next(time.time_ns() // 1_000)
                 self._connection.execute(PUT_MARK, mark)
                 for name, table in changes.tables.items():
-                    self._delete(_known(name), list(table.deletes - table.puts.keys()))
-                    self._put(name, list(table.puts.items()))
+                    deletes, puts = list(table.deletes - table.puts.keys()), table.puts.items()
+                    if name == "log":
+                        self._take_back(deletes)
+                        self._put(name, list(_log_groups(sorted(puts))))
+                    else:
+                        self._delete(_known(name), deletes)
+                        self._put(name, list(puts))
                 self._connection.execute("COMMIT")
             except BaseException as error:
                 self._roll_back()
@@ -259,6 +275,16 @@ class Store:
                 f"INSERT OR REPLACE INTO {table} VALUES {marks}",
                 list(itertools.chain.from_iterable(some)),
             )
+
+    def _take_back(self, positions: list[Key]) -> None:
+        """Take single rows out of the log; there are hardly ever any."""
+        for position in positions:
+            found = self._connection.execute(
+                "SELECT key, row FROM log WHERE key >= ? ORDER BY key LIMIT 1", (position,)
+            ).fetchall()
+            for key, group in found:
+                rows = [row for row in log_rows(key, group) if row[0] != position]
+                self._put("log", [(key, _log_group(rows))])
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:  # SQLite itself rolls back after some errors
@@ -327,19 +353,25 @@ def _logged_bytes(changes: Changes) -> int:
     return _COMMIT_BYTES + _CHANGE_BYTES * rows + sizes
 
 
-def _step_sizes(sizes: list[int], bytes_max: int) -> Iterator[int]:
-    """How many rows to read at a time, until `bytes_max` is reached or the rows are at an end."""
-    total = count = step = 0
-    for number, size in enumerate(sizes):
-        total += size
-        if total > bytes_max and number > 0:
-            break
-        count, step = count + 1, step + size
-        if step >= _READ_STEP_BYTES:
-            yield count
-            count = step = 0
-    if count:
-        yield count
+def log_rows(key: int, group: bytes) -> LogRows:
+    """The rows of a group of the log."""
+    if group.startswith(_GROUP):
+        return _DECODER.decode(memoryview(group)[len(_GROUP) :])
+    return [(key, group)]
+
+
+def _log_group(rows: Sequence[tuple[Key, bytes]]) -> bytes:
+    return _GROUP + _ENCODER.encode(rows)
+
+
+def _log_groups(rows: Sequence[tuple[Key, bytes]]) -> Iterator[tuple[Key, bytes]]:
+    """Rows of the log as rows of the database, by the last position of each."""
+    begin = size_bytes = 0
+    for number, (position, row) in enumerate(rows, 1):
+        size_bytes += len(row)
+        if size_bytes >= LOG_GROUP_BYTES or number == len(rows):
+            yield position, _log_group(rows[begin:number])
+            begin, size_bytes = number, 0
 
 
 # --- the thread that commits ------------------------------------------------------------------
@@ -376,6 +408,8 @@ class Writer:
     """
 
     def __init__(self, store: Store, *, retry_delay_s: float = RETRY_DELAY_S) -> None:
+        self.on_log: Callable[[LogRows], None] | None = None
+        """Called from the writer's thread with rows of the log that are on disk."""
         self._store = store
         self._retry_delay_s = retry_delay_s
         self._wake = threading.Condition()
@@ -459,6 +493,9 @@ class Writer:
         if self._commit_trouble is not None:
             _log.warning("the disk can be written again")
         self._commit_trouble = None
+        log = group.changes.tables.get("log")
+        if self.on_log is not None and log is not None and log.puts:
+            self.on_log([(int(position), row) for position, row in sorted(log.puts.items())])
         with self._wake:
             self._backlog_bytes -= group.size_bytes
         group.tell(None)
