@@ -25,7 +25,8 @@ from rove.broker.records import LogRow, encoded
 from rove.errors import RoveError
 from rove.lake import compaction, delta
 from rove.lake.log import Log
-from rove.lake.storage import NAME_BYTES_MAX, LakeError, sync
+from rove.base.files import sync
+from rove.lake.storage import NAME_BYTES_MAX, LakeError
 from rove.pipeline.source import whole
 from rove.serve import lake as lake_module
 from rove.serve.lake import Lake, LakeWriter

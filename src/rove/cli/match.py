@@ -24,6 +24,7 @@ from typing import IO, BinaryIO, Protocol
 
 import msgspec
 
+from rove.base.files import replacing
 from rove.cli.output import is_terminal
 from rove.cli.texts import STDIN
 from rove.errors import UsageError
@@ -300,10 +301,8 @@ def _output(file: str | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    unfinished = Path(f"{file}.unfinished")
-    with unfinished.open("wb") as stream:
+    with replacing(file) as stream:
         yield stream
-    unfinished.replace(file)
 
 
 def _watched(lines: BinaryIO, file: str) -> Iterable[bytes]:
