@@ -1,4 +1,4 @@
-"""Intervals: Student's t against integrals, closed forms and the printed table, and the bootstrap."""
+"""Intervals: Student's t against integrals and closed forms, and the bootstrap."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
 """`rove bench`: a table for people, one object a line for programs."""
 
-import io
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rove.cli import bench, main
+from rove.cli import main
 from rove.lab import (
     broker_bench,
     elastic_bench,

@@ -15,18 +15,21 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """For stderr. No fixture: before a test begins, pytest puts its own there."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    return terminal
+    monkeypatch.setattr(sys, "stderr", made := Terminal())
+    return made
 
 
 @pytest.mark.parametrize(
     ("counted", "shown"),
     [("bytes", "3/4 bytes"), ("seconds", "3 of 4 s"), ("parts", "3/4"), ("nothing", "0:00:00")],
 )
-def test_a_person_sees_how_far_it_is(watched: Terminal, counted: Counted, shown: str) -> None:
+def test_a_person_sees_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, counted: Counted, shown: str
+) -> None:
+    watched = terminal(monkeypatch)
     with progress_bar("starting", counted) as tell:
         tell(3, 4, "the full scan")
     assert "the full scan" in watched.getvalue()
@@ -34,15 +37,17 @@ def test_a_person_sees_how_far_it_is(watched: Terminal, counted: Counted, shown:
 
 
 @pytest.mark.parametrize("counted", ["bytes", "seconds", "parts", "nothing"])
-def test_before_anything_is_known_the_title_is_there(watched: Terminal, counted: Counted) -> None:
+def test_before_anything_is_known_the_title_is_there(
+    monkeypatch: pytest.MonkeyPatch, counted: Counted
+) -> None:
+    watched = terminal(monkeypatch)
     with progress_bar("starting", counted):
         pass
     assert "starting" in watched.getvalue()
 
 
-def test_a_terminal_full_of_json_is_left_alone(
-    watched: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_full_of_json_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = terminal(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     with progress_bar("starting", "parts", as_json=True) as tell:
         tell(3, 4)
@@ -55,7 +60,10 @@ def test_a_program_sees_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_all_lines_of_a_file_come_with_a_rate(watched: Terminal, tmp_path: Path) -> None:
+def test_all_lines_of_a_file_come_with_a_rate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    watched = terminal(monkeypatch)
     path = tmp_path / "lines"
     path.write_bytes(b"one\n" * 600)
     with path.open("rb") as lines:
@@ -64,7 +72,8 @@ def test_all_lines_of_a_file_come_with_a_rate(watched: Terminal, tmp_path: Path)
     assert "/s" in watched.getvalue()
 
 
-def test_of_a_pipe_nobody_knows_how_long_it_is(watched: Terminal) -> None:
+def test_of_a_pipe_nobody_knows_how_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = terminal(monkeypatch)
     lines = io.BytesIO(b"one\n")
     assert watched_lines(lines, STDIN, "reading") is lines
     assert watched.getvalue() == ""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rove.errors import RoveError
 from rove.base.files import sync
+from rove.errors import RoveError
 from rove.pipeline.disk import told
 
 

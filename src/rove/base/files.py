@@ -37,7 +37,8 @@ def replacing(
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_END}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        with os.fdopen(os.open(unfinished, flags, 0o666 if mode is None else PRIVATE), "wb") as file:
+        descriptor = os.open(unfinished, flags, 0o666 if mode is None else PRIVATE)
+        with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
                 unfinished.chmod(mode)
             yield file

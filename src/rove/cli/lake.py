@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from rove.cli.output import emit_json, emit_rows
-from rove.cli.progress import progress_bar
 from rove.cli.parts import Part, add_parts, run_part
+from rove.cli.progress import progress_bar
 from rove.cli.texts import add_json_flag
 from rove.cli.units import count_text
 

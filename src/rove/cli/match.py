@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Protocol
 
 import msgspec

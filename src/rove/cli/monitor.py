@@ -26,6 +26,7 @@ DEFAULT_SCENARIO = "crowd"
 DEFAULT_PORT = 8090
 DATABASE_VARIABLE = "ROVE_DATABASE"
 """Everybody on a machine can read the words of a command."""
+_WHOLE = whole_number(0)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,10 +70,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _configure_scenario(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("how the scenario differs from its file")
-    options.add_argument("--players", metavar="N", type=whole_number(0), help="instead of the scenario's")
+    options.add_argument("--players", metavar="N", type=_WHOLE, help="instead of the scenario's")
     options.add_argument("--engines", metavar="A,B", help="which run: object,tile …")
     options.add_argument("--live-engine", metavar="NAME", help="the one that clients hear")
-    options.add_argument("--seed", metavar="N", type=whole_number(0), help="instead of the scenario's")
+    options.add_argument("--seed", metavar="N", type=_WHOLE, help="instead of the scenario's")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import msgspec
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from rove.world.running import Run
     from rove.world.scenarios import Scenario
 
-_SECONDS_MAX = 1_000_000.0
-_SIDE_M_MAX = 100_000.0
+_SECONDS = number_of("seconds", 1_000_000)
+_METRES = number_of("metres", 100_000)
+_WHOLE = whole_number(0)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     _add_scenario(parser)
-    parser.add_argument("--seconds", metavar="S", type=number_of("seconds", _SECONDS_MAX), help="of the world's time")
+    parser.add_argument("--seconds", metavar="S", type=_SECONDS, help="of the world's time")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="write Parquet files there")
     parser.add_argument(
         "--database", metavar="URL", help="record the run in this metrics database (a file, a URL)"
@@ -58,10 +59,10 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 def _add_scenario(parser: argparse.ArgumentParser) -> None:
     """Which scenario, and how it differs from its file."""
     parser.add_argument("scenario", help="a shipped one (`rove world list`), or a file")
-    parser.add_argument("--players", metavar="N", type=whole_number(0), help="instead of the scenario's")
+    parser.add_argument("--players", metavar="N", type=_WHOLE, help="instead of the scenario's")
     parser.add_argument("--engines", metavar="A,B", type=_names, help="which run: object,tile …")
     parser.add_argument("--live-engine", metavar="NAME", help="the one that carries the traffic")
-    parser.add_argument("--seed", metavar="N", type=whole_number(0), help="instead of the scenario's")
+    parser.add_argument("--seed", metavar="N", type=_WHOLE, help="instead of the scenario's")
 
 
 def _run_scenario(arguments: argparse.Namespace) -> int:
@@ -224,8 +225,8 @@ def _fact(value: object) -> str:
 def _configure_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", help="plain, town, maze or city")
     for side in ("--width", "--height"):
-        parser.add_argument(side, metavar="METRES", type=number_of("metres", _SIDE_M_MAX), default=1_000.0, help="(1000)")
-    parser.add_argument("--seed", metavar="N", type=whole_number(0), default=1, help="(1)")
+        parser.add_argument(side, metavar="METRES", type=_METRES, default=1_000.0, help="(1000)")
+    parser.add_argument("--seed", metavar="N", type=_WHOLE, default=1, help="(1)")
 
 
 def _run_generate(arguments: argparse.Namespace) -> int:
@@ -242,7 +243,7 @@ def _run_generate(arguments: argparse.Namespace) -> int:
 
 def _configure_picture(parser: argparse.ArgumentParser) -> None:
     _add_scenario(parser)
-    parser.add_argument("--at", metavar="S", type=number_of("seconds", _SECONDS_MAX), default=30.0, help="seconds (30)")
+    parser.add_argument("--at", metavar="S", type=_SECONDS, default=30.0, help="seconds (30)")
     parser.add_argument("--out", metavar="FILE.png", type=_png, required=True, help="where to")
 
 

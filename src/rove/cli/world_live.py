@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _HISTORY: Final = Path("~/.cache/rove/world_history")
 _PROMPT: Final = "world> "
+_COUNT: Final = whole_number(1)
 
 
 # --- run --live -----------------------------------------------------------------------------------
@@ -36,9 +37,9 @@ def add_live_arguments(parser: argparse.ArgumentParser) -> None:
     live = parser.add_argument_group("over a real broker, in real time")
     live.add_argument("--live", action="store_true", help="a process for each role, by MQTT")
     live.add_argument("--broker", metavar="URL", help="one that runs (default: one of its own)")
-    live.add_argument("--servers", metavar="S", type=whole_number(1), help="instead of the scenario's")
+    live.add_argument("--servers", metavar="S", type=_COUNT, help="instead of the scenario's")
     live.add_argument(
-        "--client-processes", metavar="P", type=whole_number(1), default=1, help="that host clients (1)"
+        "--client-processes", metavar="P", type=_COUNT, default=1, help="that host clients (1)"
     )
     live.add_argument(
         "--no-dummies", action="store_true", help="do not run all engines beside, in process"
