@@ -36,6 +36,7 @@ from typing import Final
 import msgspec
 
 from rove.base.files import PRIVATE, write_whole
+from rove.base.processes import end_with
 from rove.elastic.commands import (
     Add,
     AnyCommand,
@@ -54,7 +55,7 @@ from rove.elastic.commands import (
 from rove.elastic.hosts import CellHost
 from rove.match import engine
 from rove.match.matcher import Work
-from rove.serve.children import HEADER, end_with, read_frame
+from rove.serve.children import HEADER, read_frame
 
 REPORT_S: Final = 0.5
 MERGE_THREAD: Final = "rove-merge"

@@ -40,10 +40,11 @@ from typing import Final
 import msgspec
 
 from rove.base.files import remove_unfinished
+from rove.base.processes import told_of
 from rove.elastic.commands import AnyCommand, Replies, decoded_replies, encoded_commands
 from rove.elastic.ports import Listener
 from rove.serve import matcher_start
-from rove.serve.children import Child, Unreadable, spawned, told_of
+from rove.serve.children import Child, Unreadable, spawned
 from rove.serve.matcher_process import asks, mapped, save
 
 FOLDER: Final = "matchers"
