@@ -56,7 +56,7 @@ def test_options_come_over_a_file(
         (["--kafka", "h:1"], "has no routes"),
         (["--kafka", "h:1", "--key", "x"], "--key is for routes that --route gives"),
         (["--kafka", "h:1", *ROUTE], "say where that is: lake"),
-        (["missing.toml"], "No such file or directory: 'missing.toml'"),
+        (["missing.toml"], "cannot read missing.toml: No such file or directory"),
     ],
 )
 def test_what_is_missing_is_told(

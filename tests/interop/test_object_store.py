@@ -16,7 +16,7 @@ from rove.lab.pipeline_stream_bench import check
 from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
-from rove.lake.storage import OPTIONS, LakeError, clear, read_bytes, remove, write_bytes
+from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remove, write_whole
 from rove.pipeline.histories import TableHistory
 from rove.pipeline.ingest import ingest
 from rove.pipeline.lake import Lake as ReadLake
@@ -148,7 +148,7 @@ def test_small_files_come_back_as_they_were(bucket: str) -> None:
     assert read_bytes(bucket, "a/b") is None
     remove(bucket, "a/b")
     for content in (b"", b"x", bytes(range(256)) * 40_000):
-        write_bytes(bucket, "a/b", content)
+        write_whole(child(bucket, "a/b"), [content])
         assert read_bytes(bucket, "a/b") == content
     clear(bucket, "a")
     assert read_bytes(bucket, "a/b") is None

@@ -17,7 +17,7 @@ from rove.lake.storage import (
     resolved,
     shown,
     told,
-    write_bytes,
+    write_whole,
 )
 
 
@@ -52,7 +52,7 @@ def test_small_files_are_whole_or_not_there(tmp_path: Path) -> None:
     assert read_bytes(uri, "a/b") is None
     remove(uri, "a/b")
     for content in (b"one", b"another"):
-        write_bytes(uri, "a/b", content)
+        write_whole(child(uri, "a/b"), [content])
         assert read_bytes(uri, "a/b") == content
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
     remove(uri, "a/b")
@@ -60,7 +60,7 @@ def test_small_files_are_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match=f"cannot read {tmp_path}/a: "):
         read_bytes(uri, "a")
     for name in ("a/b", "a/c/d", "e"):
-        write_bytes(uri, name, b"")
+        write_whole(child(uri, name), [])
     clear(uri, "a")
     clear(uri, "nothing")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["e"]

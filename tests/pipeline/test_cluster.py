@@ -33,7 +33,7 @@ with LocalCluster(workers=2) as cluster:
     busy = session.sparkContext.parallelize(range(20), 20).map(slow)
     threading.Timer(0.5, cluster.kill_worker, [0]).start()
     rows = busy.collect()
-    killed = cluster.workers[0].poll()
+    killed = cluster.workers[0].process.poll()
     added = cluster.start_worker()
     again = busy.count()
     gateway = session.sparkContext._gateway.proc.pid

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rove.base.files import sync
 from rove.errors import RoveError
-from rove.lake.storage import sync
 from rove.pipeline.disk import told
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rove.serve.children import HEADER, Child, Unreadable, read_frame, spawned, told_of
+from rove.serve.children import HEADER, Child, Unreadable, read_frame, spawned
 from tests.effort import PATIENCE_S
 
 
@@ -90,8 +89,3 @@ def test_a_process_is_told_its_socket_its_parent_and_what_else() -> None:
         assert process.args[5:] == [str(os.getpid()), "more"]
         assert process.wait(PATIENCE_S) == 0
         assert end.recv(1) == b""
-
-
-def test_why_a_process_ended() -> None:
-    assert told_of(3) == "ended with status 3"
-    assert told_of(-signal.SIGKILL) == "killed by signal 9"

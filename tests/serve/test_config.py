@@ -185,7 +185,7 @@ def test_a_wrong_file(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_missing_file() -> None:
-    with pytest.raises(ConfigError, match=r"cannot read the configuration nowhere.toml: No such"):
+    with pytest.raises(ConfigError, match=r"cannot read nowhere.toml: No such"):
         load(Path("nowhere.toml"))
 
 

@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from rove.base.files import sync
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow, encoded
 from rove.errors import RoveError
 from rove.lake import compaction, delta
 from rove.lake.log import Log
-from rove.lake.storage import NAME_BYTES_MAX, LakeError, sync
+from rove.lake.storage import NAME_BYTES_MAX, LakeError
 from rove.pipeline.source import whole
 from rove.serve import lake as lake_module
 from rove.serve.lake import Lake, LakeWriter

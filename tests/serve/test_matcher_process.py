@@ -37,11 +37,10 @@ from rove.serve.matcher_process import (
     MERGE_THREAD,
     Merges,
     Worker,
-    aside,
     asks,
     mapped,
     rows_in,
-    write_whole,
+    save,
 )
 from tests.effort import PATIENCE_S
 
@@ -59,7 +58,7 @@ class Line:
         self._thread.start()
 
     def _serve(self) -> None:
-        host = CellHost(mapped, write_whole, time.perf_counter)
+        host = CellHost(mapped, save, time.perf_counter)
         try:
             with self._theirs:
                 Worker(self._theirs, host).run()
@@ -198,22 +197,13 @@ def test_rows_are_counted_without_being_read(count: int) -> None:
 
 def test_files_are_written_whole_and_mapped_privately(tmp_path: Path) -> None:
     path = str(tmp_path / "cell")
-    write_whole(path, [b"one", memoryview(b"two")])
+    save(path, [b"one", memoryview(b"two")])
     view = mapped(path)
     view[:3] = b"six"
     assert bytes(view) == b"sixtwo"
     assert Path(path).read_bytes() == b"onetwo"
-    write_whole(path, [b"other"])
+    save(path, [b"other"])
     assert bytes(view) == b"sixtwo"  # the file that it was is still there
-    assert not aside(path).exists()
-
-
-def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
-    taken = tmp_path / "folder"
-    (taken / "inside").mkdir(parents=True)
-    with pytest.raises(OSError, match="folder"):
-        write_whole(str(taken), [b"x"])
-    assert not aside(str(taken)).exists()
 
 
 # --- merges -------------------------------------------------------------------------------------
@@ -223,7 +213,7 @@ class Watched(CellHost):
     """Says what was installed, and how often it was asked for work."""
 
     def __init__(self, broken: Work | None = None) -> None:
-        super().__init__(mapped, write_whole, time.perf_counter)
+        super().__init__(mapped, save, time.perf_counter)
         self.installed = self.asked = 0
         self._broken = broken
 

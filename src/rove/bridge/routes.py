@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
+from rove.base.documents import converted
 from rove.errors import RoveError
 from rove.lang import LanguageError, Subscription, parse
 from rove.lang.tree import Attribute, Me, Time, parts
@@ -91,20 +91,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """For every client of Kafka, by librdkafka's names: security and the like."""
 
 
-def read_plan(text: str, where: str) -> dict[str, Any]:
-    """What a file of TOML says."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BridgeError(f"{where} is no TOML: {error}") from error
-
-
 def plan_of(told: Mapping[str, Any], where: str) -> Plan:
     """The plan that was told, checked; BridgeError says what is wrong with it."""
-    try:
-        plan = msgspec.convert(told, Plan)
-    except msgspec.ValidationError as error:
-        raise BridgeError(f"{where}: {error}") from error
+    plan = converted(told, Plan, where, BridgeError)
     if not _NAME.fullmatch(plan.name):
         raise BridgeError(f"{where}: the name {plan.name!r} may have letters, digits and ._- only")
     if not plan.routes:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from rove.cli.backtest_view import show
-from rove.cli.output import emit_json, is_terminal
+from rove.cli.output import emit_json
 from rove.cli.pipeline import add_spark_options, spark_settings
+from rove.cli.progress import progress_bar
 from rove.cli.texts import add_json_flag, moment_of, read_object, read_text
 from rove.errors import UsageError
 from rove.lang import parse
@@ -124,28 +122,11 @@ def _asked(arguments: argparse.Namespace, question: Question) -> Report:
         data_folder=arguments.data,
         channels=arguments.channel,
     )
-    with _bar(as_json=arguments.json) as tell:
+    with progress_bar("starting Spark", "parts", as_json=arguments.json) as tell:
         session = open_session(spark_settings(arguments))
         try:
-            return backtest(session, history, question, tell)
+            return backtest(
+                session, history, question, lambda done, parts: tell(done, parts, "matching")
+            )
         finally:
             session.stop()
-
-
-@contextmanager
-def _bar(*, as_json: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, for a person; nothing for a program."""
-    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
-        yield lambda done, tasks: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting Spark", total=None)
-
-        def tell(done: int, tasks: int) -> None:
-            progress.update(task, completed=done, total=tasks, description="matching")
-
-        yield tell

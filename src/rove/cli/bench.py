@@ -11,13 +11,13 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from rove.cli.output import is_terminal
+from rove.cli.arguments import whole_number
+from rove.cli.progress import progress_bar
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--seconds",
         metavar="N",
-        type=_number_to(_SECONDS_MAX),
+        type=whole_number(1, _SECONDS_MAX),
         help="that each load of broker publishes (default 4), that each case of policy's part "
         "`hostile` lasts (5), or that world lives (300)",
     )
@@ -114,7 +114,7 @@ def _configure_match(parser: argparse.ArgumentParser) -> None:
         "--subscriptions",
         nargs="+",
         metavar="N",
-        type=_number_to(_SUBSCRIPTIONS_MAX),
+        type=whole_number(1, _SUBSCRIPTIONS_MAX),
         help="how many (default 1000 10000 100000 1000000)",
     )
     options.add_argument(
@@ -129,27 +129,12 @@ def _configure_match(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--threads",
         metavar="N",
-        type=_number_to(_THREADS_MAX),
+        type=whole_number(1, _THREADS_MAX),
         help="that share a batch (default 2; 1 for none)",
     )
     options.add_argument(
         "--plots", metavar="FOLDER", type=Path, help="write pictures of speed against size there"
     )
-
-
-def _number_to(largest: int) -> Callable[[str], int]:
-    def read(written: str) -> int:
-        try:
-            number = int(written)
-        except ValueError:
-            number = 0
-        if not 1 <= number <= largest:
-            raise argparse.ArgumentTypeError(
-                f"{written} is not a whole number from 1 to {largest:,}"
-            )
-        return number
-
-    return read
 
 
 def _share(written: str) -> float:
@@ -169,8 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_options(arguments)
     _check_plots(arguments)
     start = _suite(arguments)
-    with _told(as_json=arguments.json) as tell:
-        measures = _Kept(start(tell))
+    with progress_bar("starting", "nothing", as_json=arguments.json) as tell:
+        measures = _Kept(start(lambda text: tell(title=text)))
         if arguments.json:
             show(measures, as_json=True)
         else:
@@ -450,18 +435,3 @@ def _check_plots(arguments: argparse.Namespace) -> None:
         arguments.part or ["speed"]
     ):
         raise UsageError("--plots draws what the part `speed` measures; add it to --part")
-
-
-@contextmanager
-def _told(*, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what is going on, for a person; nothing for a program."""
-    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
-        yield lambda text: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=None)
-        yield lambda text: progress.update(task, description=text)

@@ -81,13 +81,14 @@ def _run_kafka(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> Plan:
     """What the file says, and the options over it."""
-    from rove.bridge.routes import plan_of, read_plan
+    from rove.base.documents import read_tables
+    from rove.bridge.routes import BridgeError, plan_of
 
     told: dict[str, Any] = {}
     where = "the command line"
     if arguments.file is not None:
         where = str(arguments.file)
-        told = read_plan(arguments.file.read_text("utf-8"), where)
+        told = read_tables(arguments.file, BridgeError)
     url = arguments.url or (None if "broker" in told else os.environ.get(URL_VARIABLE))
     given = {
         "kafka": arguments.kafka,

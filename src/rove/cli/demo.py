@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rove.cli.arguments import whole_number
 from rove.cli.output import is_terminal
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _EXAMPLE = "NO2 > 40 AND x BETWEEN t AND t + 5"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rove demo`."""
     parser.add_argument(
-        "--seconds", type=_positive, default=_SECONDS, help="of the city's time (default 45)"
+        "--seconds", type=whole_number(1), default=_SECONDS, help="of the city's time (default 45)"
     )
     parser.add_argument(
         "--svg", metavar="FILE", help="write one scene as a picture instead (light colours)"
@@ -48,13 +49,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--monitor", action="store_true", help="serve a page beside it, with a town to look at"
     )
     parser.add_argument("--dark", action="store_true", help="with --svg: dark colours")
-
-
-def _positive(written: str) -> int:
-    number = int(written)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def run(arguments: argparse.Namespace) -> int:

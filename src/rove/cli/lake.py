@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rove.cli.output import bytes_bar, emit_json, emit_rows
+from rove.cli.output import emit_json, emit_rows
 from rove.cli.parts import Part, add_parts, run_part
+from rove.cli.progress import progress_bar
 from rove.cli.texts import add_json_flag
 from rove.cli.units import count_text
 
@@ -30,7 +31,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
     from rove.lake.migration import migrate
 
     folder = arguments.folder.resolve()
-    with bytes_bar(as_json=arguments.json) as tell:
+    with progress_bar("migrating", "bytes", as_json=arguments.json) as tell:
         rows = migrate(folder, tell)
     if arguments.json:
         emit_json({"rows": rows, "old_files": f"{folder}.old"})

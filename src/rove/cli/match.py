@@ -18,14 +18,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
-from typing import IO, BinaryIO, Protocol
+from contextlib import contextmanager
+from typing import IO, Protocol
 
 import msgspec
 
-from rove.cli.output import is_terminal
-from rove.cli.texts import STDIN
+from rove.base.files import replacing
+from rove.cli.progress import watched_lines
+from rove.cli.texts import STDIN, opened
 from rove.errors import UsageError
 from rove.lang import LanguageError
 from rove.lang.records import StateRecord, read_publication, read_subscription
@@ -33,7 +33,6 @@ from rove.lang.replay import Notification, Replay
 
 _EXIT_LINES_LEFT_OUT = 2
 _COMPLAINTS_SHOWN_MAX = 20
-_LINES_PER_STEP = 512
 _KERNELS_AFTER_S = 0.5
 """So long has a job to last before it is worth fetching kernels, which takes at least as long."""
 
@@ -84,10 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.oracle and arguments.evolve is not None:
         raise UsageError("the oracle knows no designs; leave out --oracle or --evolve")
     job = _Job(arguments)
-    with _opened(arguments.subscriptions) as lines:
+    with opened(arguments.subscriptions) as lines:
         job.subscribe(lines)
-    with _opened(arguments.publications) as lines, _output(arguments.output) as output:
-        for pieces in job.notifications(_watched(lines, arguments.publications)):
+    with opened(arguments.publications) as lines, _output(arguments.output) as output:
+        for pieces in job.notifications(watched_lines(lines, arguments.publications, "matching")):
             output.write(b"".join(pieces))
     if arguments.count:
         print(job.replay.delivered)
@@ -289,10 +288,6 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
-def _opened(file: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb")
-
-
 @contextmanager
 def _output(file: str | None) -> Iterator[IO[bytes]]:
     """Where notifications go; a named file appears only when it is complete."""
@@ -300,29 +295,5 @@ def _output(file: str | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    unfinished = Path(f"{file}.unfinished")
-    with unfinished.open("wb") as stream:
+    with replacing(file) as stream:
         yield stream
-    unfinished.replace(file)
-
-
-def _watched(lines: BinaryIO, file: str) -> Iterable[bytes]:
-    """The lines, with a progress bar if a person is watching and the size is known."""
-    if file == STDIN or not is_terminal(sys.stderr):
-        return lines
-    return _with_progress(lines, Path(file).stat().st_size)
-
-
-def _with_progress(lines: BinaryIO, size: int) -> Iterator[bytes]:
-    from rich.console import Console  # 60 ms that only a person's terminal has to pay
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = ("matching", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("matching", total=size)
-        read = 0
-        for number, line in enumerate(lines):
-            yield line
-            read += len(line)
-            if number % _LINES_PER_STEP == 0:  # a step costs more than a line
-                progress.update(task, completed=read)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rove.cli import monitor_export
+from rove.cli.arguments import port_number, whole_number
 from rove.cli.connecting import password_from
 from rove.errors import UsageError
 
@@ -25,7 +26,7 @@ DEFAULT_SCENARIO = "crowd"
 DEFAULT_PORT = 8090
 DATABASE_VARIABLE = "ROVE_DATABASE"
 """Everybody on a machine can read the words of a command."""
-PORT_MAX = 65_535
+_WHOLE = whole_number(0)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,10 +70,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _configure_scenario(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("how the scenario differs from its file")
-    options.add_argument("--players", metavar="N", type=_whole, help="instead of the scenario's")
+    options.add_argument("--players", metavar="N", type=_WHOLE, help="instead of the scenario's")
     options.add_argument("--engines", metavar="A,B", help="which run: object,tile …")
     options.add_argument("--live-engine", metavar="NAME", help="the one that clients hear")
-    options.add_argument("--seed", metavar="N", type=_whole, help="instead of the scenario's")
+    options.add_argument("--seed", metavar="N", type=_WHOLE, help="instead of the scenario's")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -128,18 +129,3 @@ def _scenario(arguments: argparse.Namespace) -> Scenario | None:
         engines=None if arguments.engines is None else arguments.engines.split(","),
         live=arguments.live_engine,
     )
-
-
-def _whole(written: str) -> int:
-    number = int(written) if written.isascii() and written.isdecimal() else -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{written} is not a whole number, 0 or more")
-    return number
-
-
-def port_number(written: str) -> int:
-    """A port, 0 for any that is free."""
-    number = _whole(written)
-    if number > PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{written} is not a port, 0 to {PORT_MAX}")
-    return number

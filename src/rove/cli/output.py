@@ -7,8 +7,7 @@ them.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 # Commands that answer a question say so with their exit code; 2 is an error, as everywhere.
@@ -36,18 +35,3 @@ def emit_rows(rows: Iterable[tuple[str, str]]) -> None:
 def is_terminal(stream: TextIO | None = None) -> bool:
     """Whether a person is watching the stream (stdout unless told otherwise)."""
     return (stream or sys.stdout).isatty()
-
-
-@contextmanager
-def bytes_bar(*, as_json: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr for a person, told of bytes; nothing for a program."""
-    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

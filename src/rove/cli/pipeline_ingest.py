@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.output import bytes_bar, emit_json, emit_rows
+from rove.cli.output import emit_json, emit_rows
+from rove.cli.progress import progress_bar
 from rove.cli.texts import add_json_flag
 from rove.cli.units import bytes_text, count_text, duration_text
 from rove.errors import UsageError
@@ -106,7 +107,7 @@ def with_jars(settings: SparkSettings, arguments: argparse.Namespace) -> SparkSe
 def _from_lake(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> IngestReport:
     from rove.pipeline.ingest import ingest
 
-    with bytes_bar(as_json=arguments.json) as tell:
+    with progress_bar("ingesting", "bytes", as_json=arguments.json) as tell:
         return ingest(
             session,
             arguments.lake,

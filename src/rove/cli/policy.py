@@ -11,13 +11,11 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
 from rove.cli import policy_setting
+from rove.cli.arguments import whole_number
 from rove.cli.output import EXIT_NO, emit_json, is_terminal
 from rove.cli.parts import Part, add_parts, run_part
 from rove.cli.policy_view import (
@@ -27,7 +25,7 @@ from rove.cli.policy_view import (
     summary_text,
     terminal_style,
 )
-from rove.cli.texts import STDIN, moment_of, read_object, read_policy
+from rove.cli.texts import STDIN, moment_of, opened, read_object, read_policy
 from rove.errors import UsageError
 from rove.policy.compiling import compiled
 from rove.policy.errors import PolicyError
@@ -154,14 +152,7 @@ def _configure_test(parser: argparse.ArgumentParser) -> None:
     usual = PolicyLimits()
     for name in _LIMITS:
         option, default = f"--{name.replace('_', '-')}", getattr(usual, name)
-        limits.add_argument(option, metavar="N", type=_count, help=f"({default:,})")
-
-
-def _count(written: str) -> int:
-    number = int(written) if written.isascii() and written.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{written} is not a whole number, 1 or more")
-    return number
+        limits.add_argument(option, metavar="N", type=whole_number(1), help=f"({default:,})")
 
 
 def _moment(written: str) -> float:
@@ -183,7 +174,7 @@ def _run_test(arguments: argparse.Namespace) -> int:
         clock=time.perf_counter,
     )
     testing = _Testing(arguments, trial)
-    with _opened(arguments.messages) as lines:
+    with opened(arguments.messages) as lines:
         testing.take(lines)
     return testing.end()
 
@@ -268,10 +259,6 @@ class _Testing:
 
 def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-
-
-def _opened(file: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb")
 
 
 PARTS: dict[str, Part] = {

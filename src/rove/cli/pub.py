@@ -11,16 +11,16 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rove.cli.connecting import add_connection_arguments, named_values, open_client
-from rove.cli.output import emit_json, is_terminal
-from rove.cli.texts import STDIN, add_json_flag
+from rove.cli.output import emit_json
+from rove.cli.progress import watched_lines
+from rove.cli.texts import STDIN, add_json_flag, opened
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _EXIT_LINES_LEFT_OUT = 2
 _COMPLAINTS_SHOWN_MAX = 20
-_LINES_PER_STEP = 512
 _JSON_STARTS = (b"{", b"[")
 
 
@@ -125,9 +124,9 @@ class _Lines:
         """Publish every line, then say how many there were."""
         file = self.arguments.lines
         began_at = time.perf_counter()
-        with _opened(file) as lines:
+        with opened(file) as lines:
             async with open_client(self.arguments) as client:
-                await self._publish_all(client, _watched(lines, file))
+                await self._publish_all(client, watched_lines(lines, file, "publishing"))
         took_s = time.perf_counter() - began_at
         self._summarise(took_s)
         return _EXIT_LINES_LEFT_OUT if self.complaints else 0
@@ -182,30 +181,3 @@ class _Lines:
             f"in {took_s:.2f} s: {rate}/s",
             file=sys.stderr,
         )
-
-
-def _opened(file: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb")
-
-
-def _watched(lines: BinaryIO, file: str) -> Iterable[bytes]:
-    """The lines, with a progress bar if a person is watching and the size is known."""
-    if file == STDIN or not is_terminal(sys.stderr):
-        return lines
-    return _with_progress(lines, Path(file).stat().st_size)
-
-
-def _with_progress(lines: BinaryIO, size: int) -> Iterator[bytes]:
-    from rich.console import Console  # 60 ms that only a person's terminal has to pay
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = ("publishing", BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("publishing", total=size, rate="")
-        began_at, read = time.perf_counter(), 0
-        for number, line in enumerate(lines):
-            yield line
-            read += len(line)
-            if number % _LINES_PER_STEP == 0:  # a step costs more than a line
-                rate = (number + 1) / max(time.perf_counter() - began_at, 1e-9)
-                progress.update(task, completed=read, rate=f"{rate:,.0f}/s")

@@ -10,9 +10,10 @@ import argparse
 import json
 import re
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from rove.errors import UsageError
 from rove.lang import LanguageError, Subscription, admit, parse
@@ -21,6 +22,11 @@ from rove.lang.limits import TEXT_BYTES_MAX
 STDIN = "-"
 _SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+def opened(file: str) -> AbstractContextManager[BinaryIO]:
+    """A file to be read as bytes; - is standard input, which stays open."""
+    return nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb")
 
 
 def read_text(written: str) -> str:

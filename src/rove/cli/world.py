@@ -9,17 +9,17 @@ from here.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rove.cli import world_live
-from rove.cli.output import emit_json, emit_rows, is_terminal
+from rove.cli.arguments import number_of, whole_number
+from rove.cli.output import emit_json, emit_rows
 from rove.cli.parts import Part, add_parts, run_part
+from rove.cli.progress import progress_bar
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from rove.world.running import Run
     from rove.world.scenarios import Scenario
 
-_SECONDS_MAX = 1_000_000.0
-_SIDE_M_MAX = 100_000.0
+_SECONDS = number_of("seconds", 1_000_000)
+_METRES = number_of("metres", 100_000)
+_WHOLE = whole_number(0)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     _add_scenario(parser)
-    parser.add_argument("--seconds", metavar="S", type=_seconds, help="of the world's time")
+    parser.add_argument("--seconds", metavar="S", type=_SECONDS, help="of the world's time")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="write Parquet files there")
     parser.add_argument(
         "--database", metavar="URL", help="record the run in this metrics database (a file, a URL)"
@@ -58,10 +59,10 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 def _add_scenario(parser: argparse.ArgumentParser) -> None:
     """Which scenario, and how it differs from its file."""
     parser.add_argument("scenario", help="a shipped one (`rove world list`), or a file")
-    parser.add_argument("--players", metavar="N", type=_whole, help="instead of the scenario's")
+    parser.add_argument("--players", metavar="N", type=_WHOLE, help="instead of the scenario's")
     parser.add_argument("--engines", metavar="A,B", type=_names, help="which run: object,tile …")
     parser.add_argument("--live-engine", metavar="NAME", help="the one that carries the traffic")
-    parser.add_argument("--seed", metavar="N", type=_whole, help="instead of the scenario's")
+    parser.add_argument("--seed", metavar="N", type=_WHOLE, help="instead of the scenario's")
 
 
 def _run_scenario(arguments: argparse.Namespace) -> int:
@@ -69,7 +70,7 @@ def _run_scenario(arguments: argparse.Namespace) -> int:
     scenario = _scenario(arguments).sized(seconds=arguments.seconds)
     began = time.time()
     live = None
-    with _bar(scenario.name, as_json=arguments.json) as tell:
+    with progress_bar(scenario.name, "seconds", as_json=arguments.json) as tell:
         if arguments.live:
             live = world_live.run_over_broker(scenario, arguments, tell)
             result = live.result
@@ -138,22 +139,6 @@ def _show(result: Result, *, as_json: bool) -> None:
         return
     for row in json_rows(result):
         emit_json(row)
-
-
-@contextmanager
-def _bar(name: str, *, as_json: bool) -> Iterator[Callable[[float, float], None]]:
-    """A progress bar on stderr, for a person; nothing for a program."""
-    if not is_terminal(sys.stderr) or (as_json and is_terminal()):
-        yield lambda at, seconds: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    numbers = TextColumn("{task.completed:,.0f} of {task.total:,.0f} s")
-    columns = ("{task.description}", BarColumn(), numbers, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=1)
-        yield lambda at, seconds: progress.update(task, completed=at, total=seconds)
 
 
 # --- list -----------------------------------------------------------------------------------------
@@ -240,8 +225,8 @@ def _fact(value: object) -> str:
 def _configure_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", help="plain, town, maze or city")
     for side in ("--width", "--height"):
-        parser.add_argument(side, metavar="METRES", type=_side, default=1_000.0, help="(1000)")
-    parser.add_argument("--seed", metavar="N", type=_whole, default=1, help="(1)")
+        parser.add_argument(side, metavar="METRES", type=_METRES, default=1_000.0, help="(1000)")
+    parser.add_argument("--seed", metavar="N", type=_WHOLE, default=1, help="(1)")
 
 
 def _run_generate(arguments: argparse.Namespace) -> int:
@@ -258,7 +243,7 @@ def _run_generate(arguments: argparse.Namespace) -> int:
 
 def _configure_picture(parser: argparse.ArgumentParser) -> None:
     _add_scenario(parser)
-    parser.add_argument("--at", metavar="S", type=_seconds, default=30.0, help="seconds (30)")
+    parser.add_argument("--at", metavar="S", type=_SECONDS, default=30.0, help="seconds (30)")
     parser.add_argument("--out", metavar="FILE.png", type=_png, required=True, help="where to")
 
 
@@ -276,39 +261,12 @@ def _played(scenario: Scenario) -> Run:
     from rove.world.running import Run
 
     run_ = Run(scenario)
-    with _bar(scenario.name, as_json=False) as tell:
+    with progress_bar(scenario.name, "seconds") as tell:
         run_.play(tell)
     return run_
 
 
 # --- what is written on the command line ----------------------------------------------------------
-
-
-def _whole(written: str) -> int:
-    number = int(written) if written.isascii() and written.isdecimal() else -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{written} is not a whole number, 0 or more")
-    return number
-
-
-def _seconds(written: str) -> float:
-    return _number(written, _SECONDS_MAX, "seconds")
-
-
-def _side(written: str) -> float:
-    return _number(written, _SIDE_M_MAX, "metres")
-
-
-def _number(written: str, largest: float, unit: str) -> float:
-    try:
-        number = float(written)
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= largest:
-        raise argparse.ArgumentTypeError(
-            f"{written} is not a number of {unit} above 0 and up to {largest:,.0f}"
-        )
-    return number
 
 
 def _names(written: str) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rove.cli.arguments import whole_number
 from rove.cli.connecting import URL_VARIABLE
 from rove.cli.output import emit_json, is_terminal
 from rove.errors import RoveError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HISTORY: Final = Path("~/.cache/rove/world_history")
 _PROMPT: Final = "world> "
+_COUNT: Final = whole_number(1)
 
 
 # --- run --live -----------------------------------------------------------------------------------
@@ -35,9 +37,9 @@ def add_live_arguments(parser: argparse.ArgumentParser) -> None:
     live = parser.add_argument_group("over a real broker, in real time")
     live.add_argument("--live", action="store_true", help="a process for each role, by MQTT")
     live.add_argument("--broker", metavar="URL", help="one that runs (default: one of its own)")
-    live.add_argument("--servers", metavar="S", type=_count, help="instead of the scenario's")
+    live.add_argument("--servers", metavar="S", type=_COUNT, help="instead of the scenario's")
     live.add_argument(
-        "--client-processes", metavar="P", type=_count, default=1, help="that host clients (1)"
+        "--client-processes", metavar="P", type=_COUNT, default=1, help="that host clients (1)"
     )
     live.add_argument(
         "--no-dummies", action="store_true", help="do not run all engines beside, in process"
@@ -114,13 +116,6 @@ def json_rows(live: LiveResult) -> Iterator[dict[str, object]]:
             "late_s_max": process.late_s_max,
             "late_ticks": process.late_ticks,
         }
-
-
-def _count(written: str) -> int:
-    number = int(written) if written.isascii() and written.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{written} is not a whole number, 1 or more")
-    return number
 
 
 # --- play -----------------------------------------------------------------------------------------

@@ -12,29 +12,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from rove.base.processes import POLL_S, Program
 from rove.errors import RoveError
 from rove.testing.ports import free_port
 
 HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 120.0
 """The first start on a machine compiles the kernels."""
-_STOP_S_MAX: Final = 20.0
-_POLL_S: Final = 0.02
 _SETTLED_LOOKS: Final = 12
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -51,15 +47,11 @@ class BrokerBenchError(RoveError):
     """The benchmark of the broker cannot go on."""
 
 
-class Running(msgspec.Struct):
+class Running(Program):
     """A broker that runs."""
 
-    name: str
-    pid: int
-    port: int
-    process: subprocess.Popen[bytes]
-    log: Path
-    http_port: int = 0
+    port = 0
+    http_port = 0
     """0 when it has none."""
 
     def metrics(self) -> dict[str, float]:
@@ -68,11 +60,6 @@ class Running(msgspec.Struct):
             lines = page.read().decode().splitlines()
         pairs = (line.split() for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self.process.kill()
-        self.process.wait()
 
 
 # --- starting and stopping --------------------------------------------------------------------
@@ -118,7 +105,7 @@ def mosquitto(folder: Path) -> Iterator[Running]:
     configuration.write_text(_MOSQUITTO_CONF.format(port=port), encoding="ascii")
     with _started("mosquitto", [program, "-c", str(configuration)], folder, {}) as broker:
         broker.port = port
-        _wait_for(broker, lambda: accepts(port))
+        broker.wait_until(lambda: accepts(port), START_S_MAX, BrokerBenchError)
         yield broker
 
 
@@ -128,60 +115,15 @@ def mosquitto_program() -> str | None:
     return next((place for place in places if place and Path(place).is_file()), None)
 
 
-@contextmanager
-def _started(
-    name: str, words: list[str], folder: Path, settings: Mapping[str, str]
-) -> Iterator[Running]:
+def _started(name: str, words: list[str], folder: Path, settings: Mapping[str, str]) -> Running:
+    # Before it begins: Mosquitto becomes another user, whose limits are not ours to set.
     log = folder / f"{name}.log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **settings},
-            # Before it begins: Mosquitto becomes another user, whose limits are not ours to set.
-            preexec_fn=allow_many_files,  # noqa: PLW1509
-        )
-    try:
-        yield Running(name, process.pid, 0, process, log)
-    finally:
-        _stop(process)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(_STOP_S_MAX)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    return Running(name, words, log, environment=settings, before=allow_many_files)
 
 
 def _announced_port(broker: Running, listener: str) -> int:
-    words = f"rove: {listener} on port "
-    found: list[str] = []
-
-    def is_announced() -> bool:
-        found[:] = (
-            line.removeprefix(words)
-            for line in broker.log.read_text(encoding="utf-8").splitlines(keepends=True)
-            if line.startswith(words) and line.endswith("\n")
-        )
-        return bool(found)
-
-    _wait_for(broker, is_announced)
-    return int(found[0])
-
-
-def _wait_for(broker: Running, is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + START_S_MAX
-    while not is_so():
-        if broker.process.poll() is not None or time.monotonic() > end:
-            said = broker.log.read_text(encoding="utf-8", errors="replace").strip()
-            last = said.splitlines()[-1] if said else "it said nothing"
-            raise BrokerBenchError(f"{broker.name} did not start: {last}")
-        time.sleep(_POLL_S)
+    line = re.compile(rf"^rove: {listener} on port (\d+)\n", re.MULTILINE)
+    return int(broker.wait_for_line(line, START_S_MAX, BrokerBenchError))
 
 
 def accepts(port: int) -> bool:
@@ -226,7 +168,7 @@ def settle(pid: int, seconds_max: float = START_S_MAX) -> None:
     end = time.monotonic() + seconds_max
     at_rest = 0
     while at_rest < _SETTLED_LOOKS and time.monotonic() < end:
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
         at_rest = 0 if _is_busy(pid) else at_rest + 1
 
 

@@ -9,7 +9,6 @@ starts when that has ended.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from rove.base.processes import Program, end
 from rove.lake.delta import MissingTableError, Table
 from rove.pipeline.lake import Lake
 from rove.pipeline.notifications import found_position
@@ -25,7 +25,6 @@ from rove.pipeline.notifications import found_position
 START_S_MAX: Final = 120.0
 """Spark is given up if it has not done anything by then; a loaded machine takes its time."""
 _LOOK_EVERY_S: Final = 0.1
-_STOP_S: Final = 20.0
 
 
 class SparkBeside:
@@ -41,8 +40,7 @@ class SparkBeside:
         self._names = {text: name for name, text in texts.items()}
         self._folder = tempfile.TemporaryDirectory(prefix="rove-demo-")
         self._out = Path(self._folder.name)
-        self._log = (self._out / "log").open("wb")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: Program | None = None
         self.trouble = ""
         """Why Spark does not work here; empty as long as it does."""
 
@@ -50,14 +48,8 @@ class SparkBeside:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._log.close()
+        if self._program is not None:
+            end(self._program.process)
         self._folder.cleanup()
 
     def counts(self) -> dict[str, int]:
@@ -76,12 +68,12 @@ class SparkBeside:
 
     def catch_up(self, position: int) -> Iterator[dict[str, int]]:
         """The counts again and again, until Spark has seen the lake up to a position."""
-        end = time.monotonic() + START_S_MAX
+        give_up_at = time.monotonic() + START_S_MAX
         while not self.trouble and not self._has_seen(position):
             yield self.counts()
             if self.is_installing():
-                end = time.monotonic() + START_S_MAX
-            elif time.monotonic() > end:
+                give_up_at = time.monotonic() + START_S_MAX
+            elif time.monotonic() > give_up_at:
                 self.trouble = f"it did not catch up within {START_S_MAX:g} s"
             time.sleep(_LOOK_EVERY_S)
         yield self.counts()
@@ -101,24 +93,19 @@ class SparkBeside:
 
     def _keep_running(self) -> None:
         """Start when there is something to read; notice an end."""
-        if self._process is None:
+        if self._program is None:
             if not self.is_installing() and Lake(self._lake).position() >= 0:
-                self._process = self._start()
-        elif self._process.poll() is not None and not self.trouble:
-            said = (self._out / "log").read_text(errors="replace").strip().splitlines()
-            self.trouble = said[-1] if said else f"it ended with {self._process.returncode}"
+                self._program = self._start()
+        elif self._program.process.poll() is not None and not self.trouble:
+            self.trouble = self._program.last_line()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Program:
         command = [sys.executable, "-m", "rove", "pipeline", "run", "match"]
         command += ["--lake", str(self._lake), "--out", str(self._out), "--memory", "1g"]
         command.append("--brief")
         # Behind what the viewer looks at.
-        return subprocess.Popen(
-            ["nice", "-n", "5", *command] if os.name == "posix" else command,
-            stdout=self._log,
-            stderr=self._log,
-            stdin=subprocess.DEVNULL,
-        )
+        words = ["nice", "-n", "5", *command] if os.name == "posix" else command
+        return Program("Spark", words, self._out / "log")
 
     def _has_seen(self, position: int) -> bool:
         return found_position(self._out / "match") >= position

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from rove.base.processes import Program
 from rove.errors import RoveError
 from rove.lab.broker_process import HOST
 from rove.pipeline.java import JavaError, cache_folder, find_java
@@ -172,7 +173,7 @@ class KafkaServer:
         self.servers = f"{HOST}:{self.port}"
         self._log = folder / "kafka.log"
         self._settings = folder / "kafka.properties"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: Program | None = None
         data = folder / "kafka"
         data.mkdir(parents=True)
         identity = f"version=1\ncluster.id={_CLUSTER}\nnode.id=1\ndirectory.id={_CLUSTER}\n"
@@ -183,31 +184,19 @@ class KafkaServer:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.spawn()
-        end = time.monotonic() + START_S_MAX
-        while not self._answers():
-            assert self._process is not None
-            if self._process.poll() is not None or time.monotonic() > end:
-                said = self._log.read_text(encoding="utf-8", errors="replace").strip()
-                raise KafkaMissingError(f"Kafka does not start: {said[-500:]}")
-            time.sleep(0.05)
+        assert self._program is not None
+        self._program.wait_until(self._answers, START_S_MAX, KafkaMissingError)
 
     def spawn(self) -> None:
         """Start it, and wait for nothing."""
         command = [str(self._java), *_JAVA, "-cp", f"{self._jars}/*", "kafka.Kafka"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, str(self._settings)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        self._program = Program("Kafka", [*command, self._settings], self._log)
 
     def kill(self) -> None:
         """End it without a word of warning."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._program is not None:
+            self._program.kill()
+            self._program = None
 
     def _answers(self) -> bool:
         """Whether it takes requests: it listens a little earlier."""

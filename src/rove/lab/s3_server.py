@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import subprocess
 import sys
-import time
+import tempfile
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
+from rove.base.processes import Program
 from rove.errors import RoveError
 from rove.lab.broker_process import HOST, accepts
 from rove.testing.ports import free_port
@@ -34,17 +35,12 @@ def s3_server() -> Iterator[str]:
         raise S3ServerError("an object store needs the package moto; `make setup` installs it")
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + START_S_MAX
-        while not accepts(port):
-            if server.poll() is not None or time.monotonic() > end:
-                raise S3ServerError("the object store does not start")
-            time.sleep(0.05)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Program("the object store", command, Path(folder) / "log") as server,
+    ):
+        server.wait_until(lambda: accepts(port), START_S_MAX, S3ServerError)
         yield f"http://{HOST}:{port}"
-    finally:
-        server.kill()
-        server.wait()
 
 
 def new_bucket(server: str) -> str:

@@ -33,6 +33,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rove.base.files import sync
 from rove.lake.files import NewFile, add_action
 from rove.lake.storage import (
     OPTIONS,
@@ -42,7 +43,6 @@ from rove.lake.storage import (
     open_parquet,
     resolved,
     shown,
-    sync,
     told,
 )
 

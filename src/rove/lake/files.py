@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rove.lake.storage import child, filesystem, folder_of, open_parquet, shown, sync, told
+from rove.base.files import sync
+from rove.lake.storage import child, filesystem, folder_of, open_parquet, shown, told
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 ROW_GROUP_ROWS: Final = 131_072

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import platform
 import re
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from rove.base import files
 from rove.errors import RoveError
 
 if TYPE_CHECKING:
@@ -139,21 +138,6 @@ def read_bytes(uri: str, path: str) -> bytes | None:
             return None
 
 
-def write_bytes(uri: str, path: str, content: bytes) -> None:
-    """Let a small file be below a location, made with its folders; nobody sees a part of it.
-
-    Nothing is flushed: it is for what need not survive the machine.
-    """
-    if (folder := folder_of(uri)) is None:
-        write_whole(child(uri, path), [content])
-        return
-    with told(f"cannot write {child(uri, path)}"):
-        unfinished = (folder / path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
-        unfinished.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(content)
-        unfinished.replace(folder / path)
-
-
 def remove(uri: str, path: str) -> None:
     """Let there be no such file below a location."""
     with told(f"cannot remove {shown(child(uri, path))}"), contextlib.suppress(FileNotFoundError):
@@ -172,31 +156,20 @@ def clear(uri: str, path: str) -> None:
 
 
 def write_whole(uri: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file anywhere: all of it is there, and on disk, or what was there before."""
-    parent, _, name = uri.rpartition("/")
-    folder = folder_of(uri)
-    written = f".{name}.{uuid.uuid4().hex}" if folder is not None else name
+    """Write a file anywhere, made with its folders: all of it is there, and on disk, or what was
+    there before."""
     with told(f"cannot write {shown(uri)}"):
+        if (path := folder_of(uri)) is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_whole(path, parts)
+            return
+        parent, _, name = uri.rpartition("/")
         # What is not buffered, Arrow hands on as an object that object stores do not take.
-        with filesystem(parent).open_output_stream(written, buffer_size=2 * _PIECE_BYTES) as stream:
+        with filesystem(parent).open_output_stream(name, buffer_size=2 * _PIECE_BYTES) as stream:
             for part in parts:
                 whole = memoryview(part).cast("B")
                 for begin in range(0, len(whole), _PIECE_BYTES):
                     stream.write(whole[begin : begin + _PIECE_BYTES])
-        if folder is not None:
-            aside = folder.with_name(written)
-            sync(aside)
-            aside.rename(folder)
-            sync(folder.parent)
-
-
-def sync(path: Path) -> None:
-    """Flush a file or a folder's names: only after this they survive the machine."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

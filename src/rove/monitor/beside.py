@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final, Self
 
+from rove.base.processes import end
 from rove.errors import RoveError
 
 START_S: Final = 120.0
@@ -82,14 +83,7 @@ class Beside:
     def stop(self) -> None:
         """End it."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        for end in (self._process.terminate, self._process.kill):
-            try:
-                self._process.wait(END_S)
-                break
-            except subprocess.TimeoutExpired:
-                end()
-        self._process.wait()
+        end(self._process, END_S, ask=self._process.stdin.close)
         self._reader.join(END_S)
 
     def __enter__(self) -> Self:

@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
+from rove.base.intervals import half_width
 from rove.metrics.database import Database, Points, Run
 from rove.metrics.naming import WORLD, kind_of, labels_of
 from rove.monitor.answers import Fault
@@ -24,11 +26,6 @@ from rove.monitor.history import POINTS, History
 BATCHES_MAX: Final = 20
 BATCHES_MIN: Final = 3
 READINGS_PER_BATCH: Final = 3
-_T_95: Final = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093,
-)  # fmt: skip
-"""Student's t for 95 % on both sides, by degrees of freedom, from 1."""
 
 
 class Side(NamedTuple):
@@ -190,12 +187,7 @@ def batch_means(left: Line, right: Line) -> list[tuple[float, float]]:
 
 def _half_width(values: Sequence[float]) -> float | None:
     """Of the interval around a mean; None for too few."""
-    count = len(values)
-    if count < BATCHES_MIN:
-        return None
-    mean = math.fsum(values) / count
-    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    return _T_95[count - 2] * math.sqrt(variance / count)
+    return None if len(values) < BATCHES_MIN else half_width(np.array(values))
 
 
 def _interval(mean: float, half: float | None, batches: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ worker. Up after 10 to 12 s on two busy cores.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import shutil
@@ -19,11 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from rove.base.processes import END_S_MAX, POLL_S, Program, dying_with
 from rove.errors import RoveError
 from rove.pipeline.class_archive import options as archive_options
 from rove.pipeline.java import find_java
@@ -32,14 +32,10 @@ from rove.pipeline.session import LOOPBACK, home_without_zip, quoted
 LOST_AFTER_S: Final = 6
 """A worker that was silent for so long counts as dead; Spark's own patience is a minute."""
 START_S_MAX: Final = 120.0
-END_S_MAX: Final = 20.0
-_POLL_S: Final = 0.05
 _MASTER_CLASS: Final = "org.apache.spark.deploy.master.Master"
 _WORKER_CLASS: Final = "org.apache.spark.deploy.worker.Worker"
 _MASTER_IS_UP: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_IS_UP: Final = re.compile(r"Successfully registered with master (spark://\S+)")
-_PARENT_DEATH_SIGNAL: Final = 1
-"""PR_SET_PDEATHSIG of Linux."""
 
 
 class ClusterError(RoveError):
@@ -58,7 +54,7 @@ class LocalCluster:
         worker_prefix: Sequence[str] = (),
     ) -> None:
         """`worker_prefix` is a command that becomes what follows it, such as `unshare -m`."""
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[Program] = []
         """In the order of their start; a killed one stays in its place."""
         self.master = ""
         """spark://…"""
@@ -66,16 +62,16 @@ class LocalCluster:
         self._worker_prefix = worker_prefix
         self.folder = Path(tempfile.mkdtemp(prefix="rove-cluster-"))
         """Logs and what executors write; gone with the cluster."""
-        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._daemons: list[Program] = []
 
     def __enter__(self) -> Self:
         try:
             daemon = self._start("master", _MASTER_CLASS)
-            self.master = self._wait_for(_MASTER_IS_UP, "master", daemon)
+            self.master = daemon.wait_for_line(_MASTER_IS_UP, START_S_MAX, ClusterError)
             for _ in range(self._counts[0]):
                 self._launch_worker()
-            for index, worker in enumerate(self.workers):
-                self._wait_for(_WORKER_IS_UP, f"worker-{index}", worker)
+            for worker in self.workers:
+                worker.wait_for_line(_WORKER_IS_UP, START_S_MAX, ClusterError)
         except BaseException:
             self.close()
             raise
@@ -92,13 +88,12 @@ class LocalCluster:
     def start_worker(self) -> int:
         """One more; its number."""
         self._launch_worker()
-        index = len(self.workers) - 1
-        self._wait_for(_WORKER_IS_UP, f"worker-{index}", self.workers[index])
-        return index
+        self.workers[-1].wait_for_line(_WORKER_IS_UP, START_S_MAX, ClusterError)
+        return len(self.workers) - 1
 
     def kill_worker(self, index: int) -> None:
         """As if its machine lost power: the worker, its executors and their Pythons, at once."""
-        _kill_session(self.workers[index])
+        _kill_session(self.workers[index].process)
 
     def processes(self) -> list[int]:
         """The ids of all processes of the cluster that live."""
@@ -107,12 +102,12 @@ class LocalCluster:
     def close(self) -> None:
         """End everything; may be called again."""
         for daemon in reversed(self._daemons):
-            if daemon.poll() is None:
-                daemon.terminate()
+            if daemon.process.poll() is None:
+                daemon.process.terminate()
         for daemon in self._daemons:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                daemon.wait(END_S_MAX)
-            _kill_session(daemon)  # what it has started and left
+                daemon.process.wait(END_S_MAX)
+            _kill_session(daemon.process)  # what it has started and left
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _launch_worker(self) -> None:
@@ -125,39 +120,20 @@ class LocalCluster:
 
     def _start(
         self, name: str, java_class: str, *words: str, prefix: Sequence[str] = ()
-    ) -> subprocess.Popen[bytes]:
+    ) -> Program:
         home = home_without_zip()
         ports = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
-        with self._log(name).open("wb") as log:
-            daemon = subprocess.Popen(
-                [*prefix, home / "bin" / "spark-class", java_class, *ports, *words],
-                env=_environment(home, self.folder),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),  # noqa: PLW1509 (it makes one system call)
-            )
+        daemon = Program(
+            f"the {name} of a Spark cluster",
+            [*prefix, home / "bin" / "spark-class", java_class, *ports, *words],
+            self.folder / f"{name}.log",
+            environment=_environment(home, self.folder),
+            folder=self.folder,
+            is_session=True,
+            before=dying_with(os.getpid(), signal.SIGTERM),
+        )
         self._daemons.append(daemon)
         return daemon
-
-    def _log(self, name: str) -> Path:
-        return self.folder / f"{name}.log"
-
-    def _wait_for(self, line: re.Pattern[str], name: str, daemon: subprocess.Popen[bytes]) -> str:
-        """What a daemon's log says when it is ready."""
-        end_s = time.monotonic() + START_S_MAX
-        while time.monotonic() < end_s:
-            has_ended = daemon.poll() is not None
-            text = self._log(name).read_text(errors="replace")
-            if found := line.search(text):
-                return found[1]
-            if has_ended:
-                break
-            time.sleep(_POLL_S)
-        last = (text.strip().splitlines() or ["it said nothing"])[-1]
-        raise ClusterError(f"the {name} of a Spark cluster does not start: {last}")
 
 
 def _environment(home: Path, folder: Path) -> dict[str, str]:
@@ -171,7 +147,7 @@ def _environment(home: Path, folder: Path) -> dict[str, str]:
         "-Xlog:all=error:stderr",
         *archive_options(java),
     )
-    ours = {
+    return {
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(folder),
@@ -181,24 +157,6 @@ def _environment(home: Path, folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(folder),
         "SPARK_LOCAL_IP": LOOPBACK,
     }
-    return {**os.environ, **ours}
-
-
-def _dies_with(parent: int) -> Callable[[], None] | None:
-    """For between fork and exec: the system shall end this process when its parent ends.
-
-    The parent is strictly the thread that started it, so a cluster is opened where it is used.
-    """
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before it was asked for
-            os._exit(1)
-
-    return ask
 
 
 def _session_members(leader: int) -> Iterator[int]:
@@ -218,7 +176,7 @@ def _kill_session(daemon: subprocess.Popen[bytes]) -> None:
         for each in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
         members = set(_session_members(daemon.pid))
     if daemon.poll() is None:
         daemon.kill()

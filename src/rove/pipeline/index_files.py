@@ -19,7 +19,6 @@ ms; opening a file of a million some 0.1 s.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
@@ -29,6 +28,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rove.base.files import write_whole
 from rove.errors import RoveError
 from rove.lake.storage import read_bytes, shown
 from rove.lang.errors import LanguageError
@@ -80,11 +80,8 @@ def packed(contents: Contents, head: object, blocks: Iterable[Block]) -> Iterato
 
 
 def write_packed(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file that appears when it is complete. It need not survive the machine."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("wb") as file:
-        file.writelines(parts)
-    unfinished.rename(path)
+    """Write a file of this process. It need not survive the machine."""
+    write_whole(path, parts, is_flushed=False)
 
 
 def unpacked(

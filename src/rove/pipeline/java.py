@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from rove.base.files import write_whole
 from rove.errors import RoveError
 
 VERSION_MIN: Final = 17
@@ -135,10 +136,7 @@ def _write_script(folder: Path, wanted: str, note: str) -> None:
         return
     script.parent.mkdir(parents=True, exist_ok=True)
     (folder / _NOTE).write_text(note)
-    unfinished = script.with_name(f".java.{os.getpid()}")
-    unfinished.write_text(wanted)
-    unfinished.chmod(0o755)
-    unfinished.rename(script)
+    write_whole(script, [wanted.encode()], mode=0o755)
 
 
 def _unwrapped(home: Path) -> tuple[str, Path]:

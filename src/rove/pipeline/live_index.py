@@ -21,7 +21,7 @@ from typing import Final, Self
 
 import msgspec
 
-from rove.lake.storage import child, clear, folder_of, remove, write_bytes
+from rove.lake.storage import child, clear, folder_of, remove, write_whole
 from rove.pipeline.disk import folder_of_process
 from rove.pipeline.following import LatestStates, changes_of, variables_of, write_following
 from rove.pipeline.index_files import Place, write_index
@@ -42,7 +42,7 @@ class _File:
         self._path = path
         self._shared = shared
         if shared is not None:
-            write_bytes(shared, path.name, path.read_bytes())
+            write_whole(child(shared, path.name), [path.read_bytes()])
 
     @property
     def name(self) -> str:

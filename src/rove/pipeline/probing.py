@@ -31,8 +31,8 @@ from rove.lake.storage import (
     remove,
     shown,
     told,
+    write_whole,
 )
-from rove.lake.storage import write_bytes as write
 from rove.pipeline.shipping import runs_here
 from rove.pipeline.workers import run_each
 
@@ -87,7 +87,7 @@ def probe_with(
     probes = [Probe(number, there, marks) for number in range(tasks)]
     try:
         for uri, name in marks:
-            write(uri, name, name.encode())
+            write_whole(child(uri, name), [name.encode()])
         found = run_each(spark, look, probes, Seen)
         for one, seen in zip(probes, found, strict=True):
             if seen.problem:
@@ -112,7 +112,7 @@ def look(one: Probe) -> Seen:
             if not _is_there(uri, name):
                 return seen(f"{shown(child(uri, name) if name else uri)} is not to be found")
         for uri, name in one.answers:
-            write(uri, name, b"")
+            write_whole(child(uri, name), [])
     except LakeError as error:
         return seen(str(error))
     return seen()

@@ -23,7 +23,6 @@ had to go to `::rest` (rove.pipeline.tables) are not seen by rules.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -32,6 +31,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rove.base.documents import converted, read_tables, read_text
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
@@ -113,18 +113,14 @@ class RuleBook(msgspec.Struct, frozen=True):
 
 def read_rules(path: Path) -> RuleBook:
     """The rules in a file; RulesError says what is wrong and where."""
-    try:
-        content = path.read_bytes()
-        found = (
-            msgspec.json.decode(content)
-            if path.suffix == ".json"
-            else tomllib.loads(content.decode())
-        )
-        book = RuleBook(msgspec.convert(found, dict[str, Rules]))
-    except OSError as error:
-        raise RulesError(f"cannot read the rules {path}: {error.strerror or error}") from error
-    except (ValueError, tomllib.TOMLDecodeError) as error:
-        raise RulesError(f"{path} holds no rules: {error}") from error
+    if path.suffix == ".json":
+        try:
+            tables = msgspec.json.decode(read_text(path, RulesError))
+        except msgspec.DecodeError as error:
+            raise RulesError(f"{path} is not JSON: {error}") from error
+    else:
+        tables = read_tables(path, RulesError)
+    book = RuleBook(converted(tables, dict[str, Rules], str(path), RulesError))
     for channel, rules in book.channels.items():
         try:
             _check(rules)

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import pyarrow.fs as pa_fs
 
-from rove.lake.storage import filesystem, read_bytes, remove, shown, told, write_bytes
+from rove.lake.storage import child, filesystem, read_bytes, remove, shown, told, write_whole
 from rove.pipeline.versions import Version
 
 EVENTS_MIN: Final = 10_000
@@ -44,7 +44,7 @@ def save(uri: str, snapshot: Snapshot) -> None:
     """Keep a snapshot below a location, instead of those before."""
     body = msgspec.msgpack.encode(snapshot)
     content = _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
-    write_bytes(uri, _path(snapshot.position), content)
+    write_whole(child(uri, _path(snapshot.position)), [content])
     for position in _positions(uri):
         if position != snapshot.position:
             remove(uri, _path(position))

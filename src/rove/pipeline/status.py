@@ -40,7 +40,7 @@ from rove.lake.storage import (
     resolved,
     shown,
     told,
-    write_bytes,
+    write_whole,
 )
 from rove.metrics.naming import labels_text
 from rove.metrics.records import Reading
@@ -199,7 +199,7 @@ class Reporter:
     def _write(self, now: float) -> None:
         self._written_at = now
         with contextlib.suppress(LakeError):  # no job ends because nobody can be told how it is
-            write_bytes(self._uri, STATUS, msgspec.json.encode(self.status))
+            write_whole(child(self._uri, STATUS), [msgspec.json.encode(self.status)])
         self._tell(self.status)
 
 
@@ -325,7 +325,7 @@ def ask_to_stop(out: Location, jobs: Iterable[str], wait_s: float) -> list[Statu
     if not alive:
         raise StatusError(f"no job is running in {shown(uri)}")
     for status in alive:
-        write_bytes(child(uri, status.job), STOP, b"")
+        write_whole(child(uri, status.job, STOP), [])
     deadline = time.monotonic() + wait_s
     for status in alive:
         folder = child(uri, status.job)

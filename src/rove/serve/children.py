@@ -12,9 +12,7 @@ two copies of the message.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import socket
 import struct
 import subprocess
@@ -30,8 +28,6 @@ HEADER: Final = struct.Struct("<IQ")
 """How long the message is, and a number that the protocol gives a meaning to."""
 MESSAGE_BYTES_MAX: Final = 1 << 30
 _CHUNK_BYTES: Final = 256 * 1024
-_PARENT_DEATH_SIGNAL: Final = 1
-"""PR_SET_PDEATHSIG of Linux."""
 
 
 class Unreadable(RoveError):
@@ -136,11 +132,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def told_of(status: int) -> str:
-    """Why a process ended."""
-    return f"killed by signal {-status}" if status < 0 else f"ended with status {status}"
-
-
 # --- in the process -----------------------------------------------------------------------------
 
 
@@ -160,12 +151,3 @@ def read_frame(stream: Readable) -> tuple[int, bytes] | None:
     length, number = HEADER.unpack(header)
     message = stream.read(length)
     return (number, message) if len(message) == length else None
-
-
-def end_with(parent: int) -> None:
-    """Have the system end this process when the one that started it ends; only Linux can."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it was asked for
-        os._exit(1)

@@ -34,8 +34,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rove.base.files import PRIVATE, write_whole
 from rove.errors import RoveError
-from rove.serve.privacy import private_opener
 
 FILE_NAME: Final = "rove.commits"
 SLOT_BYTES: Final = 4096
@@ -202,14 +202,8 @@ def _is_of(folder: Path, history: bytes) -> bool:
 
 def _make(path: Path, record: Recorded) -> None:
     """A file whose slots all say this, whole or not at all."""
-    aside = path.with_suffix(".commits-new")
-    aside.unlink(missing_ok=True)
-    with open(aside, "xb", opener=private_opener) as file:
-        file.write(_slot(record).ljust(SLOT_BYTES, b"\0") * SLOTS)
-        file.flush()
-        if record.is_flushed:
-            os.fsync(file.fileno())
-    aside.replace(path)
+    slots = [_slot(record).ljust(SLOT_BYTES, b"\0")] * SLOTS
+    write_whole(path, slots, mode=PRIVATE, is_flushed=record.is_flushed)
 
 
 def _slot(record: Recorded) -> bytes:

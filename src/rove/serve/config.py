@@ -31,6 +31,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from rove.base.documents import nearest, read_tables
 from rove.broker.access import AccessError, Rules
 from rove.broker.limits import Limits
 from rove.elastic.view import Layout
@@ -414,7 +415,7 @@ Setting = tuple[Key, Any, str]
 
 
 def _from_file(path: Path) -> Iterator[Setting]:
-    tables = _tables(path)
+    tables = read_tables(path, ConfigError)
     known_sections = {key.section for key in keys().values()}
     for section, table in tables.items():
         if section not in known_sections:
@@ -430,15 +431,6 @@ def _from_file(path: Path) -> Iterator[Setting]:
             if key.path in PATH_KEYS and found and "://" not in found:
                 found = str(path.parent / found)
             yield key, found, str(path)
-
-
-def _tables(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
@@ -506,8 +498,7 @@ def _built(values: Mapping[str, Any]) -> Config:
 
 
 def _unknown(what: str, name: str, known: Mapping[str, Any] | set[str] | list[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    advice = f"did you mean `{near[0]}`?" if near else "`rove config` lists all there are"
+    advice = nearest(name, known, "`rove config` lists all there are")
     return f"there is no {what} `{name}`; {advice}"
 
 

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rove.serve.children import end_with
+from rove.base.processes import end_with
 
 SOCKET_FD: Final = 3
 """Where the socket is afterwards: the only descriptor besides 0, 1 and 2, which lead nowhere."""

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from rove.base.files import sync
 from rove.broker.journal import INTEGER_TABLES, TABLES, Key
 from rove.errors import RoveError
-from rove.lake.storage import sync
 from rove.serve.commits import FILE_NAME as COMMITS_NAME
 from rove.serve.commits import Mark, Verdict, judge, new_history
 from rove.serve.index_file import NAME as INDEX_NAME

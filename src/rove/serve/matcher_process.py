@@ -35,6 +35,8 @@ from typing import Final
 
 import msgspec
 
+from rove.base.files import PRIVATE, write_whole
+from rove.base.processes import end_with
 from rove.elastic.commands import (
     Add,
     AnyCommand,
@@ -53,7 +55,7 @@ from rove.elastic.commands import (
 from rove.elastic.hosts import CellHost
 from rove.match import engine
 from rove.match.matcher import Work
-from rove.serve.children import HEADER, end_with, read_frame
+from rove.serve.children import HEADER, read_frame
 
 REPORT_S: Final = 0.5
 MERGE_THREAD: Final = "rove-merge"
@@ -73,24 +75,12 @@ def mapped(path: str) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
 
-def aside(path: str) -> Path:
-    """Where a file is written before it is put in its place."""
-    return Path(f"{path}.new")
-
-
-def write_whole(path: str, parts: Sequence[bytes | memoryview]) -> None:
-    """Write a file, whole or not at all.
+def save(path: str, parts: Sequence[bytes | memoryview]) -> None:
+    """Write the file of a cell.
 
     It is not flushed: it need not outlive the broker, and that would take longer than the rest.
     """
-    new = aside(path)
-    try:
-        with new.open("wb") as file:
-            file.writelines(parts)
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
+    write_whole(path, parts, mode=PRIVATE, is_flushed=False)
 
 
 def rows_in(rows: msgspec.Raw) -> int:
@@ -276,7 +266,7 @@ def main(fd: int, parent: int) -> int:
         engine.warm_up()
         # What was imported stays: looking for cycles in it would stop everything for a while.
         gc.freeze()
-        Worker(connection, CellHost(mapped, write_whole, time.perf_counter)).run()
+        Worker(connection, CellHost(mapped, save, time.perf_counter)).run()
     except Exception as error:
         complain(f"ends: {error!r}")
         return 1

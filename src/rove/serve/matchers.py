@@ -39,11 +39,13 @@ from typing import Final
 
 import msgspec
 
+from rove.base.files import remove_unfinished
+from rove.base.processes import told_of
 from rove.elastic.commands import AnyCommand, Replies, decoded_replies, encoded_commands
 from rove.elastic.ports import Listener
 from rove.serve import matcher_start
-from rove.serve.children import Child, Unreadable, spawned, told_of
-from rove.serve.matcher_process import aside, asks, mapped, write_whole
+from rove.serve.children import Child, Unreadable, spawned
+from rove.serve.matcher_process import asks, mapped, save
 
 FOLDER: Final = "matchers"
 ANSWER_S: Final = 10.0
@@ -224,7 +226,7 @@ class Processes:
 
     def write(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         """Save a cell of the broker's own."""
-        write_whole(path, parts)
+        save(path, parts)
 
     def read(self, path: str) -> memoryview:
         """What was saved, mapped privately."""
@@ -232,8 +234,8 @@ class Processes:
 
     def forget(self, path: str) -> None:
         """Remove a file, and what is left of one that was not finished."""
-        for each in (Path(path), aside(path)):
-            each.unlink(missing_ok=True)
+        Path(path).unlink(missing_ok=True)
+        remove_unfinished(Path(path).parent, Path(path).name)
 
     def close(self) -> None:
         """End all of them, now, and remove the folder."""

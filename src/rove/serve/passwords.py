@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from rove.base.files import PRIVATE, replacing
 from rove.broker.access import Identity
 from rove.errors import RoveError
 from rove.serve.privacy import set_mode
@@ -294,21 +295,14 @@ def _parsed(text: str, path: Path) -> dict[str, Hash]:
 def _replace(path: Path, lines: Iterable[str]) -> None:
     """Write a file anew so that every reader sees the old one or the new one, whole."""
     path = path.resolve()
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         old = path.stat() if path.exists() else None
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with replacing(path, mode=PRIVATE) as file:
             if old is not None:
                 _keep_owner(file.fileno(), old)
-            file.writelines(f"{line}\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+            file.writelines(f"{line}\n".encode() for line in lines)
     except OSError as error:
         raise PasswordFileError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _keep_owner(handle: int, old: os.stat_result) -> None:

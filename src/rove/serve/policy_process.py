@@ -35,6 +35,7 @@ from typing import Final
 
 import msgspec
 
+from rove.base.processes import end_with
 from rove.policy.images import Watch, never
 from rove.policy.jobs import (
     Answer,
@@ -50,7 +51,7 @@ from rove.policy.jobs import (
 )
 from rove.policy.limits import PolicyLimits
 from rove.policy.working import answer_of, picture, watch
-from rove.serve.children import HEADER, end_with, read_frame
+from rove.serve.children import HEADER, read_frame
 from rove.serve.confinement import SOCKET_FD, confine
 from rove.serve.matcher_start import NICE, stand_back
 

@@ -42,6 +42,7 @@ from typing import Final
 
 import msgspec
 
+from rove.base.processes import told_of
 from rove.lang.values import are_finite
 from rove.policy.jobs import (
     Answer,
@@ -60,7 +61,7 @@ from rove.policy.jobs import (
 from rove.policy.limits import MIB, REASON_CHARS_MAX, PolicyLimits
 from rove.policy.messages import Written
 from rove.serve import policy_process
-from rove.serve.children import HEADER, Child, Unreadable, read_frame, spawned, told_of
+from rove.serve.children import HEADER, Child, Unreadable, read_frame, spawned
 from rove.serve.logs import events
 from rove.serve.policy_process import Hello, Order
 

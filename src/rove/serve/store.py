@@ -44,8 +44,8 @@ from typing import Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
 
+from rove.base.files import remove_unfinished
 from rove.broker.journal import TABLES, Changes, Key
-from rove.lake.storage import sync
 from rove.serve.commits import Commits, Mark, new_history
 from rove.serve.data_folder import (
     FILE_NAME,
@@ -163,6 +163,7 @@ class Store:
         lock = locked(folder)
         file = folder / FILE_NAME
         try:
+            remove_unfinished(folder)
             mark = new_history()
             if durability != "none":
                 mark = checked_mark(file, accept_loss)
@@ -239,10 +240,7 @@ class Store:
         is_new = mark_in(self._connection) != self.mark
         if is_new:
             self._connection.execute(PUT_MARK, self.mark)
-        commits = Commits(self.folder, self.mark, is_flushed=self.durability == "full")
-        if is_new and self.durability == "full":
-            sync(self.folder)
-        return commits
+        return Commits(self.folder, self.mark, is_flushed=self.durability == "full")
 
     def _record(self, mark: Mark) -> None:
         """What was committed may be acknowledged only after this."""

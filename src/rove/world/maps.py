@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import resources
@@ -40,6 +39,7 @@ import msgspec
 import numpy as np
 import shapely  # type: ignore[import-untyped]
 
+from rove.base.documents import decode_document, read_document
 from rove.world.state import WorldError
 
 Point: TypeAlias = tuple[float, float]
@@ -148,43 +148,16 @@ def load_map(name_or_path: str | Path) -> Map:
     if name in shipped_maps():
         shipped = resources.files("rove.world").joinpath("maps", f"{name}.toml")
         return read_map(shipped.read_text(encoding="utf-8"), f"{name}.toml")
-    try:
-        text = Path(name_or_path).read_text(encoding="utf-8")
-    except FileNotFoundError:
+    path = Path(name_or_path)
+    if not path.exists():
         names = ", ".join(shipped_maps())
-        raise WorldError(f"no map and no file is called {name}; shipped are {names}") from None
-    except OSError as error:
-        raise WorldError(f"cannot read the map {name}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise WorldError(f"{name} is no map: not UTF-8 at byte {error.start}") from None
-    return read_map(text, name)
+        raise WorldError(f"no map and no file is called {name}; shipped are {names}")
+    return read_document(path, Map, WorldError)
 
 
 def read_map(text: str, where: str) -> Map:
     """The map that a text describes; `where` is the file to be named in errors."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise WorldError(f"{where} is not TOML: {error}") from None
-    try:
-        return msgspec.convert(tables, Map)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$")
-        raise WorldError(f"{where}: {_at(tables, path.rstrip('`').lstrip('.'))}{what}") from None
-    except WorldError as error:
-        raise WorldError(f"{where}: {error}") from None
-
-
-def _at(tables: Any, path: str) -> str:
-    """`width = "x": `, for a path as msgspec tells it; nothing for the whole file."""
-    if not path:
-        return ""
-    value = tables
-    known, _, _ = path.partition("[...]")  # some key of a table: msgspec does not tell which
-    for key, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", known):
-        value = value[key] if key else value[int(number)]
-    shown = str(value)
-    return f"{path} = {shown if len(shown) <= 60 else shown[:60] + '…'}: "
+    return decode_document(text, Map, where, WorldError)
 
 
 # -- checking -----------------------------------------------------------------------------

@@ -25,9 +25,9 @@ import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
 
+from rove.base.documents import read_document
 from rove.world.behaviours import make_behaviour
 from rove.world.commands import CommandError, parse_command
-from rove.world.documents import read_document
 from rove.world.engines import ENGINES, full_name
 from rove.world.generating import KINDS, generate
 from rove.world.maps import Map, load_map
