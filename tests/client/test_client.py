@@ -41,7 +41,7 @@ class Reading(msgspec.Struct):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Come back at once."""
-    monkeypatch.setattr("rove.client.line._RETRY_S_FIRST", 0.01)
+    monkeypatch.setattr("rove.client.connection._RETRY_S_FIRST", 0.01)
 
 
 async def until_heard(server: Scripted, kind: type, count: int) -> list[Any]:

@@ -28,7 +28,7 @@ ROVE = Properties(user=(("rove", "1"),))
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Come back at once."""
-    monkeypatch.setattr("rove.client.line._RETRY_S_FIRST", 0.01)
+    monkeypatch.setattr("rove.client.connection._RETRY_S_FIRST", 0.01)
 
 
 def test_a_policy_is_compiled_or_refused_with_line_and_caret() -> None:

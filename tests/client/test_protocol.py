@@ -1,36 +1,41 @@
-"""The session without I/O: resending, windows, order of acknowledgements, keep-alive, refusals."""
+"""One connection without I/O: who may say what when, packet identifiers, answers, keep-alive."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from rove.client.errors import ClientError
 from rove.client.protocol import (
+    PACKET_ID_MAX,
+    RECEIVE_MAX,
+    WINDOW_MAX,
     Arrived,
-    Delivery,
     Ended,
+    Event,
     Opened,
-    Outgoing,
     Protocol,
+    Response,
     Settings,
-    Wanted,
+    subscribe_packet,
+    unsubscribe_packet,
 )
 from rove.mqtt.packets import (
     V5,
+    V311,
     Auth,
     Connack,
     Connect,
     Disconnect,
     Filter,
+    Malformed,
     Packet,
     Pingreq,
     Pingresp,
     Properties,
     Puback,
-    Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
@@ -40,661 +45,316 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import Reader
+from rove.mqtt.reading import PACKET_BYTES_MAX, Reader
 from rove.mqtt.writing import encode
 
-Answers = list[tuple[int, str | None]]
 
-
-class Pair:
-    """A session, and a broker's view of what it says."""
+class Line:
+    """A protocol, and a broker's view of what it says."""
 
     def __init__(self, **settings: Any) -> None:
-        self.session = Protocol(Settings(**settings))
+        self.protocol = Protocol(Settings(**settings))
         self.now = 0.0
         self.reader = Reader()
-        self.arrived: list[tuple[bytes, Delivery | None]] = []
-        self.ended: list[Ended] = []
 
-    def open(self, *, present: bool = False, restored: Sequence[bytes] = (), **said: Any) -> None:
-        """Connect and be accepted; what the session says of itself is in `connect`."""
+    def connect(self) -> Connect:
+        """Begin a connection; the CONNECT that was sent."""
         self.reader = Reader()
-        self.session.open(self.now)
+        self.protocol.open(self.now)
         (connect,) = self.said()
         assert isinstance(connect, Connect)
-        self.connect = connect
-        data = encode(Connack(present, properties=Properties(**said)))
-        assert self.session.receive(data, self.now) == [Opened(present)]
-        self.session.resume(
-            [Outgoing(Publish("$rove", each, 1), lambda *_: None) for each in restored]
-        )
+        return connect
 
-    def said(self) -> list[Packet]:
-        """What the session has sent since."""
-        packets = self.reader.feed(self.session.output(self.now))
-        assert all(isinstance(packet, Packet) for packet in packets)
-        return packets  # type: ignore[return-value]
+    def open(self, *, present: bool = False, **said: Any) -> Connect:
+        """Connect and be accepted."""
+        connect = self.connect()
+        assert self.hear(Connack(present, properties=Properties(**said))) == [Opened(present)]
+        return connect
 
-    def hear(self, *packets: Packet) -> None:
-        for event in self.session.receive(b"".join(map(encode, packets)), self.now):
-            if isinstance(event, Arrived):
-                self.arrived.append((event.publish.payload, event.delivery))
-            elif isinstance(event, Ended):
-                self.ended.append(event)
+    def said(self) -> list[Packet | Malformed]:
+        return self.reader.feed(self.protocol.output(self.now))
 
-    def publish(self, payload: bytes, qos: int = 1, **more: Any) -> Answers:
-        """Publish; the answers will appear in what is returned."""
-        answers: Answers = []
-        publish = Publish("t", payload, qos, **more)
-        self.session.publish(Outgoing(publish, lambda *answer: answers.append(answer)))
+    def hear(self, *packets: Packet) -> list[Event]:
+        version = self.protocol.settings.version
+        return self.protocol.receive(b"".join(encode(one, version) for one in packets), self.now)
+
+    def ask(self, request: Subscribe | Unsubscribe | Publish) -> list[Response]:
+        """Ask; the answer will appear in what is returned."""
+        answers: list[Response] = []
+        self.protocol.ask(request, answers.append)
         return answers
 
-    def subscribe(self, identifier: int, topic_filter: str = "t") -> tuple[Wanted, Answers]:
-        answers: Answers = []
-        wanted = Wanted(identifier, Filter(topic_filter, 1), (("filter", "x > 1"),), print)
-        wanted.answered = lambda *answer: answers.append(answer)
-        self.session.subscribe(wanted)
-        return wanted, answers
 
-    def lose(self) -> None:
-        self.session.lose()
-
-    def take(self, position: int) -> None:
-        delivery = self.arrived[position][1]
-        assert delivery is not None
-        self.session.acknowledge(delivery)
+def ended(events: list[Event]) -> list[int]:
+    return [event.reason for event in events if isinstance(event, Ended)]
 
 
-def notice(packet_id: int, payload: bytes = b"n", qos: int = 1, dup: bool = False) -> Publish:
-    return Publish("t", payload, qos, dup=dup, packet_id=packet_id)
+# -- the beginning -----------------------------------------------------------------------------
 
 
-def published(packets: list[Packet]) -> list[tuple[bytes, bool, int]]:
-    return [(p.payload, p.dup, p.packet_id) for p in packets if isinstance(p, Publish)]
+def test_connect_says_what_the_settings_say() -> None:
+    line = Line(client_id="me", session_expiry_s=9, keep_alive_s=7, receive_max=5)
+    connect = line.connect()
+    assert (connect.client_id, connect.keep_alive_s, connect.version) == ("me", 7, V5)
+    assert connect.properties.session_expiry_s == 9
+    assert connect.properties.receive_max == 5
 
 
-# -- connecting --------------------------------------------------------------------------------
+def test_what_the_specification_assumes_is_not_said() -> None:
+    connect = Line(receive_max=RECEIVE_MAX, packet_bytes_max=PACKET_BYTES_MAX).connect()
+    assert connect.properties == Properties()
 
 
-def test_it_says_who_it_is() -> None:
-    pair = Pair(client_id="me", user_name="u", password=b"p", session_expiry_s=9, receive_max=7)
-    pair.open()
-    assert (pair.connect.client_id, pair.connect.user_name) == ("me", "u")
-    assert pair.connect.password == b"p"
-    assert pair.connect.clean_start
-    assert pair.connect.properties.session_expiry_s == 9
-    assert pair.connect.properties.receive_max == 7
+def test_311_is_spoken_where_it_is_asked_for() -> None:
+    line = Line(client_id="old", version=V311)
+    assert line.open().version == V311
+    answers = line.ask(subscribe_packet((Filter("a"),), 4, (("filter", "x > 1"),)))
+    assert line.said() == [Subscribe(1, (Filter("a"),))]
+    line.hear(Suback(1, (0,)))
+    assert answers == [Suback(1, (0,))]
 
 
-def test_later_connections_want_the_session_back_under_the_name_that_was_given() -> None:
-    pair = Pair()
-    pair.open(assigned_client_id="given")
-    pair.lose()
-    pair.open(present=True)
-    assert pair.connect.client_id == "given"
-    assert not pair.connect.clean_start
+@pytest.mark.parametrize("clean_start", [True, False])
+def test_an_old_session_is_only_for_who_asked_for_it(clean_start: bool) -> None:
+    line = Line(client_id="me", clean_start=clean_start)
+    line.connect()
+    events = line.hear(Connack(session_present=True))
+    if clean_start:
+        assert ended(events) == [Reason.PROTOCOL_ERROR]
+        assert line.said() == [Disconnect(Reason.PROTOCOL_ERROR)]
+    else:
+        assert events == [Opened(session_present=True)]
+    assert line.protocol.is_open is not clean_start
 
 
-def test_a_first_connection_that_failed_is_still_the_first() -> None:
-    pair = Pair(clean_start=True)
-    pair.session.open(0)
-    pair.lose()
-    pair.open()
-    assert pair.connect.clean_start
+@pytest.mark.parametrize("packet", [Publish("a", b""), Suback(1, (0,)), Pingresp(), Pubrel(1)])
+def test_nothing_comes_before_connack(packet: Packet) -> None:
+    line = Line()
+    line.connect()
+    events = line.hear(packet, Connack())
+    assert ended(events) == [Reason.PROTOCOL_ERROR]
+    assert len(events) == 1
+    assert line.said() == [Disconnect(Reason.PROTOCOL_ERROR)]
 
 
-def test_a_refusal_is_told_with_the_brokers_words() -> None:
-    pair = Pair()
-    pair.session.open(0)
-    words = Properties(reason_string="who are you?")
-    pair.hear(Connack(False, Reason.BAD_USER_NAME_OR_PASSWORD, words))
-    assert pair.ended == [Ended(Reason.BAD_USER_NAME_OR_PASSWORD, "who are you?", refused=True)]
-    assert not pair.session.is_open
+def test_a_second_connack_ends_the_connection() -> None:
+    line = Line()
+    line.open()
+    assert ended(line.hear(Connack())) == [Reason.PROTOCOL_ERROR]
 
 
-def test_a_broker_that_moved_says_where_to() -> None:
-    pair = Pair()
-    pair.open()
-    properties = Properties(server_reference="other:1883")
-    pair.hear(Disconnect(Reason.SERVER_MOVED, properties))
-    assert pair.ended == [Ended(Reason.SERVER_MOVED, "moved: other:1883")]
+def test_a_broker_may_send_us_away_before_it_lets_us_in() -> None:
+    line = Line()
+    line.connect()
+    (event,) = line.hear(Disconnect(Reason.SERVER_BUSY))
+    assert event == Ended(Reason.SERVER_BUSY, None)
+
+
+def test_nothing_is_heard_of_a_connection_that_was_refused() -> None:
+    line = Line()
+    line.connect()
+    events = line.hear(Connack(reason=Reason.NOT_AUTHORIZED), Publish("a", b""))
+    assert events == [Ended(Reason.NOT_AUTHORIZED, None, refused=True)]
+
+
+def test_what_the_broker_announced_is_known() -> None:
+    line = Line(keep_alive_s=30)
+    line.open(receive_max=9, packet_size_max=77, qos_max=1, server_keep_alive_s=5)
+    server = line.protocol.server
+    assert (server.window, server.packet_bytes_max, server.qos_max) == (9, 77, 1)
+    assert server.keep_alive_s == 5
+    line = Line()
+    line.open()
+    assert (line.protocol.server.window, line.protocol.server.packet_bytes_max) == (
+        WINDOW_MAX,
+        math.inf,
+    )
+
+
+# -- requests and packet identifiers -------------------------------------------------------------
+
+
+def test_each_answer_goes_to_who_asked_whatever_their_order() -> None:
+    line = Line()
+    line.open()
+    first = line.ask(subscribe_packet((Filter("a"),)))
+    second = line.ask(Publish("b", b"", 1))
+    third = line.ask(unsubscribe_packet(("a",), 5))
+    said = line.said()
+    assert [type(packet) for packet in said] == [Subscribe, Publish, Unsubscribe]
+    assert [getattr(packet, "packet_id", 0) for packet in said] == [1, 2, 3]
+    line.hear(Unsuback(3, (0,)), Suback(1, (0,)), Puback(2, Reason.QUOTA_EXCEEDED))
+    assert (first, second) == ([Suback(1, (0,))], [Puback(2, Reason.QUOTA_EXCEEDED)])
+    assert third == [Unsuback(3, (0,))]
+
+
+def test_an_answer_to_nothing_answers_no_other_request() -> None:
+    line = Line()
+    line.open()
+    answers = line.ask(subscribe_packet((Filter("a"),)))
+    assert line.hear(Suback(9, (0,)), Puback(8)) == []
+    assert answers == []
+
+
+def test_a_packet_identifier_is_not_used_twice_at_a_time() -> None:
+    line = Line()
+    line.open()
+    line.ask(subscribe_packet((Filter("a"),)))
+    line.protocol._last_packet_id = 65_534
+    for _ in range(2):
+        line.ask(subscribe_packet((Filter("b"),)))
+    assert [getattr(packet, "packet_id", 0) for packet in line.said()] == [1, 65_535, 2]
+
+
+def test_who_asks_for_too_much_at_a_time_is_told() -> None:
+    line = Line()
+    line.open()
+    request = subscribe_packet((Filter("a"),))
+    for _ in range(PACKET_ID_MAX):
+        line.protocol.ask(request, lambda _: None)
+    with pytest.raises(ClientError, match="no more packet identifiers"):
+        line.protocol.ask(request, lambda _: None)
+    line.hear(Suback(7, (0,)))
+    line.protocol.ask(request, lambda _: None)
+    assert request.packet_id == 7
+
+
+def test_identifiers_and_texts_are_written_as_the_broker_reads_them() -> None:
+    subscribe = subscribe_packet((Filter("a"),), 7, (("filter", "x > 1"),))
+    assert subscribe.properties.subscription_ids == (7,)
+    assert subscribe.properties.user == (("filter", "x > 1"),)
+    assert subscribe_packet((Filter("a"),)).properties == Properties()
+    assert unsubscribe_packet(("a",), 7).properties.user == (("subscription", "7"),)
+    assert unsubscribe_packet(("a",)).properties == Properties()
+
+
+def test_a_lost_connection_answers_nobody() -> None:
+    line = Line()
+    line.open()
+    answers = line.ask(subscribe_packet((Filter("a"),)))
+    line.protocol.lose()
+    line.open()
+    line.hear(Suback(1, (0,)))
+    assert answers == []
+
+
+# -- what comes ----------------------------------------------------------------------------------
+
+
+def test_notifications_are_events() -> None:
+    line = Line()
+    line.open()
+    publish = Publish("a", b"x", properties=Properties(subscription_ids=(1, 2)))
+    assert line.hear(publish) == [Arrived(publish, None)]
+
+
+def test_a_topic_alias_that_was_not_offered_ends_the_connection() -> None:
+    line = Line()
+    line.open()
+    events = line.hear(Publish("a", b"", properties=Properties(topic_alias=1)))
+    assert ended(events) == [Reason.TOPIC_ALIAS_INVALID]
+    assert line.said() == [Disconnect(Reason.TOPIC_ALIAS_INVALID)]
+
+
+@pytest.mark.parametrize("packet", [Auth(Reason.REAUTHENTICATE), Pubrec(1), Pubrel(1)])
+def test_what_was_not_asked_for_ends_the_connection(packet: Packet) -> None:
+    line = Line()
+    line.open()
+    assert ended(line.hear(packet, Publish("a", b""))) == [Reason.PROTOCOL_ERROR]
+    assert line.said() == [Disconnect(Reason.PROTOCOL_ERROR)]
+
+
+def test_bytes_that_are_no_packet_end_the_connection() -> None:
+    line = Line()
+    line.open()
+    (event,) = line.protocol.receive(b"\x30\xff\xff\xff\xff\x01", 0.0)
+    assert isinstance(event, Ended)
+    assert event.reason == Reason.MALFORMED_PACKET
+
+
+def test_another_reader_may_take_what_comes() -> None:
+    class Counter:
+        count = 0
+
+        def feed(self, data: bytes) -> list[Packet | Malformed]:
+            self.count += len(data)
+            return []
+
+    line = Line()
+    line.open()
+    line.protocol.reader = counter = Counter()
+    assert line.hear(Publish("a", b"x")) == []
+    assert counter.count == len(encode(Publish("a", b"x")))
+    line.protocol.lose()
+    assert line.open().client_id == ""
+
+
+# -- the end -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("forget", [True, False])
-def test_goodbye_says_whether_the_session_is_wanted_again(forget: bool) -> None:
-    pair = Pair(session_expiry_s=60)
-    pair.open()
-    pair.session.disconnect(forget=forget)
-    (goodbye,) = pair.said()
+def test_nothing_follows_disconnect(forget: bool) -> None:
+    line = Line(session_expiry_s=60)
+    line.open()
+    line.protocol.disconnect(forget=forget)
+    (goodbye,) = line.said()
     assert isinstance(goodbye, Disconnect)
     assert goodbye.properties.session_expiry_s == (0 if forget else None)
-
-
-@pytest.mark.parametrize(
-    ("packet", "reason"),
-    [
-        (Auth(Reason.REAUTHENTICATE), Reason.PROTOCOL_ERROR),
-        (Pingreq(), Reason.PROTOCOL_ERROR),
-    ],
-)
-def test_a_broker_that_breaks_the_rules_is_told_and_left(packet: Packet, reason: int) -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(packet, notice(1))
-    assert [ended.reason for ended in pair.ended] == [reason]
-    assert "may not" in (pair.ended[0].text or "")
-    assert pair.said() == [Disconnect(reason)]
-    assert pair.arrived == []
-
-
-# -- publishing --------------------------------------------------------------------------------
-
-
-def test_qos_0_is_answered_for_when_it_is_sent() -> None:
-    pair = Pair()
-    answers = pair.publish(b"a", 0)
-    assert answers == []
-    pair.open()
-    assert answers == [(0, None)]
-    assert published(pair.said()) == [(b"a", False, 0)]
-
-
-def test_qos_1_is_answered_for_by_the_broker() -> None:
-    pair = Pair()
-    pair.open()
-    answers = pair.publish(b"a")
-    assert answers == []
-    pair.hear(Puback(1, Reason.NOT_AUTHORIZED, Properties(reason_string="no")))
-    assert answers == [(Reason.NOT_AUTHORIZED, "no")]
-    assert pair.session.unfinished() == []
-
-
-def test_qos_2_takes_four_steps() -> None:
-    pair = Pair()
-    pair.open()
-    answers = pair.publish(b"a", 2)
-    assert published(pair.said()) == [(b"a", False, 1)]
-    pair.hear(Pubrec(1))
-    assert pair.said() == [Pubrel(1)]
-    assert answers == []
-    pair.hear(Pubcomp(1))
-    assert answers == [(0, None)]
-
-
-def test_qos_2_that_the_broker_has_finished_with_before_is_finished() -> None:
-    pair = Pair()
-    pair.open()
-    answers = pair.publish(b"a", 2)
-    pair.hear(Pubrec(1))
-    pair.lose()
-    pair.open(present=True)
-    assert pair.said() == [Pubrel(1)]
-    pair.hear(Pubcomp(1, Reason.PACKET_ID_NOT_FOUND))
-    assert answers == [(0, None)]
-
-
-def test_qos_2_can_be_refused() -> None:
-    pair = Pair()
-    pair.open()
-    answers = pair.publish(b"a", 2)
-    pair.said()
-    pair.hear(Pubrec(1, Reason.QUOTA_EXCEEDED))
-    assert answers == [(Reason.QUOTA_EXCEEDED, None)]
-    assert pair.said() == []
-
-
-def held(packet_id: int, told: Answers) -> Outgoing:
-    """A publication whose packet identifier was chosen, and that is released when we say so."""
-    packet = Publish("t", b"x", qos=2, packet_id=packet_id)
-    return Outgoing(packet, lambda *answer: told.append(answer), holds=True)
-
-
-def test_one_that_holds_is_released_when_it_is_said() -> None:
-    pair, received, released = Pair(), Answers(), Answers()
-    pair.open()
-    outgoing = held(77, received)
-    pair.session.publish(outgoing)
-    assert published(pair.said()) == [(b"x", True, 77)]
-    pair.hear(Pubrec(77), Pubrec(77))
-    assert received == [(Reason.SUCCESS, None)]
-    assert pair.said() == []
-    pair.session.release(outgoing, lambda *answer: released.append(answer))
-    assert pair.said() == [Pubrel(77)]
-    pair.hear(Pubcomp(77))
-    assert (received, released) == ([(Reason.SUCCESS, None)], [(Reason.SUCCESS, None)])
-
-
-@pytest.mark.parametrize("present", [True, False])
-def test_of_what_holds_only_what_the_broker_lacks_is_sent_again(present: bool) -> None:
-    pair, told, released = Pair(), Answers(), Answers()
-    pair.open()
-    taken, lost = held(5, told), held(6, told)
-    for each in (taken, lost):
-        pair.session.publish(each)
-    pair.hear(Pubrec(5))
-    pair.session.lose()
-    pair.open(present=present)
-    assert published(pair.said()) == [(b"x", True, 6)]
-    pair.session.release(taken, lambda *answer: released.append(answer))
-    assert pair.said() == [Pubrel(5)] * present
-    assert len(released) == (not present)
-
-
-@pytest.mark.parametrize("present", [True, False])
-def test_what_an_earlier_process_left_is_released(present: bool) -> None:
-    pair, released = Pair(clean_start=False, client_id="a"), Answers()
-    pair.session.release_earlier([5, 9], lambda *answer: released.append(answer))
-    pair.open(present=present)
-    assert pair.said() == [Pubrel(5), Pubrel(9)] * present
-    pair.hear(Pubcomp(5), Pubcomp(9, Reason.PACKET_ID_NOT_FOUND))
-    assert released == [(Reason.SUCCESS, None)] * 2
-
-
-def test_answers_to_nothing_change_nothing() -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(Puback(9), Pubcomp(9), Suback(9, (0,)), Unsuback(9, (0,)), Pubrec(9))
-    assert pair.said() == [Pubrel(9, Reason.PACKET_ID_NOT_FOUND)]
-    assert pair.ended == []
-
-
-def test_no_more_is_under_way_than_the_broker_receives() -> None:
-    pair = Pair()
-    pair.open(receive_max=2)
-    for number in range(5):
-        pair.publish(b"%d" % number)
-    pair.publish(b"last", 0)
-    assert [payload for payload, _, _ in published(pair.said())] == [b"0", b"1"]
-    pair.hear(Puback(1))
-    assert [payload for payload, _, _ in published(pair.said())] == [b"2"]
-    pair.hear(Puback(2), Puback(3), Puback(4))
-    assert [payload for payload, _, _ in published(pair.said())] == [b"3", b"4", b"last"]
-
-
-def test_nothing_is_sent_into_a_connection_that_takes_nothing() -> None:
-    pair = Pair()
-    pair.open()
-    pair.session.is_congested = True
-    answers = pair.publish(b"a", 0)
-    assert pair.said() == []
-    pair.session.continue_sending()
-    assert answers == [(0, None)]
-    assert pair.session.output_bytes > 0
-    assert published(pair.said()) == [(b"a", False, 0)]
-    assert pair.session.output_bytes == 0
-
-
-@pytest.mark.parametrize(
-    ("said", "publication", "reason"),
-    [
-        ({"packet_size_max": 20}, {"payload": b"x" * 20}, Reason.PACKET_TOO_LARGE),
-        ({"qos_max": 0}, {"payload": b"x"}, Reason.QOS_NOT_SUPPORTED),
-        ({"retain_available": 0}, {"payload": b"x", "retain": True}, Reason.RETAIN_NOT_SUPPORTED),
-    ],
-)
-def test_what_the_broker_said_it_refuses_is_not_sent(
-    said: dict[str, Any], publication: dict[str, Any], reason: int
-) -> None:
-    pair = Pair()
-    pair.open(**said)
-    answers = pair.publish(**publication)
-    assert [code for code, _ in answers] == [reason]
-    assert pair.said() == []
-    assert pair.publish(b"", 0) == [(0, None)]
-
-
-def test_packet_identifiers_in_use_are_left_out() -> None:
-    pair = Pair()
-    pair.open()
-    pair.publish(b"first")
-    pair.session._last_packet_id = 65_534
-    pair.publish(b"a")
-    pair.publish(b"b")
-    assert [packet_id for _, _, packet_id in published(pair.said())] == [1, 65_535, 2]
-
-
-# -- publishing over a lost connection -----------------------------------------------------------
-
-
-def test_publications_made_while_away_are_sent_in_order() -> None:
-    pair = Pair()
-    pair.open()
-    pair.lose()
-    for payload in (b"a", b"b", b"c"):
-        pair.publish(payload)
-    pair.open(present=True)
-    assert [payload for payload, _, _ in published(pair.said())] == [b"a", b"b", b"c"]
-
-
-def test_a_known_session_is_sent_the_same_again() -> None:
-    pair = Pair()
-    pair.open()
-    answers = [pair.publish(b"a"), pair.publish(b"b", 2), pair.publish(b"c", 2)]
-    pair.hear(Pubrec(2))
-    pair.lose()
-    pair.publish(b"new")
-    pair.open(present=True)
-    said = pair.said()
-    assert published(said) == [(b"a", True, 1), (b"c", True, 3), (b"new", False, 4)]
-    assert said[1] == Pubrel(2)
-    pair.hear(Puback(1), Pubcomp(2), Pubrec(3), Pubcomp(3))
-    assert answers == [[(0, None)], [(0, None)], [(0, None)]]
-
-
-def test_a_forgotten_session_is_sent_it_as_new_and_first() -> None:
-    pair = Pair()
-    pair.open()
-    answers = [pair.publish(b"a"), pair.publish(b"b", 2), pair.publish(b"c", 2)]
-    pair.hear(Pubrec(2))
-    pair.lose()
-    pair.publish(b"new")
-    pair.open(present=False)
-    assert [(payload, dup) for payload, dup, _ in published(pair.said())] == [
-        (b"a", False),
-        (b"c", False),
-        (b"new", False),
-    ]
-    assert answers == [[], [(0, None)], []]  # the broker has had b, only its last word was lost
-
-
-def test_resending_keeps_to_a_window_that_has_become_smaller() -> None:
-    pair = Pair()
-    pair.open()
-    for number in range(4):
-        pair.publish(b"%d" % number)
-    pair.lose()
-    pair.open(present=True, receive_max=1)
-    assert published(pair.said()) == [(b"0", True, 1)]
-    pair.hear(Puback(1))
-    assert published(pair.said()) == [(b"1", True, 2)]
-
-
-def test_a_second_loss_changes_nothing() -> None:
-    pair = Pair()
-    pair.open()
-    pair.publish(b"a")
-    for _ in range(3):
-        pair.lose()
-        pair.open(present=True)
-        assert published(pair.said()) == [(b"a", True, 1)]
-    assert len(pair.session.unfinished()) == 1
-
-
-# -- subscriptions -------------------------------------------------------------------------------
-
-
-def test_a_subscription_carries_its_identifier_and_its_text() -> None:
-    pair = Pair()
-    pair.open()
-    _, answers = pair.subscribe(7)
-    (asked,) = pair.said()
-    assert isinstance(asked, Subscribe)
-    assert asked.properties.subscription_ids == (7,)
-    assert asked.properties.user == (("filter", "x > 1"),)
-    pair.hear(Suback(asked.packet_id, (1,)))
-    assert answers == [(1, None)]
-
-
-def test_a_broker_without_identifiers_is_sent_none() -> None:
-    pair = Pair()
-    pair.open(subscription_ids_available=0)
-    pair.subscribe(7)
-    (asked,) = pair.said()
-    assert isinstance(asked, Subscribe)
-    assert asked.properties.subscription_ids == ()
-
-
-def test_subscriptions_are_made_again_only_where_they_are_forgotten() -> None:
-    pair = Pair()
-    pair.open()
-    pair.subscribe(1)
-    pair.subscribe(2, "u")
-    pair.hear(Suback(1, (1,)), Suback(2, (1,)))
-    pair.said()
-    pair.lose()
-    pair.open(present=True)
-    assert pair.said() == []
-    pair.lose()
-    pair.open(present=False)
-    again = pair.said()
-    assert [each.filters[0].topic_filter for each in again if isinstance(each, Subscribe)] == [
-        "t",
-        "u",
-    ]
-
-
-def test_one_that_was_never_answered_is_made_again_in_a_known_session_too() -> None:
-    pair = Pair()
-    pair.open()
-    _, answers = pair.subscribe(1)
-    pair.said()
-    pair.lose()
-    pair.open(present=True)
-    (asked,) = pair.said()
-    assert isinstance(asked, Subscribe)
-    pair.hear(Suback(asked.packet_id, (1,)))
-    assert answers == [(1, None)]
-
-
-def test_a_refused_one_is_not_tried_again() -> None:
-    pair = Pair()
-    pair.open()
-    _, answers = pair.subscribe(1)
-    pair.hear(Suback(1, (Reason.NOT_AUTHORIZED,), Properties(reason_string="no")))
-    assert answers == [(Reason.NOT_AUTHORIZED, "no")]
-    pair.said()
-    pair.lose()
-    pair.open(present=False)
-    assert pair.said() == []
-
-
-def test_ending_one_names_it() -> None:
-    pair = Pair()
-    pair.open()
-    wanted, _ = pair.subscribe(7)
-    pair.said()
-    answers: Answers = []
-    pair.session.unsubscribe(wanted, lambda *answer: answers.append(answer))
-    (asked,) = pair.said()
-    assert isinstance(asked, Unsubscribe)
-    assert asked.topic_filters == ("t",)
-    assert asked.properties.user == (("subscription", "7"),)
-    pair.hear(Unsuback(asked.packet_id, (0,)))
-    assert answers == [(0, None)]
-
-
-@pytest.mark.parametrize("present", [True, False])
-def test_one_that_ended_while_away_is_ended_where_it_is_remembered(present: bool) -> None:
-    pair = Pair()
-    pair.open()
-    wanted, _ = pair.subscribe(7)
-    pair.hear(Suback(1, (1,)))
-    pair.lose()
-    answers: Answers = []
-    pair.session.unsubscribe(wanted, lambda *answer: answers.append(answer))
-    pair.said()
-    pair.open(present=present)
-    kinds = [type(packet) for packet in pair.said()]
-    assert kinds == ([Unsubscribe] if present else [])
-    assert answers == ([] if present else [(0, None)])
-
-
-def test_what_has_to_be_restored_comes_before_subscriptions_and_what_waited() -> None:
-    pair = Pair()
-    pair.open()
-    pair.subscribe(1)
-    pair.lose()
-    pair.publish(b"waited")
-    pair.open(restored=[b"me", b"policy"])
-    said = pair.said()
-    assert [type(packet) for packet in said] == [Publish, Publish, Subscribe, Publish]
-    assert [payload for payload, _, _ in published(said)] == [b"me", b"policy", b"waited"]
-
-
-def test_subscriptions_wait_until_the_brokers_window_has_let_all_of_it_pass() -> None:
-    pair = Pair()
-    pair.open()
-    pair.subscribe(1)
-    pair.lose()
-    pair.open(restored=[b"me", b"policy"], receive_max=1)
-    pair.subscribe(2)
-    wanted, _ = pair.subscribe(3)
-    pair.session.unsubscribe(wanted, lambda *_: None)
-    assert published(pair.said()) == [(b"me", False, 2)]
-    pair.hear(Puback(2))
-    said = pair.said()
-    assert [type(packet) for packet in said] == [Publish, Unsubscribe, Subscribe, Subscribe]
-    assert [each.properties.subscription_ids for each in said if type(each) is Subscribe] == [
-        (1,),
-        (2,),
-    ]
-
-
-# -- notifications -------------------------------------------------------------------------------
-
-
-def test_acknowledgements_keep_the_order_of_arrival() -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(notice(1), notice(2, qos=2), notice(3))
-    pair.take(2)
-    pair.take(1)
-    assert pair.said() == []
-    pair.take(0)
-    assert pair.said() == [Puback(1), Pubrec(2), Puback(3)]
-    pair.hear(Pubrel(2))
-    assert pair.said() == [Pubcomp(2)]
-
-
-def test_qos_0_needs_no_acknowledgement() -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(notice(0, qos=0))
-    assert pair.arrived == [(b"n", None)]
-
-
-def test_what_comes_again_is_not_handed_over_again() -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(notice(1, b"one"), notice(2, b"two"))
-    pair.lose()
-    pair.take(0)
-    pair.open(present=True)
-    pair.hear(notice(1, b"one", dup=True), notice(2, b"two", dup=True))
-    assert len(pair.arrived) == 2
-    assert pair.said() == [Puback(1)]
-    pair.take(1)
-    assert pair.said() == [Puback(2)]
-
-
-def test_an_old_packet_identifier_may_carry_something_new() -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(notice(1, b"withdrawn while away"))
-    pair.lose()
-    pair.open(present=True)
-    pair.hear(notice(1, b"new"))
-    assert [payload for payload, _ in pair.arrived] == [b"withdrawn while away", b"new"]
-    pair.take(0)
-    assert pair.said() == []
-    pair.take(1)
-    assert pair.said() == [Puback(1)]
-
-
-def test_a_forgotten_session_forgets_what_was_not_acknowledged() -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(notice(1, b"one"))
-    pair.lose()
-    pair.open(present=False)
-    pair.take(0)
-    pair.hear(notice(1, b"one", dup=True))
-    assert len(pair.arrived) == 2
-    assert pair.said() == []
-
-
-def test_qos_2_that_was_taken_is_not_taken_twice() -> None:
-    pair = Pair()
-    pair.open()
-    pair.hear(notice(1, qos=2))
-    pair.take(0)
-    pair.lose()
-    pair.open(present=True)
-    pair.hear(notice(1, qos=2, dup=True))
-    assert len(pair.arrived) == 1
-    assert pair.said() == [Pubrec(1)]
-    pair.hear(Pubrel(1))
-    assert pair.said() == [Pubcomp(1)]
-    pair.hear(notice(1, b"another", qos=2))
-    assert len(pair.arrived) == 2
-
-
-def test_a_broker_that_sends_more_than_was_asked_for_is_left() -> None:
-    pair = Pair(receive_max=2)
-    pair.open()
-    pair.hear(notice(1), notice(2))
-    assert pair.ended == []
-    pair.hear(notice(3))
-    assert [ended.reason for ended in pair.ended] == [Reason.RECEIVE_MAX_EXCEEDED]
+    assert line.hear(Publish("a", b""), Auth(Reason.REAUTHENTICATE)) == []
+    assert line.said() == []
 
 
 # -- time ----------------------------------------------------------------------------------------
 
 
 def test_silence_is_broken_by_a_ping() -> None:
-    pair = Pair(keep_alive_s=40, answer_timeout_s=5)
-    pair.open()
-    assert pair.session.wake_at() == 30
-    pair.now = 29.9
-    assert pair.session.advance(pair.now) == []
-    assert pair.said() == []
-    pair.now = 30
-    assert pair.session.advance(pair.now) == []
-    assert pair.said() == [Pingreq()]
-    assert pair.session.wake_at() == 35
-    pair.hear(Pingresp())
-    assert pair.session.wake_at() == 60
+    line = Line(keep_alive_s=40, answer_timeout_s=5)
+    line.open()
+    assert line.protocol.wake_at() == 30
+    line.now = 29.9
+    assert line.protocol.advance(line.now) == []
+    assert line.said() == []
+    line.now = 30
+    assert line.protocol.advance(line.now) == []
+    assert line.said() == [Pingreq()]
+    assert line.protocol.wake_at() == 35
+    assert line.hear(Pingresp()) == []
+    assert line.protocol.wake_at() == 60
 
 
 def test_who_only_talks_still_listens_for_a_sign_of_life() -> None:
-    pair = Pair(keep_alive_s=40)
-    pair.open()
-    pair.now = 20
-    pair.publish(b"a", 0)
-    pair.said()
-    assert pair.session.wake_at() == 30
+    line = Line(keep_alive_s=40)
+    line.open()
+    line.now = 20
+    line.protocol.write(Publish("t", b"a"))
+    line.said()
+    assert line.protocol.wake_at() == 30
 
 
 def test_the_brokers_keep_alive_counts() -> None:
-    pair = Pair(keep_alive_s=40)
-    pair.open(server_keep_alive_s=20)
-    assert pair.session.wake_at() == 15
+    line = Line(keep_alive_s=40)
+    line.open(server_keep_alive_s=20)
+    assert line.protocol.wake_at() == 15
 
 
 def test_without_keep_alive_there_is_nothing_to_do() -> None:
-    pair = Pair(keep_alive_s=0)
-    pair.open()
-    assert pair.session.wake_at() == math.inf
+    line = Line(keep_alive_s=0)
+    line.open()
+    assert line.protocol.wake_at() == math.inf
 
 
 @pytest.mark.parametrize("accepted", [True, False])
 def test_a_broker_that_does_not_answer_is_given_up(accepted: bool) -> None:
-    pair = Pair(keep_alive_s=40, answer_timeout_s=5)
+    line = Line(keep_alive_s=40, answer_timeout_s=5)
     if accepted:
-        pair.open()
-        pair.now = 30
-        pair.session.advance(pair.now)
+        line.open()
+        line.now = 30
+        line.protocol.advance(line.now)
     else:
-        pair.session.open(0)
-    pair.now = pair.session.wake_at()
-    (ended,) = pair.session.advance(pair.now)
+        line.protocol.open(0)
+    line.now = line.protocol.wake_at()
+    (ended,) = line.protocol.advance(line.now)
     assert isinstance(ended, Ended)
     assert ended.reason == Reason.KEEP_ALIVE_TIMEOUT
     assert ("PINGREQ" if accepted else "CONNECT") in (ended.text or "")
-    assert pair.session.wake_at() != pair.now
-
-
-def test_the_version_is_5() -> None:
-    pair = Pair()
-    pair.open()
-    assert pair.connect.version == V5
+    assert line.protocol.wake_at() != line.now

@@ -9,9 +9,10 @@ import pytest
 
 from rove.client.errors import FilterError, SubscribeRefused
 from rove.client.notifications import reader_into
-from rove.client.protocol import Delivery, Wanted
+from rove.client.protocol import Delivery
 from rove.client.routes import CLAIM_S, Identity, Route, Routes
 from rove.client.routes import identity_of as said
+from rove.client.session import Wanted
 from rove.client.subscription import Slow, Subscription
 from rove.mqtt.packets import Filter, Properties, Publish
 

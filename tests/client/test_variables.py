@@ -101,7 +101,7 @@ async def test_a_subscriber_sees_what_it_set_and_what_it_reported(
 async def test_it_goes_on_over_a_lost_connection(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.client.line._RETRY_S_FIRST", 0.01)
+    monkeypatch.setattr("rove.client.connection._RETRY_S_FIRST", 0.01)
     async with start_broker() as broker, connect(broker.url) as client:
         await client.report(lambda: {"battery": 0.5})
         async with client.variables() as state:

@@ -5,7 +5,6 @@ import json
 import socket
 import time
 from array import array
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
 
@@ -37,10 +36,16 @@ class Written:
     def write(self, data: bytes) -> None:
         self.data += bytes(data)
 
+    def close(self) -> None:
+        pass
+
 
 def client() -> tuple[Client, Written]:
+    """One that was let in, and what it writes from then on."""
     made, written = Client("one"), Written()
     made.connection_made(cast(Any, written))
+    made.data_received(encode(Connack()))
+    written.data = b""
     return made, written
 
 
@@ -56,8 +61,9 @@ def test_small_packets_do_not_wait_for_acknowledgements() -> None:
         async with server:
             made = Client("one")
             await made.connect(server.sockets[0].getsockname()[1])
+            assert made.transport is not None
             its_socket = made.transport.get_extra_info("socket")
-            made.leave()
+            made.close()
             return int(its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
     assert asyncio.run(run())
@@ -239,16 +245,13 @@ class TestPublisher:
         asyncio.run(run())
 
 
-def test_a_lost_connection_is_an_error_unless_it_was_meant() -> None:
-    async def run(loses: Callable[[Client], None]) -> None:
+def test_what_was_lost_is_an_error_unless_it_was_meant() -> None:
+    async def run(is_meant: bool) -> None:
         one, _ = client()
-        loses(one)
-
-    with pytest.raises(BrokerBenchError, match="the connection of one was lost"):
-        asyncio.run(run(lambda one: one.connection_lost(None)))
-
-    def leave(one: Client) -> None:
-        one.is_leaving = True
+        if is_meant:
+            one.close()
         one.connection_lost(None)
 
-    asyncio.run(run(leave))
+    with pytest.raises(BrokerBenchError, match="the connection of one was lost"):
+        asyncio.run(run(is_meant=False))
+    asyncio.run(run(is_meant=True))

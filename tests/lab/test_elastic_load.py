@@ -12,9 +12,10 @@ import pytest
 from rove.lab import broker_process, elastic_load
 from rove.lab.broker_clients import Client, Tally
 from rove.lab.broker_process import BrokerBenchError, Running
-from rove.lab.elastic_load import Closed, Flooded, Paced, _Listener, _Notes, _Sender
+from rove.lab.elastic_load import Closed, Flooded, Paced, _Listener, _Sender
 from rove.lab.elastic_work import TOPIC, Drawn, due_bytes, work_of
-from rove.mqtt.packets import Properties, Puback, Publish
+from rove.lab.load import Notes
+from rove.mqtt.packets import Connack, Properties, Puback, Publish
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
 from rove.testing.ports import free_port
@@ -36,6 +37,8 @@ class Written:
 def sender(qos: int = 1) -> tuple[_Sender, Written]:
     client, written = Client("publisher"), Written()
     client.connection_made(cast(Any, written))
+    client.data_received(encode(Connack()))
+    written.data = b""
     return _Sender(client, Drawn(WORK, qos)), written
 
 
@@ -48,9 +51,9 @@ def notification(publisher: _Sender, number: int, more: int = 0) -> bytes:
     return encode(Publish(TOPIC, sent.payload, 0, properties=ids))
 
 
-def listening() -> tuple[_Sender, Client, Tally, _Notes]:
-    publisher, _ = sender()
-    taker, tally, notes = Client("taker"), Tally(), _Notes()
+def listening() -> tuple[_Sender, Client, Tally, Notes]:
+    publisher = _Sender(Client("publisher"), Drawn(WORK, 1))
+    taker, tally, notes = Client("taker"), Tally(), Notes()
     _Listener(taker, publisher, DUE, tally, notes)
     return publisher, taker, tally, notes
 
@@ -61,7 +64,7 @@ class TestListener:
         publisher, taker, tally, notes = listening()
         data = b"".join(notification(publisher, number) for number in range(6))
         for begin in range(0, len(data), step):
-            taker.take(data[begin : begin + step])
+            taker.protocol.reader.feed(data[begin : begin + step])
         assert tally.received == 6
         assert list(notes.numbers) == list(range(6))
 
@@ -74,9 +77,9 @@ class TestListener:
         publisher, taker, _, _ = listening()
         *before, last = [notification(publisher, number, more) for number, more in numbers_and_more]
         for data in before:
-            taker.take(data)
+            taker.protocol.reader.feed(data)
         with pytest.raises(BrokerBenchError, match="bytes of identifiers, not"):
-            taker.take(last)
+            taker.protocol.reader.feed(last)
 
 
 class TestSender:
@@ -88,7 +91,7 @@ class TestSender:
             for number in range(1, 6):
                 sent = len(list(Reader(version=5).feed(written.data)))
                 assert sent == min(number + 1, 5)
-                publisher.client.take(encode(Puback(number)))
+                publisher.client.data_received(encode(Puback(number)))
             await task
             assert (publisher.sent, publisher.acknowledged, len(publisher.sent_at)) == (5, 5, 5)
 
@@ -99,7 +102,7 @@ class TestSender:
             publisher, _ = sender()
             task = asyncio.create_task(publisher.send_all(1_000, 2, time.perf_counter() - 1))
             await asyncio.sleep(0)
-            publisher.client.take(encode(Puback(1)) + encode(Puback(2)))
+            publisher.client.data_received(encode(Puback(1)) + encode(Puback(2)))
             await task
             assert publisher.sent == 2
 

@@ -24,7 +24,7 @@ from rove.lab.mqtt_bus import (
     open_links,
 )
 from rove.match.designs import Evolve
-from rove.mqtt.packets import Publish
+from rove.mqtt.packets import Connack, Publish
 from rove.mqtt.writing import PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.server import Server
@@ -316,11 +316,21 @@ def test_packets_are_cut_wherever_the_bytes_were(seed: int) -> None:
 
 
 def test_a_length_that_cannot_be_ends_the_connection() -> None:
-    link = Link(0, "odd", lambda: 0.0)
-    losses: list[LinkError] = []
-    link.lost = losses.append
-    link.data_received(b"\x30\xff\xff\xff\xff\x01")
-    assert len(losses) == 1
+    class Nowhere(asyncio.Transport):
+        def write(self, data: Any) -> None:
+            """What is written reaches nobody."""
+
+    async def scene() -> list[LinkError]:
+        link = Link(0, "odd", lambda: 0.0)
+        losses: list[LinkError] = []
+        link.lost = losses.append
+        link.connection_made(Nowhere())
+        link.data_received(encode(Connack()))
+        link.data_received(b"\x30\xff\xff\xff\xff\x01")
+        return losses
+
+    (lost,) = asyncio.run(scene())
+    assert "odd was sent away" in str(lost)
 
 
 def test_what_is_known_is_not_read_again_and_not_kept_for_ever(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rove.broker.access import Identity
+from rove.client.protocol import Delivery
 from rove.mqtt.packets import Filter, Properties, Publish, Reason
 from rove.serve.in_process import InProcessClient, Refused
 
@@ -22,9 +23,9 @@ class Listener(InProcessClient):
         super().__init__(*arguments)
         self.heard: list[bytes] = []
 
-    def notified(self, packet: Publish) -> None:
+    def notified(self, packet: Publish, delivery: Delivery | None) -> None:
         self.heard.append(packet.payload)
-        asyncio.get_running_loop().call_soon(self.acknowledge, packet)
+        asyncio.get_running_loop().call_soon(self.acknowledge, delivery)
 
 
 def client(server: Running) -> Listener:
@@ -63,6 +64,18 @@ def test_more_publications_at_once_than_the_broker_takes(server: Running) -> Non
 
     assert server.call(talk()) == 3000
     assert one.end is None
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_answer_says_whether_anybody_wanted_it(server: Running, qos: int) -> None:
+    one = client(server)
+
+    async def talk() -> list[int | None]:
+        await one.connect("one")
+        await one.subscribe((Filter("wanted"),), Properties())
+        return [await one.publish(Publish(topic, b"", qos)) for topic in ("wanted", "other")]
+
+    assert server.call(talk()) == [Reason.SUCCESS, Reason.NO_MATCHING_SUBSCRIBERS]
 
 
 def test_what_is_refused_is_raised(server: Running) -> None:

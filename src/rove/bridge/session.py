@@ -3,7 +3,7 @@
 Publications are QoS 2 and held: the broker's PUBREC is awaited for all of them, and PUBREL is sent
 when somebody says so. In between the broker has the packet identifiers on disk, together with what
 the publications have caused, and takes none of them twice. Coming back after a loss, and sending
-again what was not answered, is the client's (`rove.client.line`, `rove.client.protocol`).
+again what was not answered, is the client's (`rove.client.connection`, `rove.client.session`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from rove.bridge.translation import Publication
+from rove.client.connection import PersistentConnection
 from rove.client.errors import ClientError, in_words
-from rove.client.line import Line
 from rove.client.options import Options
-from rove.client.protocol import Delivery, Outgoing, Protocol
+from rove.client.protocol import Delivery
+from rove.client.session import Outgoing
+from rove.client.session import Session as ClientSession
 from rove.mqtt.packets import Properties, Publish, Reason
 
 
@@ -24,8 +26,8 @@ class Session:
     """One connection after the other, in one session."""
 
     def __init__(self, options: Options) -> None:
-        self._protocol = Protocol(options.settings())
-        self._line = Line(options, self._protocol, self)
+        self._protocol = ClientSession(options.settings())
+        self._connection = PersistentConnection(options, self._protocol, self)
         self._unanswered = self._unreleased = 0
         self._held: list[Outgoing] = []
         self._changed = asyncio.Event()
@@ -40,11 +42,11 @@ class Session:
         """Connect; `released` are packet identifiers that an earlier process may have left."""
         self._unreleased = len(released)
         self._protocol.release_earlier(released, self._was_released)
-        await self._line.open()
+        await self._connection.open()
 
     async def close(self) -> None:
         """Go; the session stays."""
-        await self._line.close(forget=False)
+        await self._connection.close(forget=False)
 
     def publish(self, packet_id: int, publication: Publication) -> None:
         """Send it, and hold it."""
@@ -60,7 +62,7 @@ class Session:
         outgoing.answered = partial(self._was_answered, outgoing)
         self._unanswered += 1
         self._protocol.publish(outgoing)
-        self._line.flush_if_much()
+        self._connection.flush_if_much()
 
     async def received(self) -> None:
         """Wait until the broker has answered for all; those that it has are held."""
@@ -73,7 +75,7 @@ class Session:
         for outgoing in held:
             self._protocol.release(outgoing, self._was_released)
         self.refusals.clear()
-        self._line.flush_soon()
+        self._connection.flush_soon()
 
     async def released(self) -> None:
         """Wait until the broker has forgotten all that was released."""
@@ -98,7 +100,7 @@ class Session:
         self._unreleased -= 1
         self._changed.set()
 
-    # -- for the line --------------------------------------------------------------------------
+    # -- for the connection --------------------------------------------------------------------
 
     def arrived(self, publish: Publish, delivery: Delivery | None) -> None:
         """Nothing was subscribed to."""

@@ -1,4 +1,4 @@
-"""The client: what a program publishes, subscribes to and says of itself, over one line.
+"""The client: what a program publishes, subscribes to and says of itself, over one connection.
 
 `connect` is the door. A program that is cut off need not notice: publications wait in the outbox,
 subscriptions are made again, and what the broker queued comes in order. What cannot be mended (the
@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Self, TypeVar, overload
 import msgspec
 
 from rove.client.addresses import DEFAULT_URL, parse_address
+from rove.client.connection import PersistentConnection
 from rove.client.errors import (
     ClientClosed,
     ClientError,
@@ -27,7 +28,6 @@ from rove.client.errors import (
     in_words,
 )
 from rove.client.ids import MAKER_DIGITS, IdMaker
-from rove.client.line import Line
 from rove.client.me import TOPIC as ME_TOPIC
 from rove.client.me import Me, log_refusal
 from rove.client.notifications import ID, reader_into
@@ -52,10 +52,11 @@ from rove.client.policies import (
     check_runs,
     compiled,
 )
-from rove.client.protocol import Delivery, Outgoing, Protocol, Wanted
+from rove.client.protocol import Delivery
 from rove.client.reports import TOPIC as REPORT_TOPIC
 from rove.client.reports import Reports, Source
 from rove.client.routes import Engine, Identity, Route, Routes, identity_of
+from rove.client.session import Outgoing, Session, Wanted
 from rove.client.subscription import Slow, Subscription
 from rove.client.variables import Variables
 from rove.mqtt.packets import Filter, Properties, Publish, Reason
@@ -142,7 +143,7 @@ def connect(
 
 async def _open(options: Options) -> Client:
     client = Client(options)
-    await client._line.open()
+    await client._connection.open()
     try:
         if options.report is not None:
             await client.report(options.report, options.report_every_s)
@@ -160,8 +161,8 @@ class Client:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._session = Protocol(options.settings())
-        self._line = Line(options, self._session, self)
+        self._session = Session(options.settings())
+        self._connection = PersistentConnection(options, self._session, self)
         self._loop = asyncio.get_running_loop()
         self._ids = IdMaker(os.urandom(MAKER_DIGITS // 2).hex())
         self._room = Room(
@@ -301,7 +302,7 @@ class Client:
         self.me.flush()
         outgoing, receipt = self._outgoing(packet, id)
         self._session.publish(outgoing)
-        if self._line.flush_if_much():
+        if self._connection.flush_if_much():
             await asyncio.sleep(0)  # or a loop that only publishes would never let us read
         return receipt
 
@@ -333,7 +334,7 @@ class Client:
         self._check_usable()
         outgoing, receipt = self._control(topic, payload, user)
         self._session.publish(outgoing)
-        self._line.flush_soon()
+        self._connection.flush_soon()
         return receipt
 
     def _control(
@@ -528,7 +529,7 @@ class Client:
         answer: asyncio.Future[None] = self._loop.create_future()
         route.asking.append(answer)
         self._session.subscribe(route.wanted)
-        self._line.flush_soon()
+        self._connection.flush_soon()
         try:
             await answer
         except asyncio.CancelledError:
@@ -562,7 +563,7 @@ class Client:
                 if not route.subscriptions and self._error is None:
                     self._routes.remove(route)
                     self._session.unsubscribe(route.wanted, lambda *_: _settle(left))
-                    self._line.flush_soon()
+                    self._connection.flush_soon()
                     if self._session.is_open:
                         return left
         _settle(left)
@@ -573,9 +574,9 @@ class Client:
         delivery.untaken -= 1
         if delivery.untaken <= 0:
             self._session.acknowledge(delivery)
-            self._line.flush_soon()
+            self._connection.flush_soon()
 
-    # -- for the line ----------------------------------------------------------------------------
+    # -- for the connection ----------------------------------------------------------------------
 
     def arrived(self, publish: Publish, delivery: Delivery | None) -> None:
         """A notification has come."""
@@ -608,7 +609,7 @@ class Client:
         return told
 
     def finished(self, error: ClientError) -> None:
-        """The line has ended for good: whoever waits for something is told."""
+        """There will be no further connection: whoever waits for something is told."""
         if self._error is not None:
             return
         self._error = error
@@ -627,7 +628,7 @@ class Client:
 
     def _give_up_claims(self) -> None:
         self._routes.give_up_unclaimed()
-        self._line.flush_soon()
+        self._connection.flush_soon()
 
     def _check_usable(self) -> None:
         if self._error is not None:
@@ -648,7 +649,7 @@ class Client:
             await self._room.emptied(drain_s)
         self.finished(ClientClosed("the client was closed"))
         forget = self._options.client_id is None if forget is None else forget
-        await self._line.close(forget=forget)
+        await self._connection.close(forget=forget)
 
     async def __aenter__(self) -> Self:
         return self

@@ -23,7 +23,8 @@ from typing import Any, Final, Literal, get_args
 
 from rove.client.errors import FilterError, SubscribeRefused
 from rove.client.policies import PROPERTY, check_carried, compiled
-from rove.client.protocol import Delivery, Wanted
+from rove.client.protocol import Delivery
+from rove.client.session import Wanted
 from rove.client.subscription import Subscription
 from rove.lang.errors import TextError
 from rove.lang.parser import parse

@@ -1,6 +1,6 @@
 """Clients that cost little, so that what is measured is the broker.
 
-A client library would spend more on a notification than the broker does. These clients set up a
+The library would spend more on a notification than the broker does. These clients set up a
 connection as any other would, packet by packet, and then take short ways that their load allows:
 all notifications of one stream have the same size, so a chunk of bytes is cut, counted and
 acknowledged as a whole, without looking at each packet. That the packets are what they are taken
@@ -18,24 +18,21 @@ import random
 import socket
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
-from rove.lab.broker_process import HOST, BrokerBenchError
-from rove.mqtt.packets import (
-    Connack,
-    Connect,
-    Disconnect,
-    Malformed,
-    Packet,
-    Properties,
-    Puback,
-    Publish,
-    Reason,
-    Suback,
+from rove.client.protocol import (
+    PACKET_ID_MAX,
+    RECEIVE_MAX,
+    PacketReader,
+    Request,
+    Settings,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode, publish_parts
+from rove.lab.broker_process import HOST, BrokerBenchError
+from rove.lab.connections import Connection, some_at_a_time
+from rove.mqtt.packets import Malformed, Packet, Puback, Publish, Reason
+from rove.mqtt.reading import PACKET_BYTES_MAX
+from rove.mqtt.writing import publish_parts
 
 TOPIC: Final = "air/zagreb"
 FILTER: Final = "air/#"
@@ -55,24 +52,26 @@ _SEGMENT_BYTES: Final = 1_024
 _FLOOD: Final = 20
 """Publications that are written at once by who does not wait for anything."""
 _POLL_S: Final = 0.002
-_CONNECTING_AT_ONCE: Final = 100
+_ANSWER_S_MAX: Final = 60.0
 
 
-class Client(asyncio.Protocol):
-    """One connection: asks and is answered at first, then does as `take` says."""
+class Client(Connection):
+    """One connection: asks and is answered at first, then does as `take_bytes` says."""
+
+    error = BrokerBenchError
 
     def __init__(self, client_id: str, *, session_expiry_s: int = 0) -> None:
-        self.client_id = client_id
-        self.transport: asyncio.Transport
-        self.take: Callable[[bytes], None] = self._take_answers
+        settings = Settings(
+            client_id,
+            session_expiry_s=session_expiry_s,
+            keep_alive_s=0,
+            receive_max=RECEIVE_MAX,
+            packet_bytes_max=PACKET_BYTES_MAX,
+            answer_timeout_s=_ANSWER_S_MAX,
+        )
+        super().__init__(settings)
         self.may_write = asyncio.Event()
         self.may_write.set()
-        self.is_leaving = False
-        self._session_expiry_s = session_expiry_s
-        self._reader = Reader(version=5, from_server=True)
-        self._answers: list[Packet] = []
-        self._wanted = 0
-        self._is_answered: asyncio.Future[None] | None = None
 
     async def connect(
         self, port: int, local_host: str = HOST, *, holds_little: bool = False
@@ -98,54 +97,21 @@ class Client(asyncio.Protocol):
             one.close()
             raise BrokerBenchError(f"{self.client_id} cannot connect: {error.strerror}") from None
         await loop.create_connection(lambda: self, sock=one)
-        properties = Properties(receive_max=65_535, session_expiry_s=self._session_expiry_s)
-        hello = Connect(self.client_id, keep_alive_s=0, properties=properties)
-        (answer,) = await self.ask([hello])
-        if not isinstance(answer, Connack) or answer.reason:
-            raise BrokerBenchError(f"{self.client_id} was not let in: {answer}")
+        await self.settle()
 
-    async def ask(self, packets: Sequence[Packet]) -> list[Packet]:
-        """Send these, and wait for as many answers; a refusal is an error."""
-        loop = asyncio.get_running_loop()
-        self.take = self._take_answers
-        self._wanted = len(packets)
-        self._answers = []
-        self._is_answered = loop.create_future()
-        self.transport.write(b"".join(map(encode, packets)))
-        await self._is_answered
-        for answer in self._answers:
-            if isinstance(answer, Suback) and max(answer.reasons) >= Reason.UNSPECIFIED_ERROR:
-                raise BrokerBenchError(f"{self.client_id} may not subscribe: {answer}")
-        return self._answers
+    async def request(self, requests: Sequence[Request]) -> None:
+        """Send these, and wait for the answers; a refusal is an error."""
+        self.protocol.reader = self.protocol.new_reader()
+        for each in requests:
+            self.ask(each)
+        await self.settle()
 
-    def leave(self) -> None:
-        """Say goodbye and close."""
-        self.is_leaving = True
-        self.transport.write(encode(Disconnect()))
-        self.transport.close()
-
-    def _take_answers(self, data: bytes) -> None:
-        self._answers += self.read(data)
-        if len(self._answers) >= self._wanted and self._is_answered is not None:
-            self._is_answered.set_result(None)
-            self._is_answered = None
-
-    def read(self, data: bytes) -> list[Packet]:
-        """The packets of these bytes; a goodbye is an error."""
-        packets: list[Packet] = []
-        for packet in self._reader.feed(data):
-            if isinstance(packet, Malformed | Disconnect):
-                raise BrokerBenchError(f"{self.client_id} was sent away: {packet}")
-            packets.append(packet)
-        return packets
+    def send(self, data: bytes) -> None:
+        """Send encoded packets at once."""
+        assert self.transport is not None
+        self.transport.write(data)
 
     # -- asyncio's side ------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.take(data)
 
     def pause_writing(self) -> None:
         self.may_write.clear()
@@ -153,17 +119,10 @@ class Client(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.may_write.set()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.is_leaving:
-            raise BrokerBenchError(f"the connection of {self.client_id} was lost: {exc}")
 
-
-async def connect_all(clients: Iterable[Client], port: int, local_host: str = HOST) -> None:
-    """Connect them, some at a time: a broker's backlog is short."""
-    waiting = list(clients)
-    for begin in range(0, len(waiting), _CONNECTING_AT_ONCE):
-        some = waiting[begin : begin + _CONNECTING_AT_ONCE]
-        await asyncio.gather(*(client.connect(port, local_host) for client in some))
+async def connect_all(clients: Sequence[Client], port: int, local_host: str = HOST) -> None:
+    """Connect them all."""
+    await some_at_a_time(clients, lambda client: client.connect(port, local_host))
 
 
 # --- publications -----------------------------------------------------------------------------
@@ -197,7 +156,7 @@ class Stream:
 
     def packet(self, number: int) -> bytes:
         """The publication of that number, as it is sent."""
-        packet_id = (number % 65_535 + 1).to_bytes(2, "big") if self.qos else b""
+        packet_id = (number % PACKET_ID_MAX + 1).to_bytes(2, "big") if self.qos else b""
         return b"".join(
             (
                 self._head,
@@ -234,12 +193,13 @@ class Publisher:
         """When each was sent, in seconds of `time.perf_counter`, where that was wanted."""
         self._window = 0
         self._until = 0.0
-        client.take = self._answered
+        self._reader: PacketReader = client.protocol.reader
+        client.protocol.reader = self
 
     def send(self, count: int) -> None:
         """The next ones, at once."""
         packet = self.stream.packet
-        self.client.transport.write(
+        self.client.send(
             b"".join([packet(number) for number in range(self.sent, self.sent + count)])
         )
         self.sent += count
@@ -274,14 +234,21 @@ class Publisher:
         while self.stream.qos and self.acknowledged < self.sent:
             await asyncio.sleep(_POLL_S)
 
-    def _answered(self, data: bytes) -> None:
-        packets = self.client.read(data)
+    def feed(self, data: bytes) -> list[Packet | Malformed]:
+        """As the client's reader: count the acknowledgements, and leave it all else."""
+        packets = list(self._reader.feed(data))
+        others = [packet for packet in packets if type(packet) is not Puback]
         for packet in packets:
-            if not isinstance(packet, Puback) or packet.reason >= Reason.UNSPECIFIED_ERROR:
+            if type(packet) is Puback and packet.reason >= Reason.UNSPECIFIED_ERROR:
                 raise BrokerBenchError(f"a publication was not taken: {packet}")
-        self.acknowledged += len(packets)
-        if self._window and time.perf_counter() < self._until:
-            self.send(len(packets))
+        self._answered(len(packets) - len(others))
+        return others
+
+    def _answered(self, count: int) -> None:
+        """The broker has acknowledged so many."""
+        self.acknowledged += count
+        if count and self._window and time.perf_counter() < self._until:
+            self.send(count)
 
 
 # --- notifications ----------------------------------------------------------------------------
@@ -323,7 +290,7 @@ class Receiver:
 
     def __init__(self, client: Client, tally: Tally, qos: int, look: Look | None = None) -> None:
         self._tally = tally
-        self._transport = client.transport
+        self._send = client.send
         self._name = client.client_id
         self._acknowledges = qos > 0
         self._look = look
@@ -331,7 +298,7 @@ class Receiver:
         self._first = 0
         self._packet_id_at = 0
         self._rest = b""
-        client.take = self._take
+        client.take_bytes(self._take)
 
     def _take(self, data: bytes) -> None:
         if self._rest:
@@ -372,7 +339,7 @@ class Receiver:
         answers = bytearray(b"\x40\x02\x00\x00" * count)
         answers[2::4] = whole[self._packet_id_at :: self._size]
         answers[3::4] = whole[self._packet_id_at + 1 :: self._size]
-        self._transport.write(answers)
+        self._send(bytes(answers))
 
 
 def delays_into(delays: array[float], publisher: Publisher, payload_bytes: int) -> Look:

@@ -1,29 +1,24 @@
-"""The load: publishers and subscribers in a process of their own, told what to do in one line.
+"""The load of `rove bench broker`: what its publishers and subscribers do, job by job.
 
-`python -m rove.lab.broker_load` reads a job as JSON from its standard input, does it, and writes
-an `Outcome`. Broker and load are two processes on purpose: with two cores each has one, and the
-CPU time of either can be told apart. Publishers and subscribers are one process on purpose: a
-delay is the difference of two readings of one clock.
-
-The job reads the broker's CPU time itself, right before the first publication and after the last
-notification has come, so that setting up does not count.
+`run` does a job in a process of its own (`rove.lab.load`): many who want everything, durable
+subscribers, some who choose by content and some who look for themselves, many texts of which few
+match, and connections on which nothing happens.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import subprocess
 import sys
 import time
 from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import accumulate
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
-import numpy as np
 
+from rove.client.protocol import subscribe_packet
+from rove.lab import load
 from rove.lab.broker_clients import (
     FILTER,
     X_COUNT,
@@ -39,11 +34,10 @@ from rove.lab.broker_clients import (
 from rove.lab.broker_process import (
     BrokerBenchError,
     allow_many_files,
-    cpu_seconds,
     resident_bytes,
     settle,
 )
-from rove.mqtt.packets import Filter, Packet, Properties, Subscribe
+from rove.mqtt.packets import Filter, Subscribe
 
 _WINDOW: Final = 500
 """Publications of a saturating publisher that are not acknowledged: half of what is allowed."""
@@ -54,8 +48,6 @@ _OVERTIME_S: Final = 120.0
 """How much longer than its seconds a job may take, setting up included."""
 _SLOW_PAUSE_S: Final = 0.5
 _FILES_SPARE: Final = 64
-
-Found = TypeVar("Found")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -144,23 +136,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def run(job: Job) -> Outcome:
     """Do a job in a process of its own, and wait for it."""
-    answer = done_apart("rove.lab.broker_load", job, job.seconds + 2 * _OVERTIME_S)
-    return msgspec.json.decode(answer, type=Outcome)
-
-
-def done_apart(module: str, job: msgspec.Struct, seconds_max: float) -> bytes:
-    """Give a job to a process of its own that runs a module, and wait for its answer."""
-    done = subprocess.run(
-        [sys.executable, "-m", module],
-        input=msgspec.json.encode(job),
-        capture_output=True,
-        timeout=seconds_max,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise BrokerBenchError(lines[-1] if lines else f"the load ended with {done.returncode}")
-    return done.stdout
+    return load.run("rove.lab.broker_load", job, Outcome, job.seconds + 2 * _OVERTIME_S)
 
 
 # --- the jobs ---------------------------------------------------------------------------------
@@ -170,7 +146,7 @@ async def _fan_out(job: FanOut) -> Outcome:
     clients = [Client(f"subscriber-{number}") for number in range(job.subscribers)]
     await connect_all(clients, job.port)
     for client in clients:
-        await client.ask([Subscribe(1, (Filter(FILTER, job.qos),))])
+        await client.request([Subscribe(0, (Filter(FILTER, job.qos),))])
     if job.bystanders:
         await _stand_by(job)
     if job.has_slow_one:
@@ -181,7 +157,7 @@ async def _fan_out(job: FanOut) -> Outcome:
     tally = Tally()
     for client in clients:
         Receiver(client, tally, job.qos, look)
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     until = time.perf_counter() + job.seconds
     if job.per_s:
         await publisher.pace(job.per_s, until)
@@ -192,7 +168,7 @@ async def _fan_out(job: FanOut) -> Outcome:
     await publisher.acknowledgements()
     expected = publisher.sent * job.subscribers
     await tally.reach(expected, _PATIENCE_S[job.qos])
-    return watch.outcome(publisher.sent, expected, tally, delays)
+    return _outcome(watch, publisher.sent, expected, tally, delays)
 
 
 async def _stand_by(job: FanOut) -> None:
@@ -203,7 +179,7 @@ async def _stand_by(job: FanOut) -> None:
         f"NO2 > {1_000 + number} AND lat BETWEEN {40 + number / 1_000} AND {41 + number / 1_000}"
         for number in range(job.bystanders)
     ]
-    await client.ask(_subscribes(texts, qos=0))
+    await client.request(_subscribes(texts, qos=0))
     await asyncio.to_thread(settle, job.pid)
 
 
@@ -211,9 +187,10 @@ async def _read_slowly(job: FanOut) -> None:
     """Subscribe, read nothing for half the time, then a little now and then."""
     client = Client("slow")
     await client.connect(job.port, holds_little=True)
-    await client.ask([Subscribe(1, (Filter(FILTER, job.qos),))])
+    await client.request([Subscribe(0, (Filter(FILTER, job.qos),))])
     transport = client.transport
-    client.take = lambda data: transport.pause_reading()
+    assert transport is not None
+    client.take_bytes(lambda data: transport.pause_reading())
     transport.pause_reading()
     loop = asyncio.get_running_loop()
 
@@ -228,16 +205,16 @@ async def _durable(job: Durable) -> Outcome:
     if job.has_absentee:
         absentee = Client("absentee", session_expiry_s=_DURABLE_S)
         await absentee.connect(job.port)
-        await absentee.ask([Subscribe(1, (Filter(FILTER, 1),))])
-        absentee.leave()
+        await absentee.request([Subscribe(0, (Filter(FILTER, 1),))])
+        absentee.close()
     publishers = [
         await _publisher(job.port, Stream(1, job.payload_bytes, seed), f"publisher-{seed}")
         for seed in range(job.publishers)
     ]
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     until = time.perf_counter() + job.seconds
     await asyncio.gather(*(one.keep_in_flight(job.window, until) for one in publishers))
-    return watch.outcome(sum(publisher.sent for publisher in publishers), 0, Tally())
+    return _outcome(watch, sum(publisher.sent for publisher in publishers), 0, Tally())
 
 
 async def _sift(job: Sift) -> Outcome:
@@ -245,8 +222,8 @@ async def _sift(job: Sift) -> Outcome:
     clients = [Client(f"subscriber-{number}") for number in range(job.subscribers)]
     await connect_all(clients, job.port)
     for client, wanted in zip(clients, ranges, strict=True):
-        everything = Subscribe(1, (Filter(FILTER, 0),))
-        await client.ask(_subscribes([_text(wanted)], 0) if job.by_content else [everything])
+        everything = Subscribe(0, (Filter(FILTER, 0),))
+        await client.request(_subscribes([_text(wanted)], 0) if job.by_content else [everything])
     await asyncio.to_thread(settle, job.pid)
     stream = Stream(0, job.payload_bytes)
     publisher = await _publisher(job.port, stream)
@@ -256,7 +233,7 @@ async def _sift(job: Sift) -> Outcome:
     meeting = _meeting(ranges)
     due = [0]
     """Notifications of the first publications, by how many these are."""
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     until = time.perf_counter() + job.seconds
     while time.perf_counter() < until:
         for number in range(publisher.sent, publisher.sent + job.at_once):
@@ -265,7 +242,7 @@ async def _sift(job: Sift) -> Outcome:
         publisher.send(job.at_once)
         await tally.reach(due[max(0, publisher.sent - job.under_way)], _PATIENCE_S[1])
     await tally.reach(due[-1], _PATIENCE_S[1])
-    outcome = watch.outcome(publisher.sent, due[-1], tally)
+    outcome = _outcome(watch, publisher.sent, due[-1], tally)
     outcome.useful = sum(sieve.kept for sieve in sieves)
     return outcome
 
@@ -302,7 +279,7 @@ async def _spread(job: Spread) -> Outcome:
     ]
     await connect_all(clients, job.port)
     for number, client in enumerate(clients):
-        await client.ask(_subscribes(texts[number :: job.connections], job.qos))
+        await client.request(_subscribes(texts[number :: job.connections], job.qos))
     await asyncio.to_thread(settle, job.pid)
     stream = Stream(job.qos, job.payload_bytes)
     publisher = await _publisher(job.port, stream)
@@ -311,12 +288,12 @@ async def _spread(job: Spread) -> Outcome:
     for client in clients:
         Receiver(client, tally, job.qos, look)
     meeting = _meeting(ranges)
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     await publisher.pace(job.per_s, time.perf_counter() + job.seconds)
     await publisher.acknowledgements()
     expected = sum(meeting[stream.x(number) - X_MIN] for number in range(publisher.sent))
     await tally.reach(expected, _PATIENCE_S[1])
-    return watch.outcome(publisher.sent, expected, tally, delays)
+    return _outcome(watch, publisher.sent, expected, tally, delays)
 
 
 async def _idle(job: Idle) -> Outcome:
@@ -327,21 +304,21 @@ async def _idle(job: Idle) -> Outcome:
         )
     outcome = Outcome(expected=job.connections * job.rounds, resident_bytes=[])
     outcome.resident_bytes.append(resident_bytes(job.pid))
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     for turn in range(job.rounds):
         clients = [Client(f"idle-{number}") for number in range(job.connections)]
         # Ports of closed connections rest for a minute; each address has its own.
         await connect_all(clients, job.port, f"127.0.1.{turn + 1}")
         for client in clients:
-            await client.ask([Subscribe(1, (Filter(f"idle/{client.client_id}"),))])
+            await client.request([Subscribe(0, (Filter(f"idle/{client.client_id}"),))])
         await asyncio.to_thread(settle, job.pid)
         outcome.resident_bytes.append(resident_bytes(job.pid))
         for client in clients:
-            client.leave()
+            client.close()
         await asyncio.to_thread(settle, job.pid)
         outcome.resident_bytes.append(resident_bytes(job.pid))
         outcome.received += len(clients)
-    outcome.broker_cpu_s = watch.broker_cpu_s()
+    outcome.broker_cpu_s, _ = watch.cpu_s()
     return outcome
 
 
@@ -375,51 +352,33 @@ def _text(wanted: range) -> str:
     return f"x >= {wanted.start} AND x < {wanted.stop} AND NO2 > 10 AND lat BETWEEN 45 AND 46"
 
 
-def _subscribes(texts: Sequence[str], qos: int) -> list[Packet]:
+def _subscribes(texts: Sequence[str], qos: int) -> list[Subscribe]:
     """One subscription each. One alone goes without an identifier, as most people's do."""
     return [
-        Subscribe(
-            number,
-            (Filter(FILTER, qos),),
-            Properties(
-                user=(("filter", text),), subscription_ids=(number,) if len(texts) > 1 else ()
-            ),
+        subscribe_packet(
+            (Filter(FILTER, qos),), number if len(texts) > 1 else None, (("filter", text),)
         )
         for number, text in enumerate(texts, start=1)
     ]
 
 
-class _Watch:
-    """Reads clocks when it is made, and again when it is asked."""
-
-    def __init__(self, pid: int) -> None:
-        gc.collect()
-        gc.disable()  # its pauses would be measured as the broker's
-        self._pid = pid
-        self._broker_cpu_s = cpu_seconds(pid)
-        self._load_cpu_s = time.process_time()
-        self._start = time.perf_counter()
-
-    def broker_cpu_s(self) -> float:
-        return cpu_seconds(self._pid) - self._broker_cpu_s
-
-    def outcome(
-        self, sent: int, expected: int, tally: Tally, delays: Sequence[float] = ()
-    ) -> Outcome:
-        return Outcome(
-            sent=sent,
-            expected=expected,
-            received=tally.received,
-            seconds=(tally.at or time.perf_counter()) - self._start,
-            broker_cpu_s=self.broker_cpu_s(),
-            load_cpu_s=time.process_time() - self._load_cpu_s,
-            delays_ms=_percentiles(delays) if len(delays) else None,
-        )
-
-
-def _percentiles(delays_s: Sequence[float]) -> tuple[float, float, float]:
-    half, most, longest = np.percentile(np.asarray(delays_s), (50, 99, 100)) * 1_000
-    return float(half), float(most), float(longest)
+def _outcome(
+    watch: load.Watch, sent: int, expected: int, tally: Tally, delays_s: Sequence[float] = ()
+) -> Outcome:
+    delays_ms = None
+    if len(delays_s):
+        half, most, longest = load.percentiles(delays_s, 50, 99, 100)
+        delays_ms = (1_000 * half, 1_000 * most, 1_000 * longest)
+    broker_cpu_s, _ = watch.cpu_s()
+    return Outcome(
+        sent=sent,
+        expected=expected,
+        received=tally.received,
+        seconds=(tally.at or time.perf_counter()) - watch.start,
+        broker_cpu_s=broker_cpu_s,
+        load_cpu_s=watch.load_cpu_s(),
+        delays_ms=delays_ms,
+    )
 
 
 # --- the process ------------------------------------------------------------------------------
@@ -433,38 +392,12 @@ _JOBS: Final[dict[type[Job], Callable[[Any], Coroutine[Any, Any, Outcome]]]] = {
 }
 
 
-async def carried_out(job: Coroutine[Any, Any, Found], seconds_max: float) -> Found:
-    """Do a job; what goes wrong in a callback ends it too."""
-    faults: list[BaseException | str] = []
-    task = asyncio.ensure_future(job)
-
-    def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        faults.append(context.get("exception") or context["message"])
-        task.cancel()
-
-    asyncio.get_running_loop().set_exception_handler(failed)
-    try:
-        async with asyncio.timeout(seconds_max):
-            return await task
-    except asyncio.CancelledError:
-        raise BrokerBenchError(str(faults[0] if faults else "the load was stopped")) from None
-    except TimeoutError:
-        raise BrokerBenchError("the load did not come to an end in time") from None
-
-
 def main() -> int:
     """Do the job on standard input."""
-    import uvloop
-
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=FanOut | Durable | Sift | Spread | Idle)
-    allow_many_files()
-    try:
-        outcome = uvloop.run(carried_out(_JOBS[type(job)](job), job.seconds + _OVERTIME_S))
-    except BrokerBenchError as error:
-        print(error, file=sys.stderr)
-        return 1
-    sys.stdout.buffer.write(msgspec.json.encode(outcome))
-    return 0
+    kinds = FanOut | Durable | Sift | Spread | Idle
+    return load.serve(
+        kinds, lambda job: _JOBS[type(job)](job), lambda job: job.seconds + _OVERTIME_S
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """The load of `rove bench elastic`: publishers and subscribers in a process of their own.
 
-`python -m rove.lab.elastic_load` reads a job as JSON from its standard input, does it, and writes
-what it found, as `rove.lab.broker_load` does and for the same reasons. It differs in what comes
-back: notifications have many identifiers and so all sizes, and each is compared with what was due
-(`rove.lab.elastic_work`). One that is missing, too much, twice or out of order ends the job.
+`run` does a job in a process of its own (`rove.lab.load`). Notifications have many identifiers and
+so all sizes, and each is compared with what was due (`rove.lab.elastic_work`). One that is missing,
+too much, twice or out of order ends the job.
 
 A publication is sent with QoS 1 where the publisher waits for what became of it, and with QoS 0
 where it keeps a pace; notifications are of QoS 0. Looking at one takes about 2 µs.
@@ -12,11 +11,8 @@ where it keeps a pace; notifications are of QoS 0. Looking at one takes about 2 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import sys
 import time
-from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -24,9 +20,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rove.client.protocol import subscribe_packet
+from rove.lab import load
 from rove.lab.broker_clients import Client, Publisher, Tally, connect_all
-from rove.lab.broker_load import carried_out, done_apart
-from rove.lab.broker_process import BrokerBenchError, cpu_seconds, family, settle
+from rove.lab.broker_process import BrokerBenchError, family, settle
 from rove.lab.elastic_work import (
     FILTER,
     FIRST_NUMBER,
@@ -39,11 +36,10 @@ from rove.lab.elastic_work import (
     due_bytes,
     work_of,
 )
-from rove.mqtt.packets import Filter, Packet, Properties, Subscribe
+from rove.mqtt.packets import Filter, Subscribe
 
 _PATIENCE_S: Final = 20.0
 _OVERTIME_S: Final = 1_800.0
-_PIECE_BYTES: Final = 32_768
 """How long a job may take besides its publishing: a million subscriptions take minutes."""
 _SUBSCRIBED_AT_ONCE: Final = 5_000
 _WARM_UP: Final = 50
@@ -141,8 +137,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def run(job: Job) -> Outcome:
     """Do a job in a process of its own, and wait for it."""
-    answer = done_apart("rove.lab.elastic_load", job, 2 * _OVERTIME_S)
-    return msgspec.msgpack.decode(answer, type=Outcome)
+    return load.run("rove.lab.elastic_load", job, Outcome, 2 * _OVERTIME_S)
 
 
 # --- clients ----------------------------------------------------------------------------------
@@ -167,7 +162,7 @@ class _Subscribers:
         for number, client in enumerate(self._clients):
             asked = _subscribes(self._work.texts, number, len(self._clients), self._count, count)
             for begin in range(0, len(asked), _SUBSCRIBED_AT_ONCE):
-                await client.ask(asked[begin : begin + _SUBSCRIBED_AT_ONCE])
+                await client.request(asked[begin : begin + _SUBSCRIBED_AT_ONCE])
         self._count = count
         for pid in family(self._job.pid):
             await asyncio.to_thread(settle, pid)
@@ -178,7 +173,7 @@ class _Subscribers:
         self._due = [one.tolist() for one in every]
         self._due_notifications = np.sum([one > 0 for one in every], axis=0, dtype=np.int64)
 
-    def listen(self, publisher: _Sender, tally: Tally, notes: _Notes) -> None:
+    def listen(self, publisher: _Sender, tally: Tally, notes: load.Notes) -> None:
         for client, due in zip(self._clients, self._due, strict=True):
             _Listener(client, publisher, due, tally, notes)
 
@@ -192,25 +187,13 @@ class _Subscribers:
 
 def _subscribes(
     texts: Sequence[str], session: int, sessions: int, begin: int, end: int
-) -> list[Packet]:
+) -> list[Subscribe]:
     """Those that a session has of the subscriptions from one position to another."""
     return [
-        Subscribe(
-            identifier % 65_535 + 1,
-            (Filter(FILTER, 0),),
-            Properties(user=(("filter", texts[position]),), subscription_ids=(identifier,)),
-        )
+        subscribe_packet((Filter(FILTER, 0),), identifier, (("filter", texts[position]),))
         for identifier, position in enumerate(range(session, end, sessions), start=1)
         if position >= begin
     ]
-
-
-class _Notes:
-    """Which publication each notification was of, and when it came."""
-
-    def __init__(self) -> None:
-        self.numbers = array("q")
-        self.came_at = array("d")
 
 
 class _Sender(Publisher):
@@ -247,14 +230,13 @@ class _Sender(Publisher):
                 done += due
             await asyncio.sleep(done / per_s - (time.perf_counter() - start))
 
-    def _answered(self, data: bytes) -> None:
-        before = self.acknowledged
-        super()._answered(data)
+    def _answered(self, count: int) -> None:
+        super()._answered(count)
         if not self._goal:
             return
         if time.perf_counter() > self._give_up_at:
             self._goal = self.sent
-        if more := min(self.acknowledged - before, self._goal - self.sent):
+        if more := min(count, self._goal - self.sent):
             self.send(more)
         if self.acknowledged == self._goal:
             self._is_reached.set()
@@ -264,7 +246,7 @@ class _Listener:
     """Takes notifications of all sizes, and compares each with what was due."""
 
     def __init__(
-        self, client: Client, publisher: _Sender, due: list[int], tally: Tally, notes: _Notes
+        self, client: Client, publisher: _Sender, due: list[int], tally: Tally, notes: load.Notes
     ) -> None:
         self._name = client.client_id
         self._reading = publisher.stream.reading
@@ -274,14 +256,14 @@ class _Listener:
         self._last: dict[int, int] = {}
         """Of each publisher."""
         self._rest = b""
-        client.take = self._take
+        client.take_bytes(self._take)
 
     def _take(self, data: bytes) -> None:
         now = time.perf_counter()
         if self._rest:
             data = self._rest + data
         begin, count = 0, 0
-        while (end := _end_of_packet(data, begin)) <= len(data):
+        while (end := load.end_of_packet(data, begin)) <= len(data):
             self._notification(data, begin, now)
             begin, count = end, count + 1
         self._rest = data[begin:]
@@ -289,9 +271,9 @@ class _Listener:
             self._tally.add(count)
 
     def _notification(self, data: bytes, begin: int, now: float) -> None:
-        _, at = _number(data, begin + 1)
+        _, at = load.number_at(data, begin + 1)
         at += 2 + int.from_bytes(data[at : at + 2], "big")
-        identifiers_bytes, at = _number(data, at)
+        identifiers_bytes, at = load.number_at(data, at)
         at += identifiers_bytes + NUMBER_AT
         number = int(data[at : at + NUMBER_DIGITS]) - FIRST_NUMBER
         due = self._due[self._reading(number)]
@@ -303,29 +285,7 @@ class _Listener:
                 f" {identifiers_bytes} bytes of identifiers, not {due}"
             )
         self._last[publisher] = number
-        self._notes.numbers.append(number)
-        self._notes.came_at.append(now)
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
-    value, shift = 0, 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def _end_of_packet(data: bytes, begin: int) -> int:
-    """Where the packet ends that begins there; behind the data if that cannot be told yet."""
-    try:
-        size, at = _number(data, begin + 1)
-    except IndexError:
-        return len(data) + 1
-    return at + size
+        self._notes.add(number, now)
 
 
 # --- the jobs ---------------------------------------------------------------------------------
@@ -347,35 +307,26 @@ async def _closed(job: Closed) -> Outcome:
 async def _run(
     job: Closed, subscribers: _Subscribers, publisher: _Sender, count: int, size: int = 0
 ) -> Run:
-    tally, notes = Tally(), _Notes()
+    tally, notes = Tally(), load.Notes()
     subscribers.listen(publisher, tally, notes)
     first = publisher.sent
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     until = time.perf_counter() + job.seconds_max
     await publisher.send_all(count, job.under_way, until)
     sent = publisher.sent - first
     expected = subscribers.due(publisher, first)
     await tally.reach(expected, _PATIENCE_S)
-    found = watch.found(size, sent, expected, tally)
-    _note_delays(found, publisher, notes)
+    found = _found(watch, size, sent, expected, tally)
+    _note_delays(found, notes.delays(publisher.sent_at)[1])
     return found
 
 
-def _note_delays(found: Run, publisher: _Sender, notes: _Notes) -> None:
-    _, delays_ms = _delays(publisher, notes)
+def _note_delays(found: Run, delays_ms: NDArray[np.float64]) -> None:
     if len(delays_ms):
         found.mean_ms = float(delays_ms.mean())
-        found.p50_ms, found.p99_ms = map(float, np.percentile(delays_ms, (50, 99)))
+        found.p50_ms, found.p99_ms = load.percentiles(delays_ms, 50, 99)
         parts = np.array_split(delays_ms, _QUARTERS)
         found.quarters_ms = [float(part.mean()) for part in parts if len(part)]
-
-
-def _delays(publisher: _Sender, notes: _Notes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each notification when its publication was sent, and its delay in milliseconds."""
-    numbers = np.frombuffer(notes.numbers, np.int64) if notes.numbers else np.empty(0, np.int64)
-    came_at = np.frombuffer(notes.came_at) if notes.came_at else np.empty(0)
-    sent_at = np.array(publisher.sent_at)[numbers]
-    return sent_at, (came_at - sent_at) * 1_000
 
 
 async def _paced(job: Paced) -> Outcome:
@@ -384,23 +335,23 @@ async def _paced(job: Paced) -> Outcome:
     await subscribers.connect()
     publisher = await _sender(job, work, qos=0)
     await subscribers.grow(job.size)
-    tally, notes = Tally(), _Notes()
+    tally, notes = Tally(), load.Notes()
     subscribers.listen(publisher, tally, notes)
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     began, began_at = time.perf_counter(), time.time()
     for per_s, seconds in job.steps:
         await publisher.keep_pace(per_s, seconds)
     expected = subscribers.due(publisher)
     await tally.reach(expected, _PATIENCE_S)
-    found = watch.found(job.size, publisher.sent, expected, tally)
-    sent_at, delays_ms = _delays(publisher, notes)
+    found = _found(watch, job.size, publisher.sent, expected, tally)
+    sent_at, delays_ms = notes.delays(publisher.sent_at)
     trace = Trace(
         began_at=began_at,
         sent=publisher.sent,
         sent_s=(sent_at - began).tobytes(),
         delays_ms=delays_ms.tobytes(),
     )
-    _note_delays(found, publisher, notes)
+    _note_delays(found, delays_ms)
     return Outcome(runs=[found], trace=trace)
 
 
@@ -410,15 +361,15 @@ async def _flooded(job: Flooded) -> Outcome:
     await subscribers.connect()
     publishers = [await _sender(job, work, 1, number) for number in range(job.publishers)]
     await subscribers.grow(job.size)
-    tally, notes = Tally(), _Notes()
+    tally, notes = Tally(), load.Notes()
     subscribers.listen(publishers[0], tally, notes)
-    watch = _Watch(job.pid)
+    watch = load.Watch(job.pid)
     until = time.perf_counter() + job.seconds
     await asyncio.gather(*(one.keep_in_flight(job.under_way, until) for one in publishers))
     expected = sum(map(subscribers.due, publishers))
     await tally.reach(expected, _PATIENCE_S)
     sent = sum(one.sent for one in publishers)
-    return Outcome(runs=[watch.found(job.size, sent, expected, tally)])
+    return Outcome(runs=[_found(watch, job.size, sent, expected, tally)])
 
 
 async def _sender(job: Job, work: Work, qos: int, number: int = 0) -> _Sender:
@@ -427,37 +378,19 @@ async def _sender(job: Job, work: Work, qos: int, number: int = 0) -> _Sender:
     return _Sender(client, Drawn(work, qos, number))
 
 
-class _Watch:
-    """Reads clocks when it is made, and again when it is asked."""
-
-    def __init__(self, pid: int) -> None:
-        gc.collect()
-        gc.disable()  # its pauses would be measured as the broker's
-        self._pid = pid
-        self._broker_cpu_s, self._matchers_cpu_s = self._spent()
-        self._start = time.perf_counter()
-
-    def _spent(self) -> tuple[float, float]:
-        broker, *matchers = family(self._pid)
-        matchers_s = 0.0
-        for one in matchers:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-                matchers_s += cpu_seconds(one)
-        return cpu_seconds(broker), matchers_s
-
-    def found(self, size: int, sent: int, expected: int, tally: Tally) -> Run:
-        """What came, which has to be what was due."""
-        if tally.received != expected:
-            raise BrokerBenchError(f"{tally.received:,} notifications came, {expected:,} were due")
-        broker_cpu_s, matchers_cpu_s = self._spent()
-        return Run(
-            subscriptions=size,
-            sent=sent,
-            received=tally.received,
-            seconds=time.perf_counter() - self._start,
-            broker_cpu_s=broker_cpu_s - self._broker_cpu_s,
-            matchers_cpu_s=matchers_cpu_s - self._matchers_cpu_s,
-        )
+def _found(watch: load.Watch, size: int, sent: int, expected: int, tally: Tally) -> Run:
+    """What came, which has to be what was due."""
+    if tally.received != expected:
+        raise BrokerBenchError(f"{tally.received:,} notifications came, {expected:,} were due")
+    broker_cpu_s, matchers_cpu_s = watch.cpu_s()
+    return Run(
+        subscriptions=size,
+        sent=sent,
+        received=tally.received,
+        seconds=time.perf_counter() - watch.start,
+        broker_cpu_s=broker_cpu_s,
+        matchers_cpu_s=matchers_cpu_s,
+    )
 
 
 # --- the process ------------------------------------------------------------------------------
@@ -471,20 +404,8 @@ _JOBS: Final[dict[type[Job], Callable[[Any], Coroutine[Any, Any, Outcome]]]] = {
 
 def main() -> int:
     """Do the job on standard input."""
-    import uvloop
-
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Closed | Paced | Flooded)
-    try:
-        outcome = uvloop.run(carried_out(_JOBS[type(job)](job), _OVERTIME_S))
-    except BrokerBenchError as error:
-        print(error, file=sys.stderr)
-        return 1
-    answer = memoryview(msgspec.msgpack.encode(outcome))
-    # Piece by piece: of one large write after uvloop has run, one in fifteen was cut short here.
-    for begin in range(0, len(answer), _PIECE_BYTES):
-        sys.stdout.buffer.write(answer[begin : begin + _PIECE_BYTES])
-        sys.stdout.buffer.flush()
-    return 0
+    kinds = Closed | Paced | Flooded
+    return load.serve(kinds, lambda job: _JOBS[type(job)](job), lambda job: _OVERTIME_S)
 
 
 if __name__ == "__main__":

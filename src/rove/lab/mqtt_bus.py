@@ -6,10 +6,8 @@ with a text of Rove's language, placing it again one more with the same identifi
 it without a gap. What is said within a tick is collected and written to each connection at once;
 what arrives is only put on a list, with the moment, until the turn.
 
-Considered: `rove.client`, with its queues, tasks and reconnecting. A notification costs its process
-14 to 22 µs there and 5 µs here (100 connections of one process, the system's share included, on a
-busy machine), and at 500 clients there are tens of thousands a second. A player that is cut off has
-lost its place in the world anyway, so here a lost connection ends the process, with the reason.
+A player that is cut off has lost its place in the world anyway, so a lost connection ends the
+process, with the reason (`rove.lab.connections`).
 
 Subscription identifiers tell by what a message was found. All clients give the same topic the same
 identifier: the broker then writes a notification once for all of them, not once for each.
@@ -24,29 +22,25 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from rove.client.addresses import Address
-from rove.errors import RoveError
-from rove.match.designs import Evolve
-from rove.mqtt.packets import (
-    Connack,
-    Connect,
-    Disconnect,
-    Filter,
-    Malformed,
-    Packet,
-    Properties,
-    Publish,
-    Reason,
-    Suback,
-    Subscribe,
-    Unsubscribe,
+from rove.client.protocol import (
+    RECEIVE_MAX,
+    PacketReader,
+    Protocol,
+    Settings,
+    subscribe_packet,
+    unsubscribe_packet,
 )
+from rove.errors import RoveError
+from rove.lab.connections import Connection, some_at_a_time
+from rove.match.designs import Evolve
+from rove.mqtt.packets import Filter, Malformed, Packet, Publish
 from rove.mqtt.properties import write_text, write_varint
-from rove.mqtt.reading import Reader
+from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.mqtt.writing import encode
 from rove.world.bus import EXACT, Deliveries, Rectangles, area_text, topic_text
 from rove.world.counters import Counters
@@ -56,9 +50,7 @@ from rove.world.state import Floats, Ints, WorldError
 
 LATE_S: Final = 0.1
 """How much later than it was computed the broker may accept a rectangle that moves."""
-CONNECTING_AT_ONCE: Final = 50
 _CONNECT_S_MAX: Final = 30.0
-_PACKET_ID_MAX: Final = 65_535
 _NUMBER_BITS: Final = 20
 _TABLES_MAX: Final = 4
 _GENERATIONS: Final = 63
@@ -144,69 +136,70 @@ class Known:
         self._packets[raw] = packet
 
 
+class KnownReader:
+    """A reader that does not decode what another connection of this process has decoded."""
+
+    def __init__(self, known: Known, reader: PacketReader) -> None:
+        self._known = known
+        self._reader = reader
+        self._cutter = Cutter()
+
+    def feed(self, data: bytes) -> list[Packet | Malformed]:
+        packets: list[Packet | Malformed] = []
+        for raw in self._cutter.cut(data):
+            known = self._known.get(raw)
+            if known is not None:
+                packets.append(known)
+                continue
+            for packet in self._reader.feed(raw):
+                packets.append(packet)
+                if type(packet) is Publish:
+                    self._known.put(raw, packet)
+        return packets
+
+
 # -- one connection -----------------------------------------------------------------------
 
 
-class Link(asyncio.Protocol):
-    """One connection: says what was collected when it is told to, and sorts what comes."""
+class Link(Connection):
+    """One connection: sends what was collected when it is told to, and sorts what comes."""
+
+    error = LinkError
 
     def __init__(
         self, number: int, client_id: str, clock: Clock, known: Known | None = None
     ) -> None:
         """`number` is that of the subscriber on the bus; links of one process share `known`."""
+        super().__init__(_settings(client_id), clock)
         self.number: Final = number
-        self.client_id: Final = client_id
         self.routes: Final[dict[int, Route]] = {}
         self.lost: Callable[[LinkError], None] | None = None
         """Is told when the connection is lost or the broker refuses something."""
-        self._clock = clock
-        self._transport: asyncio.Transport | None = None
         self._known = Known() if known is None else known
-        self._cutter = Cutter()
-        self._reader = Reader(version=5, from_server=True)
-        self._said: list[bytes] = []
-        self._packet_id = 0
-        self._unanswered = 0
-        self._answered: asyncio.Future[None] | None = None
-        self._is_leaving = False
 
     async def open(self, address: Address, *, tls: ssl.SSLContext | bool | None = None) -> None:
         """Connect, and be let in."""
         if address.is_websocket:
             raise LinkError(f"{address}: the world speaks mqtt:// or mqtts://, not WebSocket")
         password = None if address.password is None else address.password.encode()
-        hello = Connect(
-            self.client_id, keep_alive_s=0, user_name=address.user_name, password=password
-        )
+        self.protocol = Protocol(_settings(self.client_id, address.user_name, password))
         loop = asyncio.get_running_loop()
         context = (tls or True) if address.is_tls else None
         try:
             async with asyncio.timeout(_CONNECT_S_MAX):
                 await loop.create_connection(lambda: self, address.host, address.port, ssl=context)
-                self.say(encode(hello))
-                self._unanswered = 1
                 await self.settle()
         except OSError as error:
             what = "does not answer" if isinstance(error, TimeoutError) else str(error)
             raise LinkError(f"{self.client_id} cannot connect to {address}: {what}") from None
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.protocol.reader = KnownReader(self._known, self.protocol.reader)
+
     def say(self, data: bytes) -> None:
         """Have it sent with the next `flush`."""
-        self._said.append(data)
-
-    def flush(self) -> None:
-        """Send what was collected, at once."""
-        if self._said and self._transport is not None:
-            self._transport.write(b"".join(self._said))
-            self._said.clear()
-
-    async def settle(self) -> None:
-        """Send what was collected, and wait until the broker has answered what it answers."""
-        self._answered = asyncio.get_running_loop().create_future()
-        self.flush()
-        if self._unanswered:
-            await self._answered
-        self._answered = None
+        self.protocol.write_bytes(data)
 
     def subscribe(
         self,
@@ -222,105 +215,52 @@ class Link(asyncio.Protocol):
         given = (("filter", text), ("evolve", evolve))
         user = tuple((name, value) for name, value in given if value is not None)
         wanted = Filter(route.topic_filter, retain_handling=0 if retained else _NEVER_RETAINED)
-        properties = Properties(user=user, subscription_ids=(identifier,))
-        self._ask(Subscribe(self._next_packet_id(), (wanted,), properties))
+        self.ask(subscribe_packet((wanted,), identifier, user))
 
     def unsubscribe(self, identifier: int) -> None:
         """End a subscription; what is under way by it is passed over."""
         route = self.routes.pop(identifier)
-        only = Properties(user=(("subscription", str(identifier)),))
-        self._ask(Unsubscribe(self._next_packet_id(), (route.topic_filter,), only))
+        self.ask(unsubscribe_packet((route.topic_filter,), identifier))
 
-    def close(self) -> None:
-        """Say what was collected and goodbye."""
-        self._is_leaving = True
-        if self._transport is not None:
-            self.say(encode(Disconnect()))
-            self.flush()
-            self._transport.close()
+    # -- what comes ----------------------------------------------------------------------
 
-    def _ask(self, packet: Packet) -> None:
-        self._unanswered += 1
-        self.say(encode(packet))
-
-    def _next_packet_id(self) -> int:
-        self._packet_id = self._packet_id % _PACKET_ID_MAX + 1
-        return self._packet_id
-
-    # -- asyncio's side ------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        at_s = self._clock()
-        for raw in self._cutter.cut(data):
-            packet = self._known.get(raw)
-            if packet is None:
-                for each in self._reader.feed(raw):
-                    if type(each) is Publish:
-                        self._known.put(raw, each)
-                        self._arrive(each, at_s)
-                    else:
-                        self._answer(each)
-            else:
-                self._arrive(packet, at_s)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if not self._is_leaving:
-            self._fail(f"the broker has closed the connection of {self.client_id}: {exc or 'end'}")
-
-    def _arrive(self, packet: Publish, at_s: float) -> None:
+    def arrived(self, publish: Publish, now: float) -> None:
         again = False
-        topic = packet.topic
-        for identifier in packet.properties.subscription_ids:
+        topic = publish.topic
+        for identifier in publish.properties.subscription_ids:
             route = self.routes.get(identifier)
             if route is not None:
                 number = route.number if route.number_of is None else route.number_of(topic)
                 arrival = Arrival(
-                    packet.payload, len(topic), self.number, number, at_s, packet.retain, again
+                    publish.payload, len(topic), self.number, number, now, publish.retain, again
                 )
                 route.inbox.append(arrival)
                 again = True
 
-    def _answer(self, packet: Packet | Malformed) -> None:
-        self._unanswered -= 1
-        match packet:
-            case Connack() if packet.reason >= Reason.UNSPECIFIED_ERROR:
-                self._fail(f"the broker does not let {self.client_id} in: {_why(packet)}")
-            case Suback() if packet.reasons[0] >= Reason.UNSPECIFIED_ERROR:
-                self._fail(f"{self.client_id} may not subscribe: {_why(packet)}")
-            case Disconnect() | Malformed():
-                self._fail(f"{self.client_id} was sent away: {_why(packet)}")
-        if not self._unanswered and self._answered is not None and not self._answered.done():
-            self._answered.set_result(None)
-
-    def _fail(self, why: str) -> None:
-        self._is_leaving = True
-        error = LinkError(why)
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(error)
-        elif self.lost is not None:
-            self.lost(error)
+    def failed(self, error: RoveError) -> None:
+        if self.lost is not None:
+            self.lost(LinkError(str(error)))
 
 
-def _why(packet: Connack | Suback | Disconnect | Malformed) -> str:
-    if isinstance(packet, Malformed):
-        return packet.text
-    reason = packet.reasons[0] if isinstance(packet, Suback) else packet.reason
-    code = Reason(reason).name.lower().replace("_", " ") if reason in set(Reason) else hex(reason)
-    return packet.properties.reason_string or code
+def _settings(
+    client_id: str, user_name: str | None = None, password: bytes | None = None
+) -> Settings:
+    return Settings(
+        client_id,
+        user_name,
+        password,
+        keep_alive_s=0,
+        receive_max=RECEIVE_MAX,
+        packet_bytes_max=PACKET_BYTES_MAX,
+        answer_timeout_s=_CONNECT_S_MAX,
+    )
 
 
 async def open_links(
     links: Iterable[Link], address: Address, *, tls: ssl.SSLContext | bool | None = None
 ) -> None:
-    """Connect them, some at a time: a broker's backlog is short."""
-    waiting = list(links)
-    for begin in range(0, len(waiting), CONNECTING_AT_ONCE):
-        some = waiting[begin : begin + CONNECTING_AT_ONCE]
-        await asyncio.gather(*(link.open(address, tls=tls) for link in some))
+    """Connect them all."""
+    await some_at_a_time(list(links), lambda link: link.open(address, tls=tls))
 
 
 # -- the bus ------------------------------------------------------------------------------

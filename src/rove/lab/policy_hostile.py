@@ -32,10 +32,12 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from rove.client.protocol import Request, subscribe_packet
 from rove.lab.broker_clients import Client, connect_all
 from rove.lab.broker_process import BrokerBenchError
+from rove.lab.connections import ignore
 from rove.lab.measure import Measure
-from rove.mqtt.packets import Filter, Packet, Publish, Subscribe
+from rove.mqtt.packets import Filter, Publish
 from rove.mqtt.writing import encode
 
 QUIET: Final = "quiet"
@@ -126,13 +128,13 @@ async def _attack(attack: Attack) -> None:
     clients = [Client(name) for name in _names(attack)]
     await connect_all(clients, attack.port)
     for number, client in enumerate(clients):
-        setting = Publish("$rove/policy", hostile.text.encode(), 1, packet_id=1)
-        await client.ask([setting, Subscribe(2, (Filter(f"hostile/{number}", 0),))])
+        setting = Publish("$rove/policy", hostile.text.encode(), 1)
+        await client.request([setting, subscribe_packet((Filter(f"hostile/{number}"),))])
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     async with asyncio.TaskGroup() as group:
         for number, client in enumerate(clients):
-            client.take = _ignore
+            client.take_bytes(ignore)
             group.create_task(_publish(client, number, payload, attack.sessions))
             if hostile.resets:
                 group.create_task(_reset(client, number, hostile.text))
@@ -143,19 +145,16 @@ async def _publish(client: Client, number: int, payload: bytes, sessions: int) -
     packet = encode(Publish(f"hostile/{number}", payload, 0))
     while True:
         await client.may_write.wait()
-        client.transport.write(packet)
+        client.send(packet)
         await asyncio.sleep(_PUBLISH_S)
 
 
 async def _reset(client: Client, number: int, text: str) -> None:
     for again in itertools.count():
         other = f"{text}# {number} {again}"
-        client.transport.write(encode(Publish("$rove/policy", other.encode(), 1, packet_id=1)))
+        packet_id = client.protocol.take_packet_id()
+        client.send(encode(Publish("$rove/policy", other.encode(), 1, packet_id=packet_id)))
         await asyncio.sleep(_PUBLISH_S / 10)
-
-
-def _ignore(data: bytes) -> None:
-    """What comes is not looked at."""
 
 
 @contextmanager
@@ -181,11 +180,11 @@ def _attacked(port: int, case: str, sessions: int) -> Iterator[None]:
 # -- who is beside them -------------------------------------------------------------------------
 
 
-class _Watched:
+class _Watched(Client):
     """A subscriber of messages that have a number, and when each came."""
 
     def __init__(self, name: str, policy: str = "") -> None:
-        self.client = Client(name)
+        super().__init__(name)
         self.topic = f"watched/{name}"
         self._policy = policy
         self._sent_at = array("d")
@@ -193,24 +192,20 @@ class _Watched:
 
     async def begin(self) -> None:
         """Set the policy, and subscribe."""
-        packets: list[Packet] = [Subscribe(2, (Filter(self.topic, 0),))]
+        requests: list[Request] = [subscribe_packet((Filter(self.topic),))]
         if self._policy:
-            packets.insert(0, Publish("$rove/policy", self._policy.encode(), 1, packet_id=1))
-        await self.client.ask(packets)
-        self.client.take = self._take
+            requests.insert(0, Publish("$rove/policy", self._policy.encode(), 1))
+        await self.request(requests)
 
-    def send(self, publisher: Client) -> None:
+    def publish(self, publisher: Client) -> None:
         """Have the next message published."""
         payload = b'{"n":%d}' % len(self._sent_at)
         self._sent_at.append(time.perf_counter())
-        publisher.transport.write(encode(Publish(self.topic, payload, 0)))
+        publisher.send(encode(Publish(self.topic, payload, 0)))
 
-    def _take(self, data: bytes) -> None:
-        now = time.perf_counter()
-        for packet in self.client.read(data):
-            if isinstance(packet, Publish):
-                number = msgspec.json.decode(packet.payload)["n"]
-                self.delays_ms.append(1e3 * (now - self._sent_at[number]))
+    def arrived(self, publish: Publish, now: float) -> None:
+        number = msgspec.json.decode(publish.payload)["n"]
+        self.delays_ms.append(1e3 * (time.perf_counter() - self._sent_at[number]))
 
     @property
     def missing(self) -> int:
@@ -222,14 +217,14 @@ async def _watch(port: int, watched: Sequence[_Watched], seconds: float, every_s
     """Let messages be sent for so long, and wait for the last; by how many milliseconds one was
     sent too late, at worst."""
     publisher = Client("watched-publisher")
-    await connect_all([publisher, *(one.client for one in watched)], port)
+    await connect_all([publisher, *watched], port)
     for one in watched:
         await one.begin()
     begun = time.perf_counter()
     late_s = 0.0
     for number in itertools.count(1):
         for one in watched:
-            one.send(publisher)
+            one.publish(publisher)
         due = begun + number * every_s
         if due > begun + seconds:
             break
@@ -239,9 +234,9 @@ async def _watch(port: int, watched: Sequence[_Watched], seconds: float, every_s
         async with asyncio.timeout(_LAST_S):
             while any(one.missing for one in watched):
                 await asyncio.sleep(0.01)
-    for client in (publisher, *(one.client for one in watched)):
-        client.take = _ignore
-        client.leave()
+    for client in (publisher, *watched):
+        client.take_bytes(ignore)
+        client.close()
     return 1e3 * late_s
 
 

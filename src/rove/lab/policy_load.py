@@ -1,8 +1,7 @@
 """The load of `rove bench policy`: one monitor that publishes, doctors' devices that subscribe.
 
-`python -m rove.lab.policy_load` reads jobs as JSON from its standard input, does them one after the
-other, and writes what they found, as `rove.lab.broker_load` does and for the same reasons. Messages
-are of 100 KB (`rove.lab.policy_work`), with QoS 0. A device that has a policy first says who its
+`run` does jobs one after the other in a process of their own (`rove.lab.load`). Messages are of
+100 KB (`rove.lab.policy_work`), with QoS 0. A device that has a policy first says who its
 patients are, reports its battery and its display, and sets the policy; then it reports every half
 minute how much it received. What comes is looked at as it streams by: only its head is read, for
 the number, and one that comes twice or out of order ends the job.
@@ -10,34 +9,29 @@ the number, and one that comes twice or out of order ends the job.
 Devices that mean harm are let in when everything else is warm, and have some messages to show it
 before those that count. They are beside those that are measured, not among them, so that these are
 as many and receive as much as without them.
-
-CPU times are read from Linux's schedstat, to the nanosecond: a message takes the broker a few
-milliseconds, and other clocks know tens of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 import re
 import sys
 import time
 from array import array
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 
-from rove.lab import policy_work
+from rove.client.protocol import Request, subscribe_packet
+from rove.lab import load, policy_work
 from rove.lab.broker_clients import Client, Tally, connect_all
-from rove.lab.broker_load import carried_out, done_apart
 from rove.lab.broker_process import BrokerBenchError, family, settle
+from rove.lab.connections import ignore
 from rove.lab.policy_work import FILTER, FIRST_NUMBER, NUMBER, PATIENT, TOPIC
-from rove.mqtt.packets import Filter, Packet, Puback, Publish, Reason, Subscribe
+from rove.mqtt.packets import Filter, Publish
 from rove.mqtt.writing import encode
 
 WARM_UP: Final = 4
@@ -115,8 +109,8 @@ class Jobs(msgspec.Struct, frozen=True):
 
 def run(jobs: Sequence[Job]) -> list[Outcome]:
     """Do jobs in a process of their own, one after the other, and wait for them."""
-    answer = done_apart("rove.lab.policy_load", Jobs(jobs), 2 * _seconds_max(jobs))
-    return msgspec.json.decode(answer, type=list[Outcome])
+    seconds_max = 2 * _seconds_max(jobs)
+    return load.run("rove.lab.policy_load", Jobs(jobs), list[Outcome], seconds_max)
 
 
 def _seconds_max(jobs: Sequence[Job]) -> float:
@@ -125,15 +119,6 @@ def _seconds_max(jobs: Sequence[Job]) -> float:
 
 
 # --- devices ----------------------------------------------------------------------------------
-
-
-class Notes:
-    """Which message each notification was of, when it came, and how large all were."""
-
-    def __init__(self) -> None:
-        self.numbers = array("q")
-        self.came_at = array("d")
-        self.bytes = 0
 
 
 class Subscriber:
@@ -147,39 +132,38 @@ class Subscriber:
 
     async def begin(self, policies: dict[str, str]) -> None:
         """Say what there is to say, and subscribe."""
-        asked: list[Packet] = []
+        asked: list[Request] = []
         if self.device.policy:
+            policy = policies[self.device.policy].encode()
             asked = [
-                self.told("me", {"patients": [PATIENT]}, 1),
-                self.told("report", self._state(), 2),
-                Publish("$rove/policy", policies[self.device.policy].encode(), 1, packet_id=3),
+                self.told("me", {"patients": [PATIENT]}),
+                self.told("report", self._state()),
+                Publish("$rove/policy", policy, 1),
             ]
-        answers = await self.client.ask([*asked, Subscribe(4, (Filter(FILTER, 0),))])
-        for answer in answers:
-            if isinstance(answer, Puback) and answer.reason >= Reason.UNSPECIFIED_ERROR:
-                why = answer.properties.reason_string
-                raise BrokerBenchError(f"{self.client.client_id} was refused: {why}")
+        await self.client.request([*asked, subscribe_packet((Filter(FILTER, 0),))])
 
     def report(self) -> None:
         """Tell the broker what was received since the last time."""
         if self.device.policy:
             content = {**self._state(), "received": self.received}
             self.received = 0
-            self.client.transport.write(encode(self.told("report", content, 5)))
+            packet = self.told("report", content)
+            packet.packet_id = self.client.protocol.take_packet_id()
+            self.client.send(encode(packet))
 
     def _state(self) -> dict[str, object]:
         return {"battery": self.device.battery, "display": policy_work.WIDTH}
 
     @staticmethod
-    def told(topic: str, content: dict[str, object], packet_id: int) -> Publish:
+    def told(topic: str, content: dict[str, object]) -> Publish:
         """Something for the broker itself."""
-        return Publish(f"$rove/{topic}", msgspec.json.encode(content), 1, packet_id=packet_id)
+        return Publish(f"$rove/{topic}", msgspec.json.encode(content), 1)
 
 
 class Listener:
     """Takes what one device is sent, of whatever sizes, without putting it together."""
 
-    def __init__(self, subscriber: Subscriber, tally: Tally, notes: Notes) -> None:
+    def __init__(self, subscriber: Subscriber, tally: Tally, notes: load.Notes) -> None:
         self._subscriber = subscriber
         self._tally = tally
         self._notes = notes
@@ -189,7 +173,7 @@ class Listener:
         """Of a packet whose head has been read."""
         self._current = 0
         self._last = -1
-        subscriber.client.take = self._take
+        subscriber.client.take_bytes(self._take)
 
     def _take(self, data: bytes) -> None:
         at = 0
@@ -200,7 +184,7 @@ class Listener:
                 at += step
             else:
                 head = self._head + data[at : at + _HEAD_BYTES]
-                end = _end_of_packet(head)
+                end = load.end_of_packet(head)
                 if len(head) < (wanted := min(end, _HEAD_BYTES)):
                     self._head = head
                     return
@@ -228,21 +212,8 @@ class Listener:
             return
         self._last = self._current
         self._subscriber.received += 1
-        self._notes.numbers.append(self._current)
-        self._notes.came_at.append(time.perf_counter())
+        self._notes.add(self._current, time.perf_counter())
         self._tally.add(1)
-
-
-def _end_of_packet(head: bytes) -> int:
-    """How many bytes a packet has; more than there are where that cannot be told yet."""
-    size, shift, at = 0, 0, 1
-    while at < len(head):
-        size |= (head[at] & 0x7F) << shift
-        if head[at] < 0x80:
-            return at + 1 + size
-        shift += 7
-        at += 1
-    return len(head) + 1
 
 
 # --- the job ----------------------------------------------------------------------------------
@@ -252,8 +223,8 @@ class _Monitor:
     """Publishes, and remembers when."""
 
     def __init__(self, client: Client) -> None:
-        self._transport = client.transport
-        client.take = _ignore
+        self._client = client
+        client.take_bytes(ignore)
         self.sent_at = array("d")
         # A broker that has seen another job remembers its pictures.
         self._stamp = random.randrange(policy_work.STAMPS)
@@ -267,7 +238,7 @@ class _Monitor:
 
     def _send(self, packet: bytes) -> None:
         self.sent_at.append(time.perf_counter())
-        self._transport.write(packet)
+        self._client.send(packet)
 
     async def pace(self, count: int, per_min: float) -> None:
         start = time.perf_counter()
@@ -298,43 +269,36 @@ async def _done(job: Job) -> Outcome:
     for one in good:
         await one.begin(job.policies)
     monitor = _Monitor(monitor_client)
-    tally, notes = Tally(), Notes()
+    tally, notes = Tally(), load.Notes()
     for one in good:
         Listener(one, tally, notes)
     await monitor.hurry(WARM_UP, len(good), 1, tally)
     await tally.reach(WARM_UP * len(good), 2 * _PATIENCE_S)
     for one in bad:
         await one.begin(job.policies)
-        one.client.take = _ignore
+        one.client.take_bytes(ignore)
     if bad:
         await monitor.hurry(job.harmful, len(good), 1, tally)
         await tally.reach(monitor.sent * len(good), 2 * _PATIENCE_S)
     await asyncio.gather(*(asyncio.to_thread(settle, pid) for pid in family(job.pid)))
     outcome = await _measured(job, monitor, good, tally, notes)
     for client in (monitor_client, *(one.client for one in subscribers)):
-        client.take = _ignore
-        client.leave()
+        client.take_bytes(ignore)
+        client.close()
     return outcome
 
 
-def _ignore(data: bytes) -> None:
-    """What comes is not looked at."""
-
-
-async def _done_all(jobs: Sequence[Job]) -> list[Outcome]:
-    return [await _done(job) for job in jobs]
+async def _done_all(asked: Jobs) -> list[Outcome]:
+    return [await _done(job) for job in asked.jobs]
 
 
 async def _measured(
-    job: Job, monitor: _Monitor, good: Sequence[Subscriber], tally: Tally, notes: Notes
+    job: Job, monitor: _Monitor, good: Sequence[Subscriber], tally: Tally, notes: load.Notes
 ) -> Outcome:
     tally.received = 0
-    del notes.numbers[:], notes.came_at[:]
-    notes.bytes = 0
+    notes.clear()
     first = monitor.sent
-    gc.collect()
-    gc.disable()  # its pauses would be measured as the broker's
-    before = cpu_times(job.pid)
+    watch = load.Watch(job.pid)
     reporting = asyncio.create_task(_report(good))
     if job.per_min:
         await monitor.pace(job.messages, job.per_min)
@@ -348,10 +312,8 @@ async def _measured(
         await reporting
     if not tally.received:
         raise BrokerBenchError(f"of {expected:,} notifications none came")
-    broker_cpu_s, workers_cpu_s = _passed(before, cpu_times(job.pid), job.pid)
-    sent_at = np.array(monitor.sent_at)[np.frombuffer(notes.numbers, np.int64)]
-    delays_ms = 1_000 * (np.frombuffer(notes.came_at) - sent_at)
-    p50, p99 = np.percentile(delays_ms, (50, 99))
+    broker_cpu_s, workers_cpu_s = watch.cpu_s()
+    p50_ms, p99_ms = load.percentiles(notes.delays(monitor.sent_at)[1], 50, 99)
     return Outcome(
         sent=sent,
         expected=expected,
@@ -360,8 +322,8 @@ async def _measured(
         seconds=tally.at - monitor.sent_at[first],
         broker_cpu_s=broker_cpu_s,
         workers_cpu_s=workers_cpu_s,
-        p50_ms=float(p50),
-        p99_ms=float(p99),
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
     )
 
 
@@ -378,38 +340,12 @@ async def _report(subscribers: Sequence[Subscriber]) -> None:
             one.report()
 
 
-# --- what it costs ----------------------------------------------------------------------------
-
-
-def cpu_times(pid: int) -> dict[int, float]:
-    """Seconds that a process and all that it has started have used so far, each."""
-    found: dict[int, float] = {}
-    for one in family(pid):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            tasks = Path(f"/proc/{one}/task").iterdir()
-            texts = [(task / "schedstat").read_text(encoding="ascii") for task in tasks]
-            found[one] = sum(int(text.split()[0]) for text in texts) / 1e9
-    return found
-
-
-def _passed(before: dict[int, float], after: dict[int, float], broker: int) -> tuple[float, float]:
-    """What the broker used meanwhile, and what the others did; those that ended are lost."""
-    used = {pid: seconds - before.get(pid, 0.0) for pid, seconds in after.items()}
-    return used.pop(broker), sum(used.values())
+# --- the process ------------------------------------------------------------------------------
 
 
 def main() -> int:
-    """Do the job on standard input."""
-    import uvloop
-
-    jobs = msgspec.json.decode(sys.stdin.buffer.read(), type=Jobs).jobs
-    try:
-        outcomes = uvloop.run(carried_out(_done_all(jobs), _seconds_max(jobs)))
-    except BrokerBenchError as error:
-        print(error, file=sys.stderr)
-        return 1
-    sys.stdout.buffer.write(msgspec.json.encode(outcomes))
-    return 0
+    """Do the jobs on standard input."""
+    return load.serve(Jobs, _done_all, lambda asked: _seconds_max(asked.jobs))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rove.broker.access import Identity
+from rove.client.protocol import Delivery
 from rove.mqtt.packets import Publish
 from rove.serve.in_process import InProcessClient
 from rove.serve.listener import unsent_high
@@ -93,7 +94,7 @@ class Subscriber(InProcessClient):
     ) -> None:
         super().__init__(shell, name, identity)
         self._transport = transport
-        self._unwritten: deque[tuple[bytes, Publish]] = deque()
+        self._unwritten: deque[tuple[bytes, Delivery | None]] = deque()
         self._unwritten_bytes = 0
         self._is_stuck = False
         # Lower than where the broker drops, or what it knows of us would not be brought up to date.
@@ -101,9 +102,9 @@ class Subscriber(InProcessClient):
         self.arrived = asyncio.Event()
         """Set when there is something to write, or nothing more to wait for."""
 
-    def notified(self, packet: Publish) -> None:
+    def notified(self, packet: Publish, delivery: Delivery | None) -> None:
         event = event_of(packet, time.time())
-        self._unwritten.append((event, packet))
+        self._unwritten.append((event, delivery))
         self._unwritten_bytes += len(event)
         self.arrived.set()
         if (
@@ -114,23 +115,23 @@ class Subscriber(InProcessClient):
             self._is_stuck = True
             self._shell.stuck(self._link)
 
-    def take(self) -> tuple[bytes, list[Publish]]:
-        """The next events to write, and the notifications they are of."""
+    def take(self) -> tuple[bytes, list[Delivery | None]]:
+        """The next events to write, and the deliveries of their notifications."""
         events: list[bytes] = []
-        packets: list[Publish] = []
+        deliveries: list[Delivery | None] = []
         size = 0
         while self._unwritten and size < CHUNK_BYTES:
-            event, packet = self._unwritten.popleft()
+            event, delivery = self._unwritten.popleft()
             events.append(event)
-            packets.append(packet)
+            deliveries.append(delivery)
             size += len(event)
         self._unwritten_bytes -= size
-        return b"".join(events), packets
+        return b"".join(events), deliveries
 
-    def written(self, packets: list[Publish]) -> None:
+    def written(self, deliveries: list[Delivery | None]) -> None:
         """These were handed to the connection."""
-        for packet in packets:
-            self.acknowledge(packet)
+        for delivery in deliveries:
+            self.acknowledge(delivery)
         few = self._unwritten_bytes <= self._stuck_bytes // 4
         if self._is_stuck and few and self._link is not None:
             self._is_stuck = False
@@ -186,11 +187,11 @@ class EventStream(Response):
         subscriber = self._subscriber
         while not self._transport.is_closing():
             subscriber.arrived.clear()
-            chunk, packets = subscriber.take()
+            chunk, deliveries = subscriber.take()
             if chunk:
                 await _write(send, chunk)
                 if not self._transport.is_closing():
-                    subscriber.written(packets)
+                    subscriber.written(deliveries)
             elif subscriber.end is not None:
                 what = msgspec.json.encode({"error": subscriber.end.text})
                 await _write(send, b"event: end\ndata: " + what + b"\n\n")

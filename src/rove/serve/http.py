@@ -107,10 +107,10 @@ class Interface:
         body = await body_of(request, limits.http_body_bytes_max)
         content_type = request.headers.get("content-type")
         packet, id = publication_of(query, body, content_type)
-        taken = await self._publishers.publish(identity, packet)
+        reason = await self._publishers.publish(identity, packet)
         matched = None
-        if taken is not None:
-            matched = taken.reason != Reason.NO_MATCHING_SUBSCRIBERS
+        if reason is not None:
+            matched = reason != Reason.NO_MATCHING_SUBSCRIBERS
         return json_answer({"id": id, "matched": matched})
 
     async def unpublish(self, request: Request, identity: Identity, _query: Query) -> Response:

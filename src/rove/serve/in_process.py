@@ -11,42 +11,44 @@ when the turn is over.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from rove.broker.access import Identity
 from rove.broker.links import Link
+from rove.client.protocol import (
+    RECEIVE_MAX,
+    Arrived,
+    Delivery,
+    Ended,
+    Opened,
+    Request,
+    Response,
+    Settings,
+    words,
+)
+from rove.client.session import Outgoing, Session, reason_of
 from rove.errors import RoveError
 from rove.mqtt.packets import (
     NO_PROPERTIES,
-    Connack,
-    Connect,
-    Disconnect,
     Filter,
-    Packet,
     Properties,
-    Puback,
-    Pubcomp,
     Publish,
-    Pubrec,
-    Pubrel,
     Reason,
-    Suback,
     Subscribe,
-    Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
+from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.serve.shell import Shell
 
-PACKET_ID_MAX = 65_535
-RECEIVE_MAX_DEFAULT = 65_535
 PATIENCE_S = 3.0
 """How long a publication waits while the broker pushes back; it does so for a second whenever a
 receiver falls behind."""
 LOOK_AGAIN_S = 0.02
 ACKNOWLEDGEMENT_S = 30.0
 """How long an answer may take, a struggling disk included."""
+
+Found = TypeVar("Found")
 
 
 class Refused(RoveError):
@@ -66,18 +68,17 @@ class InProcessClient:
         self._name = name
         self._identity = identity
         self._loop = asyncio.get_running_loop()
-        self._reader = Reader(version=5, from_server=True)
-        self._waiting: dict[object, asyncio.Future[Any]] = {}
-        self._unreleased: set[int] = set()
-        """Packet identifiers of QoS 2 that the broker has not forgotten yet."""
-        self._last_packet_id = 0
+        self._session = Session(Settings())
+        self._opened: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        """For answers of the broker."""
         self._is_paused = False
-        self._room = asyncio.Semaphore(1)
         self._link: Link | None = None
         self._end: Refused | None = None
-        self.client_id = ""
-        self.packet_bytes_max: int | None = None
-        """What the broker takes."""
+
+    @property
+    def client_id(self) -> str:
+        return self._session.client_id
 
     @property
     def end(self) -> Refused | None:
@@ -96,123 +97,85 @@ class InProcessClient:
         is_http_publisher: bool = False,
     ) -> bool:
         """Introduce itself; whether a session was there already."""
+        settings = Settings(
+            client_id,
+            clean_start=clean_start,
+            session_expiry_s=expiry_s,
+            keep_alive_s=0,
+            receive_max=receive_max or RECEIVE_MAX,
+            packet_bytes_max=PACKET_BYTES_MAX,
+        )
+        self._session = Session(settings)
         self._link = self._shell.opened(self._name, self, self._identity)
         self._link.takes_lines = True
         self._link.is_http_publisher = is_http_publisher
-        properties = Properties(session_expiry_s=expiry_s, receive_max=receive_max or None)
-        packet = Connect(client_id, clean_start=clean_start, keep_alive_s=0, properties=properties)
-        answer: Connack = await self._ask("connect", packet)
-        if answer.reason >= Reason.UNSPECIFIED_ERROR:
-            raise Refused(answer.reason, answer.properties.reason_string or "refused")
-        self.client_id = answer.properties.assigned_client_id or client_id
-        self.packet_bytes_max = answer.properties.packet_size_max
-        self._room = asyncio.Semaphore(answer.properties.receive_max or RECEIVE_MAX_DEFAULT)
-        return answer.session_present
+        self._session.open(self._loop.time())
+        return await self._answer(self._opened)
 
-    async def publish(self, packet: Publish) -> Puback | Pubrec | None:
-        """Publish; the broker's answer, or None to QoS 0."""
-        size = len(packet.payload) + len(packet.topic.encode())
-        if self.packet_bytes_max is not None and size > self.packet_bytes_max - 1024:
-            size = len(encode(packet))
-            if size > self.packet_bytes_max:
-                what = f"a publication may have {self.packet_bytes_max} bytes, this has {size}"
-                raise Refused(Reason.PACKET_TOO_LARGE, what)
+    async def publish(self, packet: Publish) -> int | None:
+        """Publish; the broker's reason code, or None to QoS 0."""
         await self._wait_while_paused()
-        if not packet.qos:
-            self._tell(packet)
-            return None
-        async with self._room:
-            packet.packet_id = self._take_packet_id()
-            answer: Puback | Pubrec = await self._ask(packet.packet_id, packet)
-        if answer.reason >= Reason.UNSPECIFIED_ERROR:
-            raise Refused(answer.reason, answer.properties.reason_string or "refused")
-        return answer
+        answered: asyncio.Future[int] = self._loop.create_future()
+        self._session.publish(Outgoing(packet, partial(_settle, answered)))
+        reason = await self._answer(answered)
+        return reason if packet.qos else None
 
     async def subscribe(self, filters: tuple[Filter, ...], properties: Properties) -> None:
         """Subscribe to all of these, or to none that was refused: `Refused` for the first."""
-        packet_id = self._take_packet_id()
-        answer: Suback = await self._ask(packet_id, Subscribe(packet_id, filters, properties))
-        for reason in answer.reasons:
-            if reason >= Reason.UNSPECIFIED_ERROR:
-                raise Refused(reason, answer.properties.reason_string or "refused")
+        await self._ask(Subscribe(0, filters, properties))
 
     async def unsubscribe(
         self, topic_filters: tuple[str, ...], properties: Properties = NO_PROPERTIES
     ) -> None:
         """End subscriptions."""
-        packet_id = self._take_packet_id()
-        packet = Unsubscribe(packet_id, topic_filters, properties)
-        answer: Unsuback = await self._ask(packet_id, packet)
-        for reason in answer.reasons:
-            if reason >= Reason.UNSPECIFIED_ERROR:
-                raise Refused(reason, answer.properties.reason_string or "refused")
+        await self._ask(Unsubscribe(0, topic_filters, properties))
 
-    def acknowledge(self, packet: Publish) -> None:
+    def acknowledge(self, delivery: Delivery | None) -> None:
         """A notification has reached whom it was for."""
-        if packet.qos == 1:
-            self._tell(Puback(packet.packet_id))
-        elif packet.qos == 2:
-            self._tell(Pubrec(packet.packet_id))
+        if delivery is not None:
+            self._session.acknowledge(delivery)
+            self._flush()
 
     def disconnect(self) -> None:
         """Say goodbye."""
-        self._tell(Disconnect())
+        self._session.disconnect()
+        self._flush()
 
     # -- what comes ----------------------------------------------------------------------------
 
-    def notified(self, packet: Publish) -> None:
+    def notified(self, packet: Publish, delivery: Delivery | None) -> None:
         """A notification has come. Here nobody wants it: it stays with the broker, unacknowledged,
         for whoever connects as this client next."""
 
-    def _take(self, packet: object) -> None:
-        match packet:
-            case Publish():
-                self.notified(packet)
-            case Connack():
-                self._answered("connect", packet)
-            case Puback() | Suback() | Unsuback():
-                self._answered(packet.packet_id, packet)
-            case Pubrec():
-                if packet.reason < Reason.UNSPECIFIED_ERROR:
-                    self._unreleased.add(packet.packet_id)
-                    self._loop.call_soon(self._tell, Pubrel(packet.packet_id))
-                self._answered(packet.packet_id, packet)
-            case Pubcomp():
-                self._unreleased.discard(packet.packet_id)
-            case Pubrel():
-                self._loop.call_soon(self._tell, Pubcomp(packet.packet_id))
-            case Disconnect():
-                self._end = Refused(packet.reason, packet.properties.reason_string or "closed")
+    async def _ask(self, request: Request) -> None:
+        answered: asyncio.Future[int] = self._loop.create_future()
 
-    def _answered(self, key: object, packet: object) -> None:
-        future = self._waiting.pop(key, None)
-        if future is not None and not future.done():
-            future.set_result(packet)
+        def took(response: Response) -> None:
+            _settle(answered, reason_of(response), words(response.properties))
 
-    async def _ask(self, key: object, packet: Packet) -> Any:
-        future = self._loop.create_future()
-        self._waiting[key] = future
-        self._tell(packet)
+        self._session.ask(request, took)
+        await self._answer(answered)
+
+    async def _answer(self, answered: asyncio.Future[Found]) -> Found:
+        """Send what there is, and wait for the broker's answer to it."""
+        self._waiting.add(answered)
         try:
+            self._flush()
             async with asyncio.timeout(ACKNOWLEDGEMENT_S):
-                return await future
+                return await answered
         except TimeoutError:
             what = f"not acknowledged within {ACKNOWLEDGEMENT_S:.0f} s; it may be done all the same"
             raise Refused(Reason.SERVER_BUSY, what) from None
+        finally:
+            self._waiting.discard(answered)
 
-    def _tell(self, packet: Packet) -> None:
+    def _flush(self) -> None:
+        """Hand the broker what the session has to send."""
+        data = self._session.output(self._loop.time())
+        if data and self._link is not None:
+            self._shell.received(self._link, data)
         if self._end is not None:
             self._fail_waiting()
-        elif self._link is not None:
-            self._shell.received(self._link, encode(packet))
-
-    def _take_packet_id(self) -> int:
-        packet_id = self._last_packet_id
-        while True:
-            packet_id = packet_id % PACKET_ID_MAX + 1
-            if packet_id not in self._waiting and packet_id not in self._unreleased:
-                self._last_packet_id = packet_id
-                return packet_id
 
     async def _wait_while_paused(self) -> None:
         end = self._loop.time() + PATIENCE_S
@@ -233,8 +196,17 @@ class InProcessClient:
     # -- the shell's side ----------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        for packet in self._reader.feed(data):
-            self._take(packet)
+        for event in self._session.receive(data, self._loop.time()):
+            if isinstance(event, Arrived):
+                self.notified(event.publish, event.delivery)
+            elif isinstance(event, Opened):
+                self._session.resume()
+                if not self._opened.done():
+                    self._opened.set_result(event.session_present)
+            elif isinstance(event, Ended):
+                text = event.text or ("refused" if event.refused else "closed")
+                self._end = Refused(event.reason, text)
+        self._loop.call_soon(self._flush)
 
     def buffered_bytes(self) -> int:
         return 0
@@ -258,8 +230,18 @@ class InProcessClient:
         self._is_paused = False
 
     def _fail_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
             if not future.done():
                 assert self._end is not None
                 future.set_exception(Refused(self._end.reason, self._end.text))
+
+
+def _settle(answered: asyncio.Future[int], reason: int, text: str | None) -> None:
+    """Pass the broker's answer on to who waits for it."""
+    if answered.done():
+        return
+    if reason >= Reason.UNSPECIFIED_ERROR:
+        answered.set_exception(Refused(reason, text or "refused"))
+    else:
+        answered.set_result(reason)

@@ -10,7 +10,7 @@ import asyncio
 
 from rove.broker.access import Identity
 from rove.broker.connecting import HTTP_CLIENT_ID
-from rove.mqtt.packets import Puback, Publish, Pubrec
+from rove.mqtt.packets import Publish
 from rove.serve.in_process import InProcessClient
 from rove.serve.shell import Shell
 
@@ -23,8 +23,8 @@ class Publishers:
         self._clients: dict[str | None, InProcessClient] = {}
         self._opening = asyncio.Lock()
 
-    async def publish(self, identity: Identity, packet: Publish) -> Puback | Pubrec | None:
-        """Publish as that user; `Refused` if it is not to be."""
+    async def publish(self, identity: Identity, packet: Publish) -> int | None:
+        """Publish as that user; the reason code, or `Refused`."""
         client = await self._client(identity)
         return await client.publish(packet)
 

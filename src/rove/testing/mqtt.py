@@ -32,6 +32,13 @@ from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.records import Row, decoded
 from rove.broker.state import Settings
+from rove.client.protocol import (
+    Event,
+    Protocol,
+    subscribe_packet,
+    unsubscribe_packet,
+)
+from rove.client.protocol import Settings as ClientSettings
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -49,13 +56,10 @@ from rove.mqtt.packets import (
     Pubrec,
     Pubrel,
     Suback,
-    Subscribe,
     Unsuback,
-    Unsubscribe,
     Will,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
+from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.policy.limits import PolicyLimits
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.policies import SimulatedWorkers
@@ -276,6 +280,17 @@ class World:
         self.turn()
 
 
+class _Recorder(Protocol):
+    """Keeps every packet that comes and answers none."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings)
+        self.packets: list[Packet | Malformed] = []
+
+    def _take(self, packet: Packet | Malformed, events: list[Event]) -> None:
+        self.packets.append(packet)
+
+
 class SimulatedClient:
     """Speaks MQTT with the broker of a world; one connection at a time."""
 
@@ -287,8 +302,8 @@ class SimulatedClient:
         """What came and was not taken yet."""
         self._is_closed = True
         self.link: Link | None = None
-        self._reader = Reader(version=version, from_server=True)
-        self._packet_id = 0
+        settings = ClientSettings(client_id, packet_bytes_max=PACKET_BYTES_MAX, version=version)
+        self._protocol = _Recorder(settings)
         self._user: str | None = None
 
     # -- the connection ------------------------------------------------------------------------
@@ -299,7 +314,7 @@ class SimulatedClient:
         self.world.clients[self.link] = self
         self._is_closed = False
         self.inbox.clear()
-        self._reader = Reader(version=self.version, from_server=True)
+        self._protocol.begin(self.world.now)
         self.world.turn()
 
     def connect(
@@ -374,24 +389,28 @@ class SimulatedClient:
 
     def send(self, *packets: Packet) -> None:
         """Send packets in one piece, and let the broker's turn end."""
-        self.send_bytes(b"".join(encode(packet, self.version) for packet in packets))
+        self.say(*packets)
+        self.world.turn()
 
     def send_bytes(self, data: bytes) -> None:
         """Send anything."""
         self.say(data)
         self.world.turn()
 
-    def say(self, data: bytes | Packet) -> None:
+    def say(self, *said: bytes | Packet) -> None:
         """Send without ending the turn, so that several clients speak within one."""
         assert self.link is not None
-        if not isinstance(data, bytes):
-            data = encode(data, self.version)
+        for one in said:
+            if isinstance(one, bytes):
+                self._protocol.write_bytes(one)
+            else:
+                self._protocol.write(one)
+        data = self._protocol.output(self.world.now)
         self.world.broker.received(self.link, data, self.world.now)
 
     def next_packet_id(self) -> int:
         """A packet identifier that was not used lately."""
-        self._packet_id = self._packet_id % 65_535 + 1
-        return self._packet_id
+        return self._protocol.take_packet_id()
 
     def publish(
         self,
@@ -436,17 +455,17 @@ class SimulatedClient:
     ) -> None:
         """The same, with the answer left in the inbox."""
         asked = tuple(Filter(one, qos) if isinstance(one, str) else one for one in filters)
-        if properties is None:
-            ids = () if identifier is None else (identifier,)
-            properties = Properties(user=tuple(user.items()), subscription_ids=ids)
-        self.send(Subscribe(self.next_packet_id(), asked, properties))
+        packet = subscribe_packet(asked, identifier, tuple(user.items()))
+        if properties is not None:
+            packet.properties = properties
+        packet.packet_id = self.next_packet_id()
+        self.send(packet)
 
     def unsubscribe(self, *topic_filters: str, identifier: int | None = None) -> Unsuback:
         """End subscriptions, and give the answer."""
-        properties = NO_PROPERTIES
-        if identifier is not None:
-            properties = Properties(user=(("subscription", str(identifier)),))
-        self.send(Unsubscribe(self.next_packet_id(), topic_filters, properties))
+        packet = unsubscribe_packet(topic_filters, identifier)
+        packet.packet_id = self.next_packet_id()
+        self.send(packet)
         return self.only(Unsuback)
 
     # -- receiving -----------------------------------------------------------------------------
@@ -461,7 +480,9 @@ class SimulatedClient:
 
     def was_sent(self, data: bytes) -> None:
         """The broker has sent this."""
-        self.inbox += self._reader.feed(data)
+        self._protocol.receive(data, self.world.now)
+        self.inbox += self._protocol.packets
+        self._protocol.packets.clear()
 
     def take(self, kind: type[Kind]) -> list[Kind]:
         """The packets of one kind that came, in order; the others stay."""

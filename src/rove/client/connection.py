@@ -1,9 +1,9 @@
-"""Keeps a client connected: opens links, moves bytes, watches the clock, comes back after a loss.
+"""Keeps a client connected: opens transports, moves bytes, sets timers, reconnects after a loss.
 
-The decisions are `rove.client.protocol`'s; here are the socket, the timer and the patience. What
-has to be written in one turn of the event loop is written at once, at its end.
+The decisions are `rove.client.session`'s; here are the socket, the timer and the delays between
+attempts. What has to be written in one turn of the event loop is written at once, at its end.
 
-After a loss the line is tried again after a random part of a delay that doubles up to
+After a loss the client connects again after a random part of a delay that doubles up to
 `retry_s_max`: a thousand clients of a broker that was restarted do not come back as one. A loss is
 the end only where coming back would meet it again: another client has taken the session, or the
 broker refuses who we are.
@@ -25,10 +25,10 @@ from rove.client.errors import (
     SessionTakenOver,
     in_words,
 )
-from rove.client.links import Link, open_link
 from rove.client.options import Connection, Options
-from rove.client.protocol import Arrived, Delivery, Ended, Event, Opened, Outgoing
-from rove.client.protocol import Protocol as Session
+from rove.client.protocol import Arrived, Delivery, Ended, Event, Opened
+from rove.client.session import Outgoing, Session
+from rove.client.transports import Transport, open_transport
 from rove.mqtt.packets import Publish, Reason
 
 _RETRY_S_FIRST: Final = 0.5
@@ -53,7 +53,7 @@ _FINAL: Final = frozenset(
 
 
 class Owner(Protocol):
-    """Whom the line tells what happens."""
+    """Is told what happens."""
 
     def arrived(self, publish: Publish, delivery: Delivery | None) -> None: ...
 
@@ -61,10 +61,10 @@ class Owner(Protocol):
         """What is to be published before anything else, in order."""
 
     def finished(self, error: ClientError) -> None:
-        """The line has ended for good."""
+        """There will be no further connection."""
 
 
-class Line:
+class PersistentConnection:
     """The connection of one client, and all that come after it."""
 
     def __init__(self, options: Options, session: Session, owner: Owner) -> None:
@@ -72,7 +72,7 @@ class Line:
         self._session = session
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._link: Link | None = None
+        self._transport: Transport | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[ClientError | None] = self._loop.create_future()
         self._flush_is_due = False
@@ -87,7 +87,7 @@ class Line:
         self._keeping = asyncio.create_task(self._keep(), name="rove client")
 
     async def close(self, *, forget: bool) -> None:
-        """Say goodbye, if there is somebody to say it to."""
+        """Send DISCONNECT if there is a connection, and close it."""
         if self._keeping is None or self._keeping.done():
             return
         self._keeping.cancel()
@@ -95,7 +95,7 @@ class Line:
             await self._keeping
         self._session.disconnect(forget=forget)
         self._flush()
-        await self._drop_link()
+        await self._drop_transport()
         self._tell(Connection("closed"))
 
     def flush_soon(self) -> None:
@@ -119,14 +119,16 @@ class Line:
         self._opened = self._loop.create_future()
         self._lost = self._loop.create_future()
         options = self._options
-        self._link = await open_link(options.address, options.tls, options.timeout_s, self)
+        self._transport = await open_transport(
+            options.address, options.tls, options.timeout_s, self
+        )
         self._session.open(self._loop.time())
         self._flush()
         self._set_timer()
         try:
             await self._opened
         except BaseException:
-            await self._drop_link()
+            await self._drop_transport()
             raise
 
     async def _keep(self) -> None:
@@ -135,7 +137,7 @@ class Line:
         while True:
             came_at = self._loop.time()
             error = await self._lost
-            await self._drop_link()
+            await self._drop_transport()
             if self._loop.time() - came_at >= _STABLE_S:
                 losses = 0
             while True:
@@ -158,12 +160,12 @@ class Line:
     def _delay_s(losses: int) -> float:
         return _RETRY_S_FIRST * float(2 ** min(losses, 30))
 
-    async def _drop_link(self) -> None:
+    async def _drop_transport(self) -> None:
         self._cancel_timer()
-        link, self._link = self._link, None
+        transport, self._transport = self._transport, None
         self._session.lose()
-        if link is not None:
-            await link.close()
+        if transport is not None:
+            await transport.close()
 
     def _tell(self, connection: Connection) -> None:
         listener = self._options.on_connection
@@ -178,23 +180,23 @@ class Line:
 
     # -- bytes -----------------------------------------------------------------------------------
 
-    def link_received(self, data: bytes) -> None:
-        """For the link: these bytes have come."""
-        if self._link is None and self._opened.done():
+    def transport_received(self, data: bytes) -> None:
+        """For the transport: these bytes have come."""
+        if self._transport is None and self._opened.done():
             return
         self._handle(self._session.receive(data, self._loop.time()))
         self.flush_soon()
 
-    def link_congested(self, is_congested: bool) -> None:
-        """For the link: whether it takes more."""
+    def transport_congested(self, is_congested: bool) -> None:
+        """For the transport: whether it takes more."""
         if is_congested:
             self._session.is_congested = True
         else:
             self._session.continue_sending()
             self.flush_soon()
 
-    def link_lost(self, error: Exception | None) -> None:
-        """For the link: it is gone."""
+    def transport_lost(self, error: Exception | None) -> None:
+        """For the transport: it is closed."""
         why = f": {error}" if error is not None else ""
         self._end(ConnectionFailed(f"{self._options.address} closed the connection{why}"))
 
@@ -222,8 +224,8 @@ class Line:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._link is not None and (data := self._session.output(self._loop.time())):
-            self._link.write(data)
+        if self._transport is not None and (data := self._session.output(self._loop.time())):
+            self._transport.write(data)
 
     # -- time ------------------------------------------------------------------------------------
 

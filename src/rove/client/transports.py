@@ -24,18 +24,18 @@ _UNSENT_BYTES_MAX: Final = 256 * 1024
 
 
 class Owner(Protocol):
-    """Whom a link tells what happens to it."""
+    """Is told what happens to a transport."""
 
-    def link_received(self, data: bytes) -> None: ...
+    def transport_received(self, data: bytes) -> None: ...
 
-    def link_lost(self, error: Exception | None) -> None:
-        """Called once, unless the link was closed from this side first."""
+    def transport_lost(self, error: Exception | None) -> None:
+        """Called once, unless the transport was closed from this side first."""
 
-    def link_congested(self, is_congested: bool) -> None:
+    def transport_congested(self, is_congested: bool) -> None:
         """Whether what was written waits, and writing more would only fill memory."""
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """An open connection."""
 
     def write(self, data: bytes) -> None: ...
@@ -44,7 +44,7 @@ class Link(Protocol):
         """Send what was written, then close."""
 
 
-async def open_link(address: Address, tls: Tls, timeout_s: float, owner: Owner) -> Link:
+async def open_transport(address: Address, tls: Tls, timeout_s: float, owner: Owner) -> Transport:
     """Connect; ConnectionFailed says why that was not possible."""
     context = tls_context(address, tls)
     try:
@@ -95,15 +95,15 @@ class _Tcp(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._owner is not None:
-            self._owner.link_received(data)
+            self._owner.transport_received(data)
 
     def pause_writing(self) -> None:
         if self._owner is not None:
-            self._owner.link_congested(True)
+            self._owner.transport_congested(True)
 
     def resume_writing(self) -> None:
         if self._owner is not None:
-            self._owner.link_congested(False)
+            self._owner.transport_congested(False)
 
     def connection_lost(self, error: Exception | None) -> None:
         # From here on it is not to be touched: with TLS, aborting it fails in Python 3.11.2.
@@ -111,7 +111,7 @@ class _Tcp(asyncio.Protocol):
         if not self._closed.done():
             self._closed.set_result(None)
         if self._owner is not None:
-            self._owner.link_lost(error)
+            self._owner.transport_lost(error)
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -133,20 +133,20 @@ class _Tcp(asyncio.Protocol):
             self._transport.abort()
 
 
-async def _open_tcp(address: Address, context: ssl.SSLContext | None, owner: Owner) -> Link:
-    link = _Tcp(owner)
+async def _open_tcp(address: Address, context: ssl.SSLContext | None, owner: Owner) -> Transport:
+    transport = _Tcp(owner)
     try:
         await asyncio.get_running_loop().create_connection(
-            lambda: link,
+            lambda: transport,
             address.host,
             address.port,
             ssl=context,
             server_hostname=address.host if context is not None else None,
         )
     except BaseException:
-        link.abort()  # cancelled just when it had come about, nobody else would close it
+        transport.abort()  # cancelled just when it had come about, nobody else would close it
         raise
-    return link
+    return transport
 
 
 # -- WebSocket ---------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class _WebSocket:
         before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes + len(data)
         self._unsent.put_nowait(data)
         if before <= _UNSENT_BYTES_MAX < self._unsent_bytes and self._owner is not None:
-            self._owner.link_congested(True)
+            self._owner.transport_congested(True)
 
     async def close(self) -> None:
         self._owner = None
@@ -183,12 +183,14 @@ class _WebSocket:
         try:
             async for data in self._connection:
                 if self._owner is not None:
-                    self._owner.link_received(data if isinstance(data, bytes) else data.encode())
+                    self._owner.transport_received(
+                        data if isinstance(data, bytes) else data.encode()
+                    )
         except Exception as caught:  # of the package's own kinds, or of the sockets'
             error = caught
         self._unsent.put_nowait(None)
         if self._owner is not None:
-            self._owner.link_lost(error)
+            self._owner.transport_lost(error)
 
     async def _write(self) -> None:
         while (data := await self._unsent.get()) is not None:
@@ -198,10 +200,12 @@ class _WebSocket:
                 return
             before, self._unsent_bytes = self._unsent_bytes, self._unsent_bytes - len(data)
             if before > _UNSENT_BYTES_MAX >= self._unsent_bytes and self._owner is not None:
-                self._owner.link_congested(False)
+                self._owner.transport_congested(False)
 
 
-async def _open_websocket(address: Address, context: ssl.SSLContext | None, owner: Owner) -> Link:
+async def _open_websocket(
+    address: Address, context: ssl.SSLContext | None, owner: Owner
+) -> Transport:
     connect, invalid = _websockets()
     try:
         connection = await connect(

@@ -1,4 +1,4 @@
-"""Links: TCP, TLS and WebSocket carry the same bytes, and say why they could not be opened."""
+"""Transports: TCP, TLS and WebSocket carry the same bytes, and say why they could not be opened."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from rove.client.addresses import Address, parse_address
 from rove.client.errors import AddressError, ConnectionFailed, MissingPackage
-from rove.client.links import open_link, tls_context
+from rove.client.transports import open_transport, tls_context
 
 CERTIFICATES = Path(__file__).resolve().parent.parent / "serve" / "certificates"
 
 
 class Owner:
-    """Notes what a link tells."""
+    """Notes what a transport tells."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -28,15 +28,15 @@ class Owner:
         self.congested: list[bool] = []
         self.changed = asyncio.Event()
 
-    def link_received(self, data: bytes) -> None:
+    def transport_received(self, data: bytes) -> None:
         self.data += data
         self.changed.set()
 
-    def link_lost(self, error: Exception | None) -> None:
+    def transport_lost(self, error: Exception | None) -> None:
         self.lost.append(error)
         self.changed.set()
 
-    def link_congested(self, is_congested: bool) -> None:
+    def transport_congested(self, is_congested: bool) -> None:
         self.congested.append(is_congested)
         self.changed.set()
 
@@ -75,7 +75,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer_at(scheme: str, tls: ssl.SSLContext | None) -> AsyncIterator[tuple[Address, Peer]]:
-    """Somebody who listens for links of that kind."""
+    """Somebody who listens for transports of that kind."""
     peer = Peer()
     if scheme.startswith("ws"):
         async with serve(
@@ -99,7 +99,7 @@ async def peer_at(scheme: str, tls: ssl.SSLContext | None) -> AsyncIterator[tupl
 
 
 def contexts(scheme: str) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """What the peer and the link speak TLS with."""
+    """What the peer and the transport speak TLS with."""
     if scheme not in ("mqtts", "wss"):
         return None, None
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -115,56 +115,56 @@ async def test_bytes_go_both_ways(scheme: str) -> None:
     server, tls = contexts(scheme)
     async with peer_at(scheme, server) as (address, _):
         owner = Owner()
-        link = await open_link(address, tls, 10, owner)
-        link.write(b"one")
+        transport = await open_transport(address, tls, 10, owner)
+        transport.write(b"one")
         assert await owner.until(3) == b"one"
-        link.write(b"two" * 100_000)
+        transport.write(b"two" * 100_000)
         await owner.until(300_003)
-        await link.close()
+        await transport.close()
         assert owner.lost == []
 
 
 @ALL
-async def test_a_lost_link_is_told_once(scheme: str) -> None:
+async def test_a_lost_transport_is_told_once(scheme: str) -> None:
     server, tls = contexts(scheme)
     async with peer_at(scheme, server) as (address, _):
         owner = Owner()
-        link = await open_link(address, tls, 10, owner)
-        link.write(b"bye")
+        transport = await open_transport(address, tls, 10, owner)
+        transport.write(b"bye")
         while not owner.lost:
             owner.changed.clear()
             await owner.changed.wait()
-        await link.close()
+        await transport.close()
         assert len(owner.lost) == 1
 
 
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])
-async def test_a_link_that_takes_nothing_says_so(scheme: str) -> None:
+async def test_a_transport_that_takes_nothing_says_so(scheme: str) -> None:
     async with peer_at(scheme, None) as (address, peer):
         peer.reads.clear()
         owner = Owner()
-        link = await open_link(address, None, 10, owner)
+        transport = await open_transport(address, None, 10, owner)
         size = 0
         while not owner.congested:
-            link.write(b"x" * 100_000)
+            transport.write(b"x" * 100_000)
             size += 100_000
             await asyncio.sleep(0)
         assert owner.congested == [True]
         peer.reads.set()
         await owner.until(size)
         assert owner.congested[-1] is False
-        await link.close()
+        await transport.close()
 
 
 async def test_nobody_there(free_port: int) -> None:
     address = parse_address(f"mqtt://127.0.0.1:{free_port}")
     with pytest.raises(ConnectionFailed, match=f"{address} cannot be reached: Connection refused$"):
-        await open_link(address, None, 10, Owner())
+        await open_transport(address, None, 10, Owner())
 
 
 async def test_a_host_that_is_none() -> None:
     with pytest.raises(ConnectionFailed, match=r"mqtt://host\.invalid:1883 cannot be reached: \w"):
-        await open_link(parse_address("mqtt://host.invalid"), None, 10, Owner())
+        await open_transport(parse_address("mqtt://host.invalid"), None, 10, Owner())
 
 
 async def test_nobody_answers() -> None:
@@ -172,7 +172,7 @@ async def test_nobody_answers() -> None:
     listener = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     with pytest.raises(ConnectionFailed, match=r"did not answer within 0\.05 s"):
-        await open_link(parse_address(f"ws://127.0.0.1:{port}"), None, 0.05, Owner())
+        await open_transport(parse_address(f"ws://127.0.0.1:{port}"), None, 0.05, Owner())
     while not writers:
         await asyncio.sleep(0.002)
     writers[0].transport.abort()
@@ -183,7 +183,7 @@ async def test_a_certificate_of_nobody_we_know() -> None:
     server, _ = contexts("mqtts")
     async with peer_at("mqtts", server) as (address, _):
         with pytest.raises(ConnectionFailed, match=r"TLS failed.*tls=…"):
-            await open_link(address, None, 10, Owner())
+            await open_transport(address, None, 10, Owner())
 
 
 async def test_a_web_server_that_knows_no_mqtt() -> None:
@@ -196,7 +196,7 @@ async def test_a_web_server_that_knows_no_mqtt() -> None:
     listener = await asyncio.start_server(refuse, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     with pytest.raises(ConnectionFailed, match="does not speak MQTT over WebSocket"):
-        await open_link(parse_address(f"ws://127.0.0.1:{port}"), None, 10, Owner())
+        await open_transport(parse_address(f"ws://127.0.0.1:{port}"), None, 10, Owner())
     listener.close()
 
 
@@ -205,7 +205,7 @@ async def test_without_the_package_the_error_says_which(
 ) -> None:
     monkeypatch.setitem(sys.modules, "websockets.asyncio.client", None)
     with pytest.raises(MissingPackage, match="pip install websockets"):
-        await open_link(parse_address("ws://127.0.0.1:9"), None, 10, Owner())
+        await open_transport(parse_address("ws://127.0.0.1:9"), None, 10, Owner())
 
 
 def test_tls_has_to_go_with_the_scheme() -> None:

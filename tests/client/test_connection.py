@@ -1,4 +1,4 @@
-"""Staying connected: coming back, giving up where that is right, and keeping the line alive."""
+"""Staying connected: coming back, giving up where that is right, keeping alive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Come back at once."""
-    monkeypatch.setattr("rove.client.line._RETRY_S_FIRST", 0.01)
+    monkeypatch.setattr("rove.client.connection._RETRY_S_FIRST", 0.01)
 
 
 class Told(list[Connection]):
@@ -211,15 +211,15 @@ async def test_closing_while_away_ends_the_trying(scripted: type[Scripted]) -> N
 async def test_what_one_turn_says_is_one_write(scripted: type[Scripted]) -> None:
     async with scripted() as server, connect(server.url) as client:
         writes: list[int] = []
-        link = client._line._link
-        assert link is not None
-        write = link.write
+        transport = client._connection._transport
+        assert transport is not None
+        write = transport.write
 
         def counted(data: bytes) -> None:
             writes.append(len(data))
             write(data)
 
-        link.write = counted  # type: ignore[method-assign]
+        transport.write = counted  # type: ignore[method-assign]
         await asyncio.gather(*(client.publish("t", number) for number in range(20)))
         assert len(writes) == 1
 

@@ -1,0 +1,460 @@
+"""One MQTT session over any number of connections: what `rove.client.protocol` does not remember.
+
+What survives a lost connection, and how:
+
+    publications    wait in `outbox` until the broker's receive maximum lets them go, in order.
+                    Those that were sent and not acknowledged are sent again: with the same packet
+                    identifier and DUP if the broker still knows the session, otherwise as new ones
+                    with the same `id`, by which the broker and other subscribers know them again.
+    subscriptions   are made again if the broker has forgotten the session.
+    notifications   that came and were not acknowledged come again. They are known again by their
+                    packet identifier, and not handed over twice.
+
+Acknowledgements are sent in the order in which notifications came, as the specification demands:
+one that is not taken holds back those behind it. A publication of QoS 2 counts against the
+broker's receive maximum until PUBCOMP; what the broker says of it, it says in PUBREC.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from rove.client.protocol import (
+    Arrived,
+    Delivery,
+    Event,
+    Protocol,
+    Response,
+    Settings,
+    subscribe_packet,
+    unsubscribe_packet,
+    words,
+)
+from rove.mqtt.packets import (
+    NO_PROPERTIES,
+    Connack,
+    Filter,
+    Malformed,
+    Packet,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Reason,
+)
+from rove.mqtt.writing import encode
+
+Answer = Callable[[int, str | None], None]
+"""Is told the reason code and the broker's own words, if it gave any."""
+
+
+# -- what is under way -------------------------------------------------------------------------
+
+
+class Outgoing:
+    """A publication on its way to the broker."""
+
+    __slots__ = (
+        "answer",
+        "answered",
+        "holds",
+        "publish",
+        "reason",
+        "received",
+        "released",
+        "size_bytes",
+    )
+
+    def __init__(self, publish: Publish, answered: Answer, *, holds: bool = False) -> None:
+        self.publish = publish
+        """With a packet identifier, if whoever publishes chooses them."""
+        self.answered = answered
+        self.holds = holds
+        """QoS 2: `answered` is told of PUBREC, and `Session.release` has to be called."""
+        self.received = False
+        """Of one that holds: the broker has it."""
+        self.reason: int = Reason.SUCCESS
+        """QoS 2: what PUBREC said."""
+        self.answer = NO_PROPERTIES
+        """What the broker's answer said besides its reason, when there is one."""
+        self.released = False
+        """QoS 2: the broker has it, and PUBREL is out."""
+        self.size_bytes = len(publish.payload) + len(publish.topic)
+
+
+class Wanted:
+    """A subscription that there shall be."""
+
+    __slots__ = ("answered", "filter", "granted", "identifier", "user")
+
+    def __init__(
+        self,
+        identifier: int,
+        filter: Filter,
+        user: tuple[tuple[str, str], ...],
+        answered: Answer,
+    ) -> None:
+        self.identifier = identifier
+        self.filter = filter
+        self.user = user
+        self.answered = answered
+        """Called again when the subscription had to be made again."""
+        self.granted = False
+
+
+class _Unwanted:
+    """A subscription that shall end."""
+
+    __slots__ = ("answered", "wanted")
+
+    def __init__(self, wanted: Wanted, answered: Answer) -> None:
+        self.wanted = wanted
+        self.answered = answered
+
+
+# -- the session -------------------------------------------------------------------------------
+
+
+class Session(Protocol):
+    """The state of one session."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.outbox: deque[Outgoing] = deque()
+        """Publications that were not sent yet, or have to be sent as if they had not been."""
+        self.wanted: dict[int, Wanted] = {}
+        """By identifier."""
+        self.is_congested = False
+        """Set by the shell while the connection takes nothing more."""
+        self.output_bytes = 0
+        """Publications among what `output` will give."""
+        self._is_resumed = False
+        """On this connection."""
+        self._connection = 0
+        self._inflight: dict[int, Outgoing] = {}
+        """Sent and not acknowledged, by packet identifier, in the order of sending."""
+        self._again: deque[Outgoing] = deque()
+        """Of these, the ones that this connection has not been sent yet."""
+        self._under_way = 0
+        """Of these, the ones that count against the broker's receive maximum."""
+        self._unwanted: list[_Unwanted] = []
+        """To be asked for on the next connection, or not answered yet on this one."""
+        self._restoring = 0
+        """Publications at the head of the outbox that go before any subscription is made."""
+        self._unacknowledged: dict[int, Delivery] = {}
+        self._in_order: deque[Delivery] = deque()
+        self._unreleased: set[int] = set()
+        """QoS 2 that was taken, and that the broker has not released."""
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def open(self, now: float) -> None:
+        """There is a connection: send CONNECT."""
+        self._connection += 1
+        self._is_resumed = False
+        super().open(now)
+
+    def resume(self, restored: Sequence[Outgoing] = ()) -> None:
+        """Go on after `Opened`; `restored` are to be published before subscriptions are made."""
+        self._is_resumed = True
+        self.outbox.extendleft(reversed(restored))
+        self._restoring = len(restored)
+        if not restored:
+            self._make_requests()
+        self._fill()
+
+    def _make_requests(self) -> None:
+        """Ask for all subscriptions that there shall be, or shall not be any more."""
+        for unwanted in self._unwanted:
+            self._request_end(unwanted)
+        for wanted in list(self.wanted.values()):
+            if not wanted.granted:
+                self._request(wanted)
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        super().lose()
+        self.is_congested = False
+        self._restoring = 0
+        self._again.clear()
+        self._in_order.clear()
+        self._under_way = 0
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Read what came. Whatever has to be sent now is in `output`."""
+        events = super().receive(data, now)
+        self._fill()
+        return events
+
+    def _clear_output(self) -> None:
+        super()._clear_output()
+        self.output_bytes = 0
+
+    @property
+    def _makes_requests(self) -> bool:
+        return self.is_open and self._is_resumed and not self._restoring
+
+    # -- what the program wants ------------------------------------------------------------------
+
+    def publish(self, outgoing: Outgoing) -> None:
+        """Send it as soon as it may be sent."""
+        self.outbox.append(outgoing)
+        self._fill()
+
+    def subscribe(self, wanted: Wanted) -> None:
+        """Make a subscription, now and whenever the broker has forgotten it."""
+        self.wanted[wanted.identifier] = wanted
+        if self._makes_requests:
+            self._request(wanted)
+
+    def unsubscribe(self, wanted: Wanted, answered: Answer) -> None:
+        """End a subscription."""
+        self.wanted.pop(wanted.identifier, None)
+        unwanted = _Unwanted(wanted, answered)
+        self._unwanted.append(unwanted)
+        if self._makes_requests:
+            self._request_end(unwanted)
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Its notification was taken. If its connection is gone, it is told when it comes again."""
+        delivery.taken = True
+        if delivery.connection == self._connection and self._linked:
+            self._acknowledge_in_order()
+
+    def release(self, outgoing: Outgoing, answered: Answer) -> None:
+        """Send the PUBREL of one that holds; `answered` is told of PUBCOMP."""
+        outgoing.holds, outgoing.released, outgoing.answered = False, True, answered
+        packet_id = outgoing.publish.packet_id
+        if self._inflight.get(packet_id) is not outgoing:  # of a session that the broker forgot
+            answered(Reason.SUCCESS, None)
+        elif self.is_open and outgoing not in self._again:
+            self.write(Pubrel(packet_id))
+
+    def release_earlier(self, packet_ids: Iterable[int], answered: Answer) -> None:
+        """Before the first connection: what an earlier process had published and not released."""
+        for packet_id in packet_ids:
+            outgoing = Outgoing(Publish("", b"", qos=2, packet_id=packet_id), answered)
+            outgoing.released = True
+            self._inflight[packet_id] = outgoing
+
+    def continue_sending(self) -> None:
+        """The connection takes more again."""
+        self.is_congested = False
+        self._fill()
+
+    def unfinished(self) -> list[Outgoing]:
+        """All publications that nobody has answered for, in order."""
+        return [*self._inflight.values(), *self.outbox]
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Send what waits, as far as the broker's window and the connection allow."""
+        window = self.server.window
+        while self.is_open and self._is_resumed and not self.is_congested:
+            queue = self._again or self.outbox
+            if not queue:
+                return
+            outgoing = queue[0]
+            if outgoing.publish.qos and self._under_way >= window and not outgoing.released:
+                return
+            queue.popleft()
+            self._send(outgoing)
+            if self._restoring:
+                self._restoring -= 1
+                if not self._restoring:
+                    self._make_requests()
+
+    def _send(self, outgoing: Outgoing) -> None:
+        publish = outgoing.publish
+        if outgoing.released:
+            self.write(Pubrel(publish.packet_id))
+            return
+        if outgoing.received:
+            return
+        publish.dup = publish.packet_id != 0
+        if publish.qos and not publish.packet_id:
+            publish.packet_id = self.take_packet_id()
+        data = encode(publish, self.settings.version)
+        if (fault := self._fault(publish, len(data))) is not None:
+            self._inflight.pop(publish.packet_id, None)
+            outgoing.answered(*fault)
+            return
+        self._out.append(data)
+        self.output_bytes += len(data)
+        if publish.qos:
+            self._inflight[publish.packet_id] = outgoing
+            self._under_way += 1
+        else:
+            outgoing.answered(Reason.SUCCESS, None)
+
+    def _fault(self, publish: Publish, size_bytes: int) -> tuple[int, str] | None:
+        """What the broker has said that it would refuse is not sent to it."""
+        server = self.server
+        if size_bytes > server.packet_bytes_max:
+            text = f"a publication may have {server.packet_bytes_max} bytes, this has {size_bytes}"
+            return Reason.PACKET_TOO_LARGE, text
+        if publish.qos > server.qos_max:
+            text = f"QoS {publish.qos}; the broker knows {server.qos_max} at most"
+            return Reason.QOS_NOT_SUPPORTED, text
+        if publish.retain and not server.has_retain:
+            return Reason.RETAIN_NOT_SUPPORTED, "the broker retains nothing"
+        return None
+
+    def _request(self, wanted: Wanted) -> None:
+        identifier = wanted.identifier if self.server.has_subscription_ids else None
+        packet = subscribe_packet((wanted.filter,), identifier, wanted.user)
+        self.ask(packet, partial(self._subscribed, wanted))
+
+    def _request_end(self, unwanted: _Unwanted) -> None:
+        wanted = unwanted.wanted
+        packet = unsubscribe_packet((wanted.filter.topic_filter,), wanted.identifier)
+        self.ask(packet, partial(self._unsubscribed, unwanted))
+
+    def _subscribed(self, wanted: Wanted, packet: Response) -> None:
+        reason = reason_of(packet)
+        wanted.granted = reason < Reason.UNSPECIFIED_ERROR
+        if not wanted.granted and self.wanted.get(wanted.identifier) is wanted:
+            del self.wanted[wanted.identifier]
+        wanted.answered(reason, words(packet.properties))
+
+    def _unsubscribed(self, unwanted: _Unwanted, packet: Response) -> None:
+        self._unwanted.remove(unwanted)
+        unwanted.answered(reason_of(packet), words(packet.properties))
+
+    def _is_used(self, packet_id: int) -> bool:
+        return packet_id in self._inflight or super()._is_used(packet_id)
+
+    # -- receiving -------------------------------------------------------------------------------
+
+    def _arrive(self, publish: Publish, events: list[Event]) -> None:
+        if not self._is_allowed(publish, events):
+            return
+        if not publish.qos:
+            events.append(Arrived(publish, None))
+            return
+        packet_id = publish.packet_id
+        if packet_id in self._unreleased:
+            self.write(Pubrec(packet_id))
+            return
+        known = self._unacknowledged.get(packet_id)
+        if known is not None and _is_again(publish, known.publish):
+            known.connection = self._connection
+            self._in_order.append(known)
+            if known.taken:
+                self._acknowledge_in_order()
+            return
+        if len(self._in_order) >= self.settings.receive_max:
+            text = f"more than the {self.settings.receive_max} notifications that may be under way"
+            self._give_up(Reason.RECEIVE_MAX_EXCEEDED, text, events)
+            return
+        delivery = Delivery(publish, self._connection)
+        self._unacknowledged[packet_id] = delivery
+        self._in_order.append(delivery)
+        events.append(Arrived(publish, delivery))
+
+    def _acknowledge_in_order(self) -> None:
+        in_order = self._in_order
+        while in_order and in_order[0].taken:
+            publish = in_order.popleft().publish
+            packet_id = publish.packet_id
+            del self._unacknowledged[packet_id]
+            if publish.qos == 1:
+                self.write(Puback(packet_id))
+            else:
+                self._unreleased.add(packet_id)
+                self.write(Pubrec(packet_id))
+
+    def _take(self, packet: Packet | Malformed, events: list[Event]) -> None:
+        match packet:
+            case _ if not self.is_open:
+                super()._take(packet, events)
+            case Puback() if packet.packet_id in self._inflight:
+                self._finished(packet.packet_id, packet.reason, packet.properties)
+            case Pubcomp():
+                self._completed(packet)
+            case Pubrec():
+                self._received(packet)
+            case Pubrel():
+                self._unreleased.discard(packet.packet_id)
+                self.write(Pubcomp(packet.packet_id))
+            case _:
+                super()._take(packet, events)
+
+    def _finished(self, packet_id: int, reason: int, properties: Properties) -> None:
+        """The broker has answered for a publication; answers to nothing are ignored."""
+        outgoing = self._inflight.pop(packet_id, None)
+        if outgoing is not None:
+            self._under_way = max(0, self._under_way - 1)
+            outgoing.answer = properties
+            outgoing.answered(reason, words(properties))
+
+    def _completed(self, packet: Pubcomp) -> None:
+        """QoS 2: the broker has forgotten the packet identifier.
+
+        Its PUBREC was a yes. "Not found" only means that an earlier PUBCOMP was lost.
+        """
+        outgoing = self._inflight.get(packet.packet_id)
+        if outgoing is not None:
+            self._finished(packet.packet_id, outgoing.reason, outgoing.answer)
+
+    def _received(self, packet: Pubrec) -> None:
+        """QoS 2: the broker has the publication, or will not have it."""
+        outgoing = self._inflight.get(packet.packet_id)
+        if packet.reason >= Reason.UNSPECIFIED_ERROR:
+            self._finished(packet.packet_id, packet.reason, packet.properties)
+        elif outgoing is None:
+            self.write(Pubrel(packet.packet_id, Reason.PACKET_ID_NOT_FOUND))
+        else:
+            outgoing.reason, outgoing.answer = packet.reason, packet.properties
+            if not outgoing.holds:
+                outgoing.released = True
+                self.write(Pubrel(packet.packet_id))
+            elif not outgoing.received:
+                outgoing.received = True
+                outgoing.answered(packet.reason, words(packet.properties))
+
+    # -- the beginning and the end of a connection -----------------------------------------------
+
+    def _accept(self, packet: Connack, events: list[Event]) -> None:
+        super()._accept(packet, events)
+        if not self.is_open:
+            return
+        if packet.session_present:
+            self._again = deque(self._inflight.values())
+        else:
+            self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """The broker knows nothing of the session: what it had not finished begins again."""
+        self._unacknowledged.clear()
+        self._unreleased.clear()
+        inflight, self._inflight = self._inflight, {}
+        for outgoing in reversed(inflight.values()):
+            if outgoing.released:  # the broker has had it; only its last word is lost
+                outgoing.answered(outgoing.reason, words(outgoing.answer))
+            elif not outgoing.received:
+                if not outgoing.holds:
+                    outgoing.publish.packet_id = 0
+                self.outbox.appendleft(outgoing)
+        for wanted in self.wanted.values():
+            wanted.granted = False
+        unwanted, self._unwanted = self._unwanted, []
+        for each in unwanted:
+            each.answered(Reason.SUCCESS, None)
+
+
+def _is_again(publish: Publish, known: Publish) -> bool:
+    """Whether this is what came before, or a new one that was given an old packet identifier."""
+    return publish.dup and publish.topic == known.topic and publish.payload == known.payload
+
+
+def reason_of(packet: Response) -> int:
+    """What the broker answered to a request: the worst, if it answered one by one."""
+    if isinstance(packet, Puback):
+        return packet.reason
+    return max(packet.reasons, default=int(Reason.SUCCESS))
