@@ -397,7 +397,6 @@ class _Followers:
             np.array([one.number for one in versions], np.int64)[version_of],
             np.concatenate([_NOTHING, *(some.since for some in states)]),
             np.concatenate([_NOTHING, *(some.until for some in states)]),
-            np.concatenate([np.empty(0), *(some.accepted_at for some in states)]),
             self._filters,
             has_filter(len(version_of), unfiltered),
             {id: own[int(version_of[id])] for id in is_own},

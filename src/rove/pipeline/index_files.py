@@ -38,7 +38,7 @@ from rove.lang.tree import Literal as Constant
 from rove.lang.tree import Subscription as Text
 from rove.match.matcher import Matcher
 from rove.pipeline.task_files import TaskFile
-from rove.pipeline.topics import Asked, Filters, Floats, Longs
+from rove.pipeline.topics import Asked, Filters, Longs
 from rove.pipeline.versions import ANY_TOPIC, Version
 
 _MAGIC: Final = b"rove index\x00\x00\x00\x00\x00\x03"
@@ -164,7 +164,6 @@ class Side(NamedTuple):
     numbers: Longs
     since: Longs
     until: Longs
-    accepted_at: Floats
     filters: Filters
     has_filter: npt.NDArray[np.bool_] | None
     """By id; None if all have one, as those of a broker do."""
@@ -219,7 +218,6 @@ class _Builder:
             np.array([one.number for one in versions], np.int64),
             np.array([one.since for one in versions], np.int64),
             np.array([one.until for one in versions], np.int64),
-            np.array([one.accepted_at for one in versions], np.float64),
         ]
         arrays = [column.tobytes() for column in columns]
         unfiltered = [id for id, one in enumerate(versions) if one.filter == ANY_TOPIC]
@@ -275,14 +273,12 @@ def open_index(path: str) -> IndexFile:
 
 
 def _side(head: _SideHead, arrays: memoryview, matcher: memoryview) -> Side:
-    numbers, since, until = np.frombuffer(arrays, np.int64).reshape(4, -1)[:3]
-    accepted_at = np.frombuffer(arrays, np.float64).reshape(4, -1)[3]
+    numbers, since, until = np.frombuffer(arrays, np.int64).reshape(3, -1)
     return Side(
         Matcher.load(matcher),
         numbers,
         since,
         until,
-        accepted_at,
         Filters(head.filters),
         has_filter(len(numbers), head.unfiltered),
         head.own,

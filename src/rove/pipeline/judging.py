@@ -2,7 +2,8 @@
 
 An index of one or more files (`rove.pipeline.index_files`) is asked, and those whose state changes
 meanwhile (`rove.pipeline.following`); what is found is kept if the publication lies between the
-positions of the version, or of the state. Publications are read once and shown to
+positions of the version, or of the state. That nobody gets what is older than their subscription is
+the matcher's own check, for tables as for the lake. Publications are read once and shown to
 each file once for every topic filter that fits, as the broker does it: some 3 µs each besides the
 matching.
 """
@@ -234,7 +235,6 @@ def _holds(
         until[list(ended)] = list(ended.values())
     positions = publications.positions[rows]
     holds = (positions > side.since[ids]) & (positions <= until[ids])
-    holds &= publications.at[rows] >= side.accepted_at[ids]
     if side.own:
         for pair in np.flatnonzero(np.isin(ids, list(side.own))).tolist():
             publisher = publications.client_ids[int(rows[pair])]
