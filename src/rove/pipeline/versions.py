@@ -171,14 +171,6 @@ def versions_of(events: Iterable[Event], engine: str | None = None) -> list[Vers
     return closed + timeline.open()
 
 
-def from_texts(texts: Iterable[str | tuple[int, str]]) -> list[Version]:
-    """Texts for all topics, numbered as they come unless they have a number."""
-    pairs = (
-        (number, given) if isinstance(given, str) else given for number, given in enumerate(texts)
-    )
-    return [Version(number=number, text=text) for number, text in pairs]
-
-
 def from_file(path: Path) -> tuple[list[Version], list[str]]:
     """JSON lines as `rove match` takes them, numbered by their lines from 0; and their names."""
     versions: list[Version] = []
