@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from rove.pipeline.disk import folder_of_process
 from rove.pipeline.following import changes_in, followers_of, variables_of, write_following
 from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.ranking import is_ranked, rank_rows
 from rove.pipeline.session import cores
+from rove.pipeline.shipping import TaskFile, folder_of_process, task_file
 from rove.pipeline.source import rows_of
 from rove.pipeline.stretches import BEGUN_MIN, open_stretches, write_stretches
-from rove.pipeline.task_files import TaskFile, large_task_file
 from rove.pipeline.versions import Version, versions_of
 from rove.pipeline.workers import in_worker
 
@@ -107,10 +106,11 @@ def _matched(
     changes = changes_in(spark, lake, variables, after, up_to)
     following, others = followers_of(versions, variables, changes)
     write_stretches(others, path, begun_min)
-    shipped = [large_task_file(spark, path)]
+    shipped = [task_file(spark, path, small_bytes=0)]
     if following:
-        write_following(following, variables, changes, path.with_suffix(".following"))
-        shipped.append(large_task_file(spark, path.with_suffix(".following")))
+        path = path.with_suffix(".following")
+        write_following(following, variables, changes, path)
+        shipped.append(task_file(spark, path, small_bytes=0))
     found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}

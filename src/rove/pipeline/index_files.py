@@ -37,7 +37,7 @@ from rove.lang.tree import Condition
 from rove.lang.tree import Literal as Constant
 from rove.lang.tree import Subscription as Text
 from rove.match.matcher import Matcher
-from rove.pipeline.task_files import TaskFile
+from rove.pipeline.shipping import TaskFile
 from rove.pipeline.topics import Asked, Filters, Longs
 from rove.pipeline.versions import ANY_TOPIC, Version
 

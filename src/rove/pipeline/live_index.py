@@ -22,11 +22,11 @@ from typing import Final, Self
 import msgspec
 
 from rove.lake.storage import child, clear, folder_of, remove, write_bytes
-from rove.pipeline.disk import folder_of_process
 from rove.pipeline.following import LatestStates, changes_of, variables_of, write_following
 from rove.pipeline.index_files import Place, write_index
 from rove.pipeline.judging import IndexSpec, PartSpec
 from rove.pipeline.lake import NOTHING, Event
+from rove.pipeline.shipping import folder_of_process
 from rove.pipeline.versions import FOR_EVER, Timeline, Version, asked_of
 
 FOLDER: Final = "_index"

@@ -59,11 +59,11 @@ from rove.lake.storage import (
 )
 from rove.pipeline import snapshots, source
 from rove.pipeline.buckets import is_ranked, run_bucket
-from rove.pipeline.disk import folder_of_process
 from rove.pipeline.judging import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import SCHEMA, SCRATCH_FOLDER, STATES, Output, states_uri
+from rove.pipeline.shipping import folder_of_process
 from rove.pipeline.snapshots import Snapshot
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.status import Progress
