@@ -63,7 +63,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     out: Location
     """Each job has a folder of its name in there."""
     checkpoint: Location | None = None
-    """Spark's own notes of streaming jobs; None leaves it to the job."""
+    """Spark's own notes of streaming jobs. By default in the folder of the job; if that is none, in a
+    folder that passes: the output knows as well how far it is."""
     once: bool = False
     """Take what the lake has and end; otherwise follow it."""
     trigger_s: float | None = None
@@ -71,7 +72,9 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int | None = None
     """Rows in one step."""
     engine: Literal["all", "spark"] = "all"
+    """Whether all subscriptions are matched, or those that only Spark serves."""
     buckets: int | None = None
+    """Groups of ranked subscriptions; must stay the same for one output."""
     start: int = NOTHING
     """A job that has not run yet begins after this position."""
     database: str | None = None
