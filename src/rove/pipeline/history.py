@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from rove.pipeline.following import changes_in, followers_of, variables_of, write_following
-from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
+from rove.pipeline.judging import PAIRS, RANKED_ROWS
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.ranking import is_ranked, rank_rows
 from rove.pipeline.session import cores
 from rove.pipeline.shipping import TaskFile, folder_of_process, task_file
 from rove.pipeline.source import rows_of
+from rove.pipeline.sql import ddl
 from rove.pipeline.stretches import BEGUN_MIN, open_stretches, write_stretches
 from rove.pipeline.versions import Version, versions_of
 from rove.pipeline.workers import in_worker
@@ -111,12 +112,12 @@ def _matched(
         path = path.with_suffix(".following")
         write_following(following, variables, changes, path)
         shipped.append(task_file(spark, path, small_bytes=0))
-    found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
+    found = publications.mapInArrow(functools.partial(_match, shipped), ddl(PAIRS))
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
     )
     candidates = functools.partial(_candidates, shipped, buckets)
-    return notifications, publications.mapInArrow(candidates, RANKED_ROWS_SQL)
+    return notifications, publications.mapInArrow(candidates, ddl(RANKED_ROWS))
 
 
 @in_worker

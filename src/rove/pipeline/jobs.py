@@ -63,8 +63,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     out: Location
     """Each job has a folder of its name in there."""
     checkpoint: Location | None = None
-    """Spark's own notes of streaming jobs. By default in the folder of the job; if that is none, in a
-    folder that passes: the output knows as well how far it is."""
+    """Spark's own notes of streaming jobs. By default in the folder of the job; if that is none, in
+    a folder that passes: the output knows as well how far it is."""
     once: bool = False
     """Take what the lake has and end; otherwise follow it."""
     trigger_s: float | None = None

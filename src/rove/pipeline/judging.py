@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rove.lake.log import SCHEMA
 from rove.match.columns import Columns, PublicationColumns
 from rove.match.following import POSITION
 from rove.pipeline.arrow import lake_attributes
@@ -32,29 +33,17 @@ from rove.pipeline.index_files import (
 )
 from rove.pipeline.topics import FILTER_ATTRIBUTE, NO_FILTER, Longs, matches_among
 
-AT_TYPE: Final = pa.timestamp("us", tz="UTC")
+AT_TYPE: Final = SCHEMA.field("at").type
 PAIRS: Final = pa.schema(
     [("subscription", pa.int64()), ("position", pa.int64()), ("id", pa.string()), ("at", AT_TYPE)]
 )
-PAIRS_SQL: Final = "subscription long, position long, id string, at timestamp_ltz"
-_USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 _SHOWN: Final = ("position", "at", "id", "client_id", "topic", "payload", "user")
 RANKED_ROWS: Final = pa.schema(
     [
-        ("bucket", pa.int32()),
-        ("position", pa.int64()),
-        ("at", AT_TYPE),
-        ("id", pa.string()),
-        ("client_id", pa.string()),
-        ("topic", pa.string()),
-        ("payload", pa.binary()),
-        ("user", _USER),
-        ("matched", pa.list_(pa.int64())),
+        pa.field("bucket", pa.int32()),
+        *map(SCHEMA.field, _SHOWN),
+        pa.field("matched", pa.list_(pa.int64())),
     ]
-)
-RANKED_ROWS_SQL: Final = (
-    "bucket int, position long, at timestamp_ltz, id string, client_id string, topic string, "
-    "payload binary, user array<struct<name: string, value: string>>, matched array<long>"
 )
 
 

@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rove.pipeline.decisions import DECISIONS_SQL, ROW, Work, decide
+from rove.pipeline.decisions import DECISIONS, ROW, Work, decide
 from rove.pipeline.history import replay
 from rove.pipeline.lake import NOTHING, Lake
 from rove.pipeline.session import cores
+from rove.pipeline.sql import ddl
 from rove.policy.compiling import compiled
 from rove.policy.limits import PolicyLimits
 
@@ -324,4 +325,4 @@ def _decided(
     shown = _with_payloads(lake, rows, stretch, order)
     rows = shown.unionByName(events, allowMissingColumns=True).select(*ROW, "is_alone")
     together = rows.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", *order)
-    return together.drop("is_alone").mapInArrow(partial(decide, work), DECISIONS_SQL)
+    return together.drop("is_alone").mapInArrow(partial(decide, work), ddl(DECISIONS))

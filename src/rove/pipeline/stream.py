@@ -250,7 +250,7 @@ def _concerns(event: Event, bucket: int, buckets: int) -> bool:
 
 
 class Stream:
-    """The query over one lake into one output, once; whoever goes on after an error makes another."""
+    """The query over one lake into one output. Whoever goes on after an error makes another."""
 
     def __init__(
         self,
