@@ -47,6 +47,7 @@ def test_files_of_what_is_over_are_removed(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_driver_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "00000001.index").write_bytes(b"")
-    LiveIndex(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "_index" / "life").mkdir(parents=True)
+    (tmp_path / "_index" / "life" / "00000001.index").write_bytes(b"")
+    LiveIndex.below(str(tmp_path))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -262,7 +262,7 @@ def write_following(
     followers: Sequence[Version],
     variables: Variables,
     changes: pa.Table,
-    path: Path,
+    location: str | Path,
     block_changes: int = BLOCK_CHANGES,
 ) -> None:
     """Write followers and the changes of what they ask for."""
@@ -270,7 +270,7 @@ def write_following(
     positions = np.sort(changes["position"].to_numpy()) if len(changes) > step else _NOTHING
     cuts = np.unique(positions[step::step]).tolist()
     head = _Head(cuts, variables, list(followers))
-    write_packed(path, packed("followers", head, [[_streamed(changes)]]))
+    write_packed(location, packed("followers", head, [[_streamed(changes)]]))
 
 
 def _streamed(changes: pa.Table) -> pa.Buffer:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.errors import RoveError
-from rove.lake.storage import read_bytes, shown
+from rove.lake.storage import folder_of, read_bytes, shown, write_whole
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
 from rove.lang.tree import Condition
@@ -79,8 +79,12 @@ def packed(contents: Contents, head: object, blocks: Iterable[Block]) -> Iterato
         yield _padding(size)
 
 
-def write_packed(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file that appears when it is complete. It need not survive the machine."""
+def write_packed(location: str | Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file that appears when it is complete, and need not survive the machine."""
+    path = folder_of(str(location))
+    if path is None:
+        write_whole(str(location), parts)
+        return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with unfinished.open("wb") as file:
         file.writelines(parts)
@@ -243,7 +247,7 @@ Place = tuple[SideName, int]
 """Of a version in a file: its side, and its id there."""
 
 
-def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
+def write_index(versions: Iterable[Version], location: str | Path) -> list[Place]:
     """Write an index of versions, and say where each of them is in it.
 
     The file appears when it is complete. IndexFileError names a text that is refused.
@@ -261,7 +265,7 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
             raise IndexFileError(f"subscription {version.number}: {error}") from error
     plain, plain_blocks = sides["plain"].blocks(is_ranked=False)
     ranked, ranked_blocks = sides["ranked"].blocks(is_ranked=True)
-    write_packed(path, packed("versions", _Head(plain, ranked), plain_blocks + ranked_blocks))
+    write_packed(location, packed("versions", _Head(plain, ranked), plain_blocks + ranked_blocks))
     return places
 
 
