@@ -112,29 +112,20 @@ def _matched(
         path = path.with_suffix(".following")
         write_following(following, variables, changes, path)
         shipped.append(task_file(spark, path, small_bytes=0))
-    found = publications.mapInArrow(functools.partial(_match, shipped), ddl(PAIRS))
+    found = publications.mapInArrow(functools.partial(_match, shipped, 0), ddl(PAIRS))
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
     )
-    candidates = functools.partial(_candidates, shipped, buckets)
+    candidates = functools.partial(_match, shipped, buckets)
     return notifications, publications.mapInArrow(candidates, ddl(RANKED_ROWS))
 
 
 @in_worker
 def _match(
-    versions: Sequence[TaskFile], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    stretches = open_stretches(*(one.local_path() for one in versions))
-    for batch in rows_of(batches, _READ):
-        for index, here in stretches.split(batch):
-            yield index.match_lake(here)
-
-
-@in_worker
-def _candidates(
     versions: Sequence[TaskFile], buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Who gets publications; or, if there are buckets, what ranked subscriptions may want."""
     stretches = open_stretches(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
-            yield index.ranked_rows(here, buckets)
+            yield index.ranked_rows(here, buckets) if buckets else index.match_lake(here)
