@@ -15,6 +15,8 @@ from rove.lake.log import open_for_writing
 from rove.pipeline import served as served_module
 from rove.pipeline.lake import Lake
 from rove.pipeline.served import PIECE_BITS, Found, Place, Served, Stretch
+from rove.pipeline.snapshots import Snapshot, save
+from rove.pipeline.versions import Version
 from tests.interop.by_hand import Batches
 
 PLAIN, OTHER, RANKED, LIVE = 100, 101, 102, 103
@@ -75,6 +77,24 @@ def test_a_publication_comes_with_all_that_it_meets(case: Case) -> None:
         qos=0,
         position=9,
     )
+
+
+def test_a_start_reads_who_is_subscribed_from_where_match_has_kept_it(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [
+        Version(number=PLAIN, text="x > 1", engine="spark"),
+        Version(number=LIVE, text="x > 1"),
+    ]
+    lake = Lake(tmp_path / "lake")
+    save(str(tmp_path / "out"), Snapshot(lake.id, None, 3, versions, [PLAIN, LIVE]))
+    begun: list[int] = []
+    monkeypatch.setattr(
+        Lake, "events", lambda _, after, up_to, states_of: begun.append(after) or iter(())
+    )
+    case.batches.commit(30, rows((PLAIN, 9), (LIVE, 9), (OTHER, 9)))
+    assert [one.subscriptions for one in case.plain()] == [[PLAIN]]
+    assert begun == [3]
 
 
 def test_user_properties_and_quality_are_those_of_the_publication(tmp_path: Path) -> None:
