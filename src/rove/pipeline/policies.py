@@ -24,7 +24,8 @@ notifications without a policy it does not, there it is the last one of that id 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -55,6 +56,12 @@ class _Stretch(msgspec.Struct, frozen=True):
     channels: Collection[str] | None
     days: tuple[str, str] | None
     client_ids: Collection[str] | None
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """As the lake is asked for it."""
+        names = ("after", "up_to", "channels", "days")
+        return {name: getattr(self, name) for name in names}
 
 
 def replay_policies(
@@ -169,23 +176,12 @@ def _recorded(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     """The notifications that the lake has."""
     from pyspark.sql import functions as f
 
-    rows = lake.notifications(
-        spark,
-        after=stretch.after,
-        up_to=stretch.up_to,
-        channels=stretch.channels,
-        days=stretch.days,
-    )
+    rows = lake.notifications(spark, **stretch.where)
     told = f.decode(f.col("payload"), "utf-8")
     known = f.get_json_object(told, "$.position").cast("long")
     return _of_clients(rows, stretch).select(
-        "position",
-        "at",
-        "client_id",
+        *("position", "at", "client_id", "topic", "id", "user"),
         told.alias("told"),
-        "topic",
-        "id",
-        "user",
         f.col("subscriptions").alias("numbers"),
         f.when(known > 0, known).alias("published"),
         f.lit(False).alias("is_alone"),
@@ -199,8 +195,7 @@ def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    how: dict[str, Any] = {"channels": stretch.channels, "days": stretch.days}
-    pairs = replay(spark, lake, after=stretch.after, up_to=stretch.up_to, **how)
+    pairs = replay(spark, lake, **stretch.where)
     told = f.decode(f.col("payload"), "utf-8")
     owners = (
         lake.event_rows(spark, stretch.up_to)
@@ -208,31 +203,28 @@ def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
         .where(told.contains('"event":"made"'))
         .distinct()
     )
-    publications = lake.publications(spark, after=stretch.after, up_to=stretch.up_to, **how)
+    publications = lake.publications(spark, **stretch.where)
     known = publications.select("position", "topic", "user")
     met = pairs.join(_of_clients(owners, stretch), "subscription").groupBy(
         "client_id", "position", "at", "promoted", "id"
     )
     rows = met.agg(f.array_sort(f.collect_list("subscription")).alias("numbers"))
     return rows.join(known, "position").select(
-        "position",
-        "at",
-        "client_id",
+        *("position", "at", "client_id", "topic", "id", "user", "numbers"),
         f.lit("{}").alias("told"),
-        "topic",
-        "id",
-        "user",
-        "numbers",
         f.col("position").alias("published"),
         f.col("promoted").alias("is_alone"),
     )
 
 
-def _of_clients(rows: DataFrame, stretch: _Stretch) -> DataFrame:
+def _of_clients(rows: DataFrame, stretch: _Stretch, *others: Column) -> DataFrame:
+    """Those of the clients that are asked for, and others."""
     from pyspark.sql import functions as f
 
-    wanted = stretch.client_ids
-    return rows if wanted is None else rows.where(f.col("client_id").isin(list(wanted)))
+    if stretch.client_ids is None:
+        return rows
+    is_wanted = f.col("client_id").isin(list(stretch.client_ids))
+    return rows.where(reduce(or_, others, is_wanted))
 
 
 def _events(spark: SparkSession, lake: Lake, stretch: _Stretch, buckets: int) -> DataFrame:
@@ -241,16 +233,12 @@ def _events(spark: SparkSession, lake: Lake, stretch: _Stretch, buckets: int) ->
 
     rows = lake.event_rows(spark, stretch.up_to)
     is_start = f.col("client_id") == ""
-    wanted = stretch.client_ids
-    if wanted is not None:
-        rows = rows.where(is_start | f.col("client_id").isin(list(wanted)))
+    rows = _of_clients(rows, stretch, is_start)
     everywhere = f.sequence(f.lit(0), f.lit(buckets - 1))
     own = f.array(_bucket(buckets))
     return rows.select(
         f.explode(f.when(is_start, everywhere).otherwise(own)).alias("bucket"),
-        "position",
-        "at",
-        "client_id",
+        *("position", "at", "client_id"),
         f.decode(f.col("payload"), "utf-8").alias("told"),
         f.lit(True).alias("is_event"),
         f.lit(False).alias("is_alone"),

@@ -162,9 +162,9 @@ class Timeline:
         return ended
 
 
-def versions_of(events: Iterable[Event], engine: str | None = None) -> list[Version]:
+def versions_of(events: Iterable[Event]) -> list[Version]:
     """Every version in a stretch of events, which must come in order."""
-    timeline = Timeline(engine)
+    timeline = Timeline()
     closed: list[Version] = []
     for event in events:
         closed += timeline.take(event)[0]
