@@ -22,8 +22,8 @@ from rove.pipeline.ingest import ingest
 from rove.pipeline.jobs import JobSettings
 from rove.pipeline.lake import Lake as ReadLake
 from rove.pipeline.notifications import Output, found_position
-from rove.pipeline.served import Place, Served
 from rove.pipeline.source import one_slice, whole
+from rove.pipeline.spark_feeds import Place, Served
 from rove.pipeline.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
 from rove.pipeline.stream import Stream
 from rove.pipeline.tables import Table, TablesError, channels

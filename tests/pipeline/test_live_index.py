@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rove.pipeline.judging import opened
 from rove.pipeline.lake import Event
 from rove.pipeline.live_index import PARTS_MAX, LiveIndex
+from rove.pipeline.version_index import opened
 from tests.effort import some
 from tests.interop.recorded import Notified, Recording
-from tests.pipeline.test_judging import judged, pairs_of
+from tests.pipeline.test_version_index import judged, pairs_of
 
 
 @pytest.mark.parametrize("size", some([40, 3, 1000]))

@@ -10,9 +10,9 @@ import pytest
 
 from rove.lang import RankedWindow, parse
 from rove.pipeline.buckets import RankingError, run_bucket
-from rove.pipeline.judging import RANKED_ROWS
 from rove.pipeline.ranking import rank, rank_rows
 from rove.pipeline.sql import ddl
+from rove.pipeline.version_index import RANKED_ROWS
 from tests.effort import some
 from tests.interop.by_state import index_of
 from tests.interop.recorded import Recording

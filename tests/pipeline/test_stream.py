@@ -16,7 +16,6 @@ from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.pipeline.jobs import JobSettings
-from rove.pipeline.judging import IndexSpec, opened
 from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import Output, OutputError
@@ -28,6 +27,7 @@ from rove.pipeline.stream import (
     Stream,
     match_slice,
 )
+from rove.pipeline.version_index import IndexSpec, opened
 from tests.interop.by_state import versions_by_state
 
 NEAREST = "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 10 SECONDS"

@@ -38,13 +38,13 @@ from rove.lake.log import SCHEMA, WRITER, open_for_writing
 from rove.lake.storage import Location
 from rove.pipeline import source
 from rove.pipeline.jobs import JobSettings
-from rove.pipeline.judging import opened
 from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import found_position
 from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
 from rove.pipeline.source import READ_ROWS, Slice, read_slice, whole
 from rove.pipeline.stream import Stream
+from rove.pipeline.version_index import opened
 from rove.testing.boxes import Name, workload
 
 if TYPE_CHECKING:

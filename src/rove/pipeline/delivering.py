@@ -34,7 +34,7 @@ from rove.errors import RoveError
 from rove.lake.storage import Location, child, folder_of, resolved
 from rove.mqtt.packets import Reason
 from rove.pipeline.lake import Lake
-from rove.pipeline.served import Found, Place, Served, position_of
+from rove.pipeline.spark_feeds import Found, Place, Served, position_of
 from rove.pipeline.status import Progress
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import msgspec
 from rove.lake.storage import Location, child, clear, folder_of, remove, resolved
 from rove.pipeline.following import LatestStates, changes_of, variables_of, write_following
 from rove.pipeline.index_files import Place, write_index
-from rove.pipeline.judging import IndexSpec, PartSpec
 from rove.pipeline.lake import NOTHING, Event
+from rove.pipeline.version_index import IndexSpec, PartSpec
 from rove.pipeline.versions import FOR_EVER, Timeline, Version, asked_of
 
 FOLDER: Final = "_index"

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rove.pipeline.decisions import DECISIONS, ROW, Work, decide
-from rove.pipeline.history import replay
 from rove.pipeline.lake import NOTHING, Lake
+from rove.pipeline.replaying import replay
 from rove.pipeline.session import cores
 from rove.pipeline.sql import ddl
 from rove.policy.compiling import compiled
@@ -109,7 +109,7 @@ def replay_policy(
 
     It is shown everything that they were notified of, with their variables as they were; what it
     sets itself, it sees. If the lake kept no notifications, then those that
-    `rove.pipeline.history.replay` finds. PolicyError if the text is no policy.
+    `rove.pipeline.replaying.replay` finds. PolicyError if the text is no policy.
     """
     compiled(text, bytes_max=(limits or PolicyLimits()).text_bytes_max)
     last = lake.position() if up_to is None else min(up_to, lake.position())

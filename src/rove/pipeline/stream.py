@@ -58,7 +58,6 @@ from rove.lake.storage import (
 )
 from rove.pipeline import snapshots, source
 from rove.pipeline.buckets import is_ranked, run_bucket
-from rove.pipeline.judging import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import SCHEMA, SCRATCH_FOLDER, STATES, Output, states_uri
@@ -66,6 +65,7 @@ from rove.pipeline.shipping import folder_of_process
 from rove.pipeline.snapshots import Snapshot
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.status import Progress
+from rove.pipeline.version_index import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.workers import run_each
 
 if TYPE_CHECKING:

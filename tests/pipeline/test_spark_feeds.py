@@ -12,10 +12,10 @@ from rove.broker.records import LogRow
 from rove.lab.pipeline_feed import Feed
 from rove.lake.delta import Table
 from rove.lake.log import open_for_writing
-from rove.pipeline import served as served_module
+from rove.pipeline import spark_feeds
 from rove.pipeline.lake import Lake
-from rove.pipeline.served import PIECE_BITS, Found, Place, Served, Stretch
 from rove.pipeline.snapshots import Snapshot, save
+from rove.pipeline.spark_feeds import PIECE_BITS, Found, Place, Served, Stretch
 from rove.pipeline.versions import Version
 from tests.interop.by_hand import Batches
 
@@ -120,7 +120,7 @@ def test_it_is_read_on_from_any_number(case: Case) -> None:
 def test_many_subscriptions_are_handed_over_in_pieces(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_module, "PIECE_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(spark_feeds, "PIECE_SUBSCRIPTIONS", 1)
     case.batches.commit(43, rows((OTHER, 9), (PLAIN, 9), (PLAIN, 10)))
     found = case.plain()
     assert [(one.sequence, one.subscriptions) for one in found] == [
@@ -162,7 +162,7 @@ def test_much_comes_in_several_stretches(case: Case, monkeypatch: pytest.MonkeyP
             rows((RANKED, position), (RANKED, 5), score=1.0),
         )
     plain, ranked = case.plain(), case.ranked()
-    monkeypatch.setattr(served_module, "STRETCH_ROWS", 10)
+    monkeypatch.setattr(spark_feeds, "STRETCH_ROWS", 10)
     stretches = list(case.served.stretches(Place()))
     assert len(stretches) > 8
     assert in_order(stretches) == plain + ranked

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from rove.pipeline.following import changes_in, followers_of, variables_of, write_following
-from rove.pipeline.judging import PAIRS, RANKED_ROWS
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.ranking import is_ranked, rank_rows
 from rove.pipeline.session import cores
@@ -31,6 +30,7 @@ from rove.pipeline.shipping import TaskFile, folder_of_process, task_file
 from rove.pipeline.source import rows_of
 from rove.pipeline.sql import ddl
 from rove.pipeline.stretches import BEGUN_MIN, open_stretches, write_stretches
+from rove.pipeline.version_index import PAIRS, RANKED_ROWS
 from rove.pipeline.versions import Version, versions_of
 from rove.pipeline.workers import in_worker
 
@@ -102,7 +102,7 @@ def _matched(
     """Who gets slices of publications, and the rows that may interest ranked subscriptions."""
     from pyspark.sql import functions as f
 
-    path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
+    path = folder_of_process("replay") / f"{uuid.uuid4().hex}.versions"
     variables = variables_of(versions)
     changes = changes_in(spark, lake, variables, after, up_to)
     following, others = followers_of(versions, variables, changes)

@@ -14,9 +14,9 @@ from rove.pipeline.following import changes_of, variables_of, write_following
 from rove.pipeline.index import Index
 from rove.pipeline.index import open_index as open_table_index
 from rove.pipeline.index_files import write_index
-from rove.pipeline.judging import IndexSpec, PartSpec, VersionIndex, opened
 from rove.pipeline.matching import Job, pieces
 from rove.pipeline.shipping import TaskFile
+from rove.pipeline.version_index import IndexSpec, PartSpec, VersionIndex, opened
 from rove.pipeline.versions import Version, versions_of
 from tests.effort import is_soak, some
 from tests.interop.by_state import index_of
