@@ -132,3 +132,17 @@ def test_nobody_gets_what_is_older_than_their_subscription(
     job = Job(TaskFile("table", str(tmp_path / "table")), ["x"], "at", "topic", [], "pairs")
     ((_, rows),) = pieces(job, open_table_index(job.file), [table])
     assert rows.counts.tolist() == [0, 1]
+
+
+def test_a_publication_without_a_payload_says_its_topic_only(tmp_path: Path) -> None:
+    texts = ["", "topic = 'air'", "x IS NULL", "x > 1", "NOT (x > 1)"]
+    versions = [Version(number=number, text=text, filter="#") for number, text in enumerate(texts)]
+    write_index(versions, tmp_path / "index")
+    index = opened(IndexSpec((PartSpec(str(tmp_path / "index")),)))
+    for payload in (None, b"", b"no object"):
+        batch = pa.record_batch(
+            {"position": [7], "at": pa.array([0], pa.timestamp("us", tz="UTC")), "id": ["7"],
+             "client_id": ["bob"], "topic": ["air"], "payload": pa.array([payload], pa.binary()),
+             "user": pa.nulls(1, USER)}
+        )  # fmt: skip
+        assert index.match_lake(batch)["subscription"].to_pylist() == [0, 1, 2]

@@ -39,8 +39,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     accepted_at: float = 0.0
     me: dict[str, object] = {}
-    evolve: str = "exact"
-    qos: int = 0
     no_local: bool = False
     share: str | None = None
     durable: bool = True
