@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rove.lab.pipeline_feed import Feed
 from rove.lake.delta import Table
 from rove.lake.log import open_for_writing
 from rove.pipeline import spark_feeds
-from rove.pipeline.lake import Lake
+from rove.pipeline.lake import Event, Lake
 from rove.pipeline.snapshots import Snapshot, save
 from rove.pipeline.spark_feeds import PIECE_BITS, Found, Place, Served, Stretch
 from rove.pipeline.versions import Version
@@ -89,9 +89,12 @@ def test_a_start_reads_who_is_subscribed_from_where_match_has_kept_it(
     lake = Lake(tmp_path / "lake")
     save(str(tmp_path / "out"), Snapshot(lake.id, None, 3, versions, [PLAIN, LIVE]))
     begun: list[int] = []
-    monkeypatch.setattr(
-        Lake, "events", lambda _, after, up_to, states_of: begun.append(after) or iter(())
-    )
+
+    def events(_: Lake, after: int, up_to: int, states_of: object) -> Iterator[Event]:
+        begun.append(after)
+        return iter(())
+
+    monkeypatch.setattr(Lake, "events", events)
     case.batches.commit(30, rows((PLAIN, 9), (LIVE, 9), (OTHER, 9)))
     assert [one.subscriptions for one in case.plain()] == [[PLAIN]]
     assert begun == [3]
