@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from rove.lang.values import change_state
-from rove.pipeline.judging import VersionIndex, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
+from rove.pipeline.version_index import VersionIndex, opened
 from rove.pipeline.versions import Timeline, Version
 
 

@@ -145,15 +145,15 @@ def _sql(spark: Any, df: Any) -> dict[str, Any]:
 
 
 def _files(spark: Any, df: Any, folder: Path) -> dict[str, Any]:
-    from rove.pipeline import Index, ParquetFiles, match, task_files
+    from rove.pipeline import Index, ParquetFiles, match, shipping
 
-    small, vars(task_files)["SMALL_BYTES"] = task_files.SMALL_BYTES, 0  # so that it is sent
+    small, vars(shipping)["SMALL_BYTES"] = shipping.SMALL_BYTES, 0  # so that it is sent
     try:
         with Index.build([(0, TEXTS[0])]) as index:
             index.add([(2, TEXTS[2])])
             found = {"index": rows(match(df, index, keep=["id"]))}
     finally:
-        vars(task_files)["SMALL_BYTES"] = small
+        vars(shipping)["SMALL_BYTES"] = small
     df.drop("n").write.mode("overwrite").parquet(str(folder / "table"))
     files = ParquetFiles(spark, folder / "table")
     return {**found, "files": rows(match(files, TEXTS[:1], keep=["id"]))}

@@ -19,12 +19,13 @@ from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remove, write_whole
 from rove.pipeline.histories import TableHistory
 from rove.pipeline.ingest import ingest
+from rove.pipeline.jobs import JobSettings
 from rove.pipeline.lake import Lake as ReadLake
 from rove.pipeline.notifications import Output, found_position
-from rove.pipeline.served import Place, Served
 from rove.pipeline.source import one_slice, whole
+from rove.pipeline.spark_feeds import Place, Served
 from rove.pipeline.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
-from rove.pipeline.stream import Stream, StreamSettings
+from rove.pipeline.stream import Stream
 from rove.pipeline.tables import Table, TablesError, channels
 from rove.pipeline.tallying import Example
 from rove.serve.lake import Lake
@@ -168,7 +169,7 @@ def test_match_finds_in_a_store_and_writes_to_it(bucket: str, tmp_path: Path) ->
     lake, out = f"{bucket}/lake", f"{bucket}/out/match"
     feed = subscribed(lake)
     for step in range(3):
-        stream = Stream(None, StreamSettings(lake=lake, out=out, buckets=2))
+        stream = Stream(None, JobSettings(lake=lake, out=out, buckets=2), out)
         stream.take(step, [one_slice(ReadLake(lake), up_to=feed.position)])
         assert stream.output.done == feed.position
         assert set(stream.output.states) == {0, 1}

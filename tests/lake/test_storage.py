@@ -16,6 +16,7 @@ from rove.lake.storage import (
     remove,
     resolved,
     shown,
+    sync,
     told,
     write_whole,
 )
@@ -45,6 +46,12 @@ def test_errors_are_one_line() -> None:
         raise FileNotFoundError(2, "No such thing", "x")
     with pytest.raises(LakeError, match="as it was"), told("cannot do it"):
         raise LakeError("as it was")
+
+
+def test_files_and_folders_are_flushed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    sync(tmp_path / "file")
+    sync(tmp_path)
 
 
 def test_small_files_are_whole_or_not_there(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from rove.lang.values import change_state
 from rove.match.saving import SavedError
 from rove.mqtt.topics import fits
 from rove.pipeline.buckets import NOTIFICATIONS, RankingError, is_ranked, run_bucket
-from rove.pipeline.judging import RANKED_ROWS
 from rove.pipeline.lake import Event
+from rove.pipeline.version_index import RANKED_ROWS
 from rove.pipeline.versions import versions_of
 from tests.effort import examples, is_soak, some
 from tests.interop.by_state import index_of

@@ -15,12 +15,12 @@ from rove.broker.limits import Limits
 from rove.client import ConnectionFailed, PublishRefused, sync
 from rove.lake.log import open_for_writing
 from rove.pipeline import delivering
-from rove.pipeline.delivering import Delivered, DeliverError, at_once, deliver
+from rove.pipeline.delivering import DeliverError, at_once, deliver
 from rove.pipeline.jobs import JobSettings, run_jobs
 from rove.pipeline.lake import Lake as ReadLake
 from rove.pipeline.session import SparkSettings
 from rove.pipeline.source import whole
-from rove.pipeline.status import statuses
+from rove.pipeline.status import Progress, statuses
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
 from rove.serve.passwords import set_password
 from tests.effort import PATIENCE_S
@@ -181,7 +181,7 @@ def test_what_the_broker_finds_too_large_is_left_out_and_told(
     new_place: Callable[..., Place],
 ) -> None:
     place = new_place(limits=Limits(packet_bytes_max=4_000))
-    steps: list[Delivered] = []
+    steps: list[Progress] = []
     with sync.connect(place.url) as client:
         heavy = client.subscribe("air/#", "x >= 0", engine="spark")
         for x in range(30):
@@ -197,7 +197,7 @@ def test_what_the_broker_finds_too_large_is_left_out_and_told(
 def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:
     """Its store is gone while the deliverer lives: numbers begin anew, subscriptions do not."""
     stopping = threading.Event()
-    steps: list[Delivered] = []
+    steps: list[Progress] = []
     with sync.connect(place.url) as client:
         client.subscribe("air/#", "x >= 0", engine="spark")
         client.publish("air/1", {"x": 0})
@@ -209,12 +209,12 @@ def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:
         )
         thread.start()
         try:
-            eventually(lambda: steps and steps[-1].notifications == 1)
+            eventually(lambda: steps and steps[-1].rows_out == 1)
             place.broker.look(lambda one: one.shell.broker.state.feeds.clear())
             client.publish("air/1", {"x": 1})
             place.in_lake()
             match.step()
-            eventually(lambda: sum(step.notifications for step in steps) == 3)
+            eventually(lambda: sum(step.rows_out for step in steps) == 3)
         finally:
             stopping.set()
             thread.join()
@@ -251,9 +251,9 @@ def test_it_waits_for_a_broker_unless_it_is_for_once(tmp_path: Path) -> None:
     with pytest.raises(ConnectionFailed):
         deliver(tmp_path / "out", tmp_path / "lake", nobody, until=at_once)
     stopping = threading.Event()
-    steps: list[Delivered] = []
+    steps: list[Progress] = []
 
-    def told(step: Delivered) -> None:
+    def told(step: Progress) -> None:
         steps.append(step)
         stopping.set()
 

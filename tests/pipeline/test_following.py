@@ -26,9 +26,9 @@ from rove.pipeline.following import (
     write_following,
 )
 from rove.pipeline.index_files import IndexFileError, open_index, write_index
-from rove.pipeline.judging import IndexSpec, PartSpec, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
+from rove.pipeline.version_index import IndexSpec, PartSpec, opened
 from rove.pipeline.versions import Version, versions_of
 from rove.serve.lake import Lake as WrittenLake
 from tests.effort import some

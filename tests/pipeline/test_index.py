@@ -15,8 +15,8 @@ import pytest
 from rove.lang import parse
 from rove.match import Matcher
 from rove.pipeline.index import Index, index_of, open_index, plain_subscription
+from rove.pipeline.shipping import TaskFile
 from rove.pipeline.table_check import MatchingError
-from rove.pipeline.task_files import TaskFile
 from rove.pipeline.versions import Version, VersionsError
 
 

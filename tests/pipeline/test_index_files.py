@@ -25,7 +25,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert found.plain.numbers.tolist() == [70, 72, 73]
     assert found.plain.own == {2: "bob"}
     assert (found.plain.since[0], found.plain.until.tolist()) == (3, [9, FOR_EVER, FOR_EVER])
-    assert found.plain.accepted_at.tolist() == [5.5, 0.0, 0.0]
     assert found.plain.shared == {1: ("team", "air/#")}
     assert (found.ranked.numbers.tolist(), found.ranked.own) == ([71], {}), "windows hold all"
     assert (found.plain.filters.fitting("air/a"), found.plain.filters.fitting("road")) == ([0], [])

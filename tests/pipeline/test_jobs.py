@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,28 @@ from rove.lake.delta import Table as DeltaTable
 from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, DatabaseError
 from rove.pipeline import jobs
-from rove.pipeline.jobs import JOBS, Context, Job, JobError, JobSettings, one_line, run_jobs
+from rove.pipeline.jobs import (
+    JOBS,
+    Context,
+    Job,
+    JobError,
+    JobSettings,
+    one_line,
+    repeat,
+    run_jobs,
+)
 from rove.pipeline.lake import LakeError
 from rove.pipeline.session import SparkError, SparkSettings
-from rove.pipeline.status import STOP, Progress, Status, StatusError, held, read_status, statuses
+from rove.pipeline.status import (
+    STOP,
+    Progress,
+    Reporter,
+    Status,
+    StatusError,
+    held,
+    read_status,
+    statuses,
+)
 from rove.pipeline.tables import Table, channels
 from tests.effort import PATIENCE_S
 
@@ -55,7 +74,7 @@ def test_jobs_run_side_by_side_until_they_are_done(
         context.report(Progress(position=40, rows_in=40, rows_out=2))
 
     for name in ("a", "b"):
-        monkeypatch.setitem(JOBS, name, Job("", work, needs_spark=False))
+        monkeypatch.setitem(JOBS, name, Job(work, needs_spark=False))
     ended = run_jobs(["a", "b"], settings_of(tmp_path, once=True))
     assert [(one.job, one.state, one.rows_in) for one in ended] == [
         ("a", "done", 40), ("b", "done", 40),
@@ -69,7 +88,7 @@ def test_how_jobs_are_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def work(context: Context) -> None:
         context.report(Progress(position=40, rows_in=40, rows_out=2))
 
-    monkeypatch.setitem(JOBS, "a", Job("", work, needs_spark=False))
+    monkeypatch.setitem(JOBS, "a", Job(work, needs_spark=False))
     place = str(tmp_path / "metrics.db")
     run_jobs(["a"], settings_of(tmp_path, once=True, database=place))
     with Database(place) as database:
@@ -90,8 +109,8 @@ def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def waits(context: Context) -> None:
         assert context.stopping.wait(PATIENCE_S)
 
-    monkeypatch.setitem(JOBS, "fails", Job("", fails, needs_spark=False))
-    monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
+    monkeypatch.setitem(JOBS, "fails", Job(fails, needs_spark=False))
+    monkeypatch.setitem(JOBS, "waits", Job(waits, needs_spark=False))
     with pytest.raises(JobError, match=r"^fails: it is broken$"):
         run_jobs(["waits", "fails"], settings_of(tmp_path))
     found = {one.job: one for one in statuses(tmp_path / "out")}
@@ -112,7 +131,7 @@ def test_a_machine_that_was_too_busy_for_spark_is_tried_again(
             raise RuntimeError("[STREAM_FAILED] Python worker failed to connect back. SQLSTATE: X")
 
     for name in ("at first", "always"):
-        monkeypatch.setitem(JOBS, name, Job("", busy, needs_spark=False))
+        monkeypatch.setitem(JOBS, name, Job(busy, needs_spark=False))
     [done] = run_jobs(["at first"], settings_of(tmp_path, once=True))
     assert (done.state, len(tried)) == ("done", 3)
     with pytest.raises(JobError, match=r"^always: .*failed to connect back"):
@@ -127,7 +146,7 @@ def test_one_job_is_stopped_by_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
         (context.folder / STOP).touch()
         assert context.stopping.wait(PATIENCE_S)
 
-    monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
+    monkeypatch.setitem(JOBS, "waits", Job(waits, needs_spark=False))
     (ended,) = run_jobs(["waits"], settings_of(tmp_path))
     assert ended.state == "stopped"
 
@@ -139,7 +158,7 @@ def test_a_signal_stops_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         os.kill(os.getpid(), signal.SIGTERM)
         assert context.stopping.wait(PATIENCE_S)
 
-    monkeypatch.setitem(JOBS, "waits", Job("", waits, needs_spark=False))
+    monkeypatch.setitem(JOBS, "waits", Job(waits, needs_spark=False))
     before = signal.getsignal(signal.SIGTERM)
     (ended,) = run_jobs(["waits"], settings_of(tmp_path))
     assert ended.state == "stopped"
@@ -274,3 +293,81 @@ def test_tables_and_sensors_are_made_by_one_run(tmp_path: Path) -> None:
     assert sum(Table(tables, channel).read().num_rows for channel in channels(tables)) == 41
     again = run_jobs(["ingest"], settings_of(tmp_path, once=True), LOCAL)
     assert again[0].rows_in == 0
+
+
+# --- jobs that repeat themselves -----------------------------------------------------------------
+
+
+def context_of(tmp_path: Path, **settings: Any) -> tuple[Context, Reporter]:
+    """A job as `rove pipeline run` gives it, but for Spark, which the loop has no use for."""
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "out" / "job").mkdir(parents=True)
+    given = JobSettings(lake=tmp_path / "lake", out=tmp_path / "out", **settings)
+    reporter = Reporter(tmp_path / "out" / "job", "job")
+    return Context("job", None, given, reporter), reporter
+
+
+def test_once_is_one_step(tmp_path: Path) -> None:
+    context, reporter = context_of(tmp_path, once=True)
+    steps = iter([Progress(position=7, rows_in=3, rows_out=2)])
+    repeat(context, 3_600.0, lambda: next(steps))
+    status = reporter.status
+    assert (status.position, status.rows_in, status.rows_out, status.batches) == (7, 3, 2, 1)
+    assert list(steps) == []
+
+
+def test_it_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
+    context, _ = context_of(tmp_path, trigger_s=0.01)
+    steps: list[int] = []
+
+    def step() -> Progress:
+        steps.append(len(steps))
+        if len(steps) == 3:
+            context.stopping.set()
+        return Progress(position=len(steps))
+
+    repeat(context, 3_600.0, step)
+    assert steps == [0, 1, 2]
+
+
+def test_a_long_pause_ends_when_it_is_stopped(tmp_path: Path) -> None:
+    context, _ = context_of(tmp_path)
+    rested = threading.Event()
+
+    def step() -> Progress:
+        rested.set()
+        return Progress(position=1)
+
+    job = threading.Thread(target=repeat, args=(context, 3_600.0, step))
+    job.start()
+    assert rested.wait(PATIENCE_S)
+    context.stopping.set()
+    job.join(PATIENCE_S)
+    assert not job.is_alive()
+
+
+def test_once_waits_for_the_job_before_it(tmp_path: Path) -> None:
+    context, reporter = context_of(tmp_path, once=True)
+    before = tmp_path / "out" / "before"
+    before.mkdir()
+    with held(before, "before"):
+        other = Reporter(before, "before")
+
+        def steps() -> Iterator[Progress]:
+            yield Progress(position=1)
+            other.end("done")
+            # This step may have missed what the other did last, so there is one more.
+            yield Progress(position=2)
+            yield Progress(position=3)
+
+        going = steps()
+        repeat(context, 3_600.0, lambda: next(going), after="before")
+    assert reporter.status.position == 3
+
+
+def test_an_error_ends_the_loop(tmp_path: Path) -> None:
+    def step() -> Progress:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        repeat(context_of(tmp_path)[0], 1.0, step)

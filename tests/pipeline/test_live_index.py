@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rove.pipeline.judging import opened
 from rove.pipeline.lake import Event
 from rove.pipeline.live_index import PARTS_MAX, LiveIndex
+from rove.pipeline.version_index import opened
 from tests.effort import some
 from tests.interop.recorded import Notified, Recording
-from tests.pipeline.test_judging import judged, pairs_of
+from tests.pipeline.test_version_index import judged, pairs_of
 
 
 @pytest.mark.parametrize("size", some([40, 3, 1000]))
@@ -47,6 +47,7 @@ def test_files_of_what_is_over_are_removed(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_driver_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "00000001.index").write_bytes(b"")
-    LiveIndex(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "_index" / "life").mkdir(parents=True)
+    (tmp_path / "_index" / "life" / "00000001.index").write_bytes(b"")
+    LiveIndex.below(str(tmp_path))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

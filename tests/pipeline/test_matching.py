@@ -20,11 +20,10 @@ from pyspark.sql import functions
 import rove.lang
 from rove.lang import to_text
 from rove.lang.parser import parse
-from rove.pipeline import matching, task_files
-from rove.pipeline.disk import folder_of_process
+from rove.pipeline import matching, shipping
 from rove.pipeline.index import Index
 from rove.pipeline.matching import MatchingError, match, matches, register, unpacked
-from rove.pipeline.task_files import TaskFile
+from rove.pipeline.shipping import TaskFile, folder_of_process
 from rove.pipeline.versions import Version
 from rove.testing.drawing import Drawing, Moment
 from tests.effort import PATIENCE_S, some
@@ -141,7 +140,7 @@ class TestMatch:
     def test_a_large_index_is_opened_where_it_lies(
         self, table: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(task_files, "SMALL_BYTES", 0)
+        monkeypatch.setattr(shipping, "SMALL_BYTES", 0)
         with Index.build(["NO2 > 40"]) as index:
             assert pairs(match(table, index, keep=["id"])) == {(0, 0)}
 

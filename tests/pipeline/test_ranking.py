@@ -10,8 +10,9 @@ import pytest
 
 from rove.lang import RankedWindow, parse
 from rove.pipeline.buckets import RankingError, run_bucket
-from rove.pipeline.judging import RANKED_ROWS_SQL
 from rove.pipeline.ranking import rank, rank_rows
+from rove.pipeline.sql import ddl
+from rove.pipeline.version_index import RANKED_ROWS
 from tests.effort import some
 from tests.interop.by_state import index_of
 from tests.interop.recorded import Recording
@@ -84,7 +85,7 @@ def test_the_lake_is_ranked_as_bucket_by_bucket(spark: Any, tmp_path: Path) -> N
     for bucket in range(3):
         own = rows.filter(pc.equal(rows["bucket"], bucket))
         expected += run_bucket(bucket, 3, None, events, own, until)[0].to_pylist()
-    df = spark.createDataFrame(rows, RANKED_ROWS_SQL).repartition(4)
+    df = spark.createDataFrame(rows, ddl(RANKED_ROWS)).repartition(4)
     found = rank_rows(df, events, buckets=3, until=until).toArrow().to_pylist()
     assert len(found) > 50
 

@@ -194,3 +194,13 @@ def test_kernels_that_cannot_be_compiled_are_told_and_keep_no_session_from_start
     monkeypatch.setattr(shipping, "warm_up", fail)
     shipping.ship(spark)
     assert caplog.messages == ["kernels cannot be compiled: this processor is not known"]
+
+
+def test_a_folder_of_a_process_is_gone_with_it() -> None:
+    code = (
+        "from rove.pipeline.shipping import *; print({folder_of_process('x') for _ in 'ab'}.pop())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    folder = Path(ran.stdout.strip())
+    assert folder.name.startswith("rove-x-")
+    assert not folder.exists()

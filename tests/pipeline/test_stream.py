@@ -15,19 +15,19 @@ from rove.lake.storage import Location, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.pipeline.judging import IndexSpec, opened
+from rove.pipeline.jobs import JobSettings
 from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import Output, OutputError
 from rove.pipeline.ranking import run_bucket
 from rove.pipeline.source import Piece, Slice, one_slice, whole
+from rove.pipeline.status import Progress
 from rove.pipeline.stream import (
-    BatchReport,
     MatchWork,
     Stream,
-    StreamSettings,
     match_slice,
 )
+from rove.pipeline.version_index import IndexSpec, opened
 from tests.interop.by_state import versions_by_state
 
 NEAREST = "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 10 SECONDS"
@@ -105,14 +105,14 @@ def lively(folder: Path, writes: int = 5, *, ranked: bool = False) -> Feed:
     return feed
 
 
-def settings_of(folder: Path, **changes: Any) -> StreamSettings:
-    given = {"lake": folder / "lake", "out": folder / "out", "buckets": 3, **changes}
-    return StreamSettings(**given)
+def settings_of(folder: Path, **changes: Any) -> JobSettings:
+    given = {"lake": folder / "lake", "out": folder / "out", "buckets": 3, "once": True, **changes}
+    return JobSettings(**given)
 
 
-def run(spark: Any, settings: StreamSettings) -> list[BatchReport]:
-    told: list[BatchReport] = []
-    assert Stream(spark, settings, told.append).start(once=True).awaitTermination(120)
+def run(spark: Any, settings: JobSettings) -> list[Progress]:
+    told: list[Progress] = []
+    assert Stream(spark, settings, settings.out, told.append).start().awaitTermination(120)
     return told
 
 
@@ -155,7 +155,7 @@ def test_the_stream_equals_the_judge_wherever_batches_end(spark: Any, tmp_path: 
     told = run(spark, settings)
     assert [each.rows_in for each in told] == [70, 70, 70, 70, 20]
     assert [each.batch for each in told] == list(range(5))
-    assert told[-1].last == Lake(settings.lake).position()
+    assert told[-1].position == Lake(settings.lake).position()
     assert told[-1].at == pytest.approx(44.000019)
     everything = expected(settings.lake) + expected_ranked(settings.lake, tmp_path / "work")
     assert sorted(result(settings.out)) == sorted(everything)
@@ -190,7 +190,7 @@ def test_a_start_reads_only_the_events_since_the_snapshot(
     publish_some(feed, 30, 103.0, seed=8)
     feed.write()
     run(spark, settings)
-    assert begun == [-1, told.last]
+    assert begun == [-1, told.position]
     everything = expected(settings.lake) + expected_ranked(settings.lake, tmp_path / "work")
     assert sorted(result(settings.out)) == sorted(everything)
 
@@ -228,7 +228,7 @@ def test_a_death_between_the_commits_and_a_lost_checkpoint_repeat_nothing(
     spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
     lively(tmp_path / "lake", 3, ranked=True)
     settings = settings_of(tmp_path, max_rows=70)
-    stream = Stream(spark, settings)
+    stream = Stream(spark, settings, settings.out)
     commit = stream.output._states.commit
 
     def dies(writer: str, number: int, *files: Any) -> bool:
@@ -238,14 +238,16 @@ def test_a_death_between_the_commits_and_a_lost_checkpoint_repeat_nothing(
 
     monkeypatch.setattr(stream.output._states, "commit", dies)
     with pytest.raises(Exception, match="KilledError"):
-        stream.start(once=True).awaitTermination(120)
+        stream.start().awaitTermination(120)
     output = Output(settings.out)
     assert output.position > output.done > 0
     spark.conf.unset("spark.sql.streaming.offsetLog.formatVersion")
     # Without its checkpoint, and with batches that end elsewhere.
     other = msgspec.structs.replace(settings, checkpoint=tmp_path / "new", max_rows=100)
     told = run(spark, other)
-    assert (told[0].after, told[0].last) == (output.done, output.position)
+    positions = publications(settings.lake)["position"].to_numpy()
+    again = ((positions > output.done) & (positions <= output.position)).sum()
+    assert (told[0].position, told[0].rows_in) == (output.position, again)
     assert sorted(result(settings.out)) == everything_in(tmp_path)
     stream.output.tidy()
     assert sorted(result(settings.out)) == everything_in(tmp_path)
@@ -271,9 +273,9 @@ def test_a_checkpoint_of_another_output_is_refused(spark: Any, tmp_path: Path) -
     run(spark, settings)
     publish_some(feed, 5, 100.0)
     feed.write()
-    stream = Stream(spark, msgspec.structs.replace(settings, out=tmp_path / "other"))
+    stream = Stream(spark, settings, tmp_path / "other")
     with pytest.raises(Exception, match="does not fit to the checkpoint"):
-        stream.start(once=True).awaitTermination(60)
+        stream.start().awaitTermination(60)
     assert isinstance(stream.error, OutputError)
     assert result(tmp_path / "other") == []
 
@@ -281,9 +283,9 @@ def test_a_checkpoint_of_another_output_is_refused(spark: Any, tmp_path: Path) -
 @pytest.mark.soak
 def test_it_follows_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
     feed = lively(tmp_path / "lake", 1)
-    settings = settings_of(tmp_path, trigger_s=0.05)
-    told: list[BatchReport] = []
-    stream = Stream(spark, settings, told.append)
+    settings = settings_of(tmp_path, trigger_s=0.05, once=False)
+    told: list[Progress] = []
+    stream = Stream(spark, settings, settings.out, told.append)
     query = stream.start()
     query.processAllAvailable()
     publish_some(feed, 5, 100.0)
@@ -291,5 +293,5 @@ def test_it_follows_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
     query.processAllAvailable()
     stream.stop(query)
     assert not query.isActive
-    assert told[-1].last == feed.position
+    assert told[-1].position == feed.position
     assert sorted(result(settings.out)) == expected(settings.lake)

@@ -16,7 +16,6 @@ from hypothesis import given
 from rove.lang import LimitError, TextError, matches, normalise, parse, to_text
 from rove.pipeline import tables as tables_module
 from rove.pipeline import typed as typed_module
-from rove.pipeline.judging import AT_TYPE
 from rove.pipeline.lake import Lake
 from rove.pipeline.tables import Table, TableSchema
 from rove.pipeline.tallying import (
@@ -35,6 +34,7 @@ from rove.pipeline.tallying import (
     tallied,
     tallied_hits,
 )
+from rove.pipeline.version_index import AT_TYPE
 from rove.testing import strategies
 from tests.pipeline.test_histories import BEGIN, DAY, ME, RANKED, TEXTS, Past
 from tests.pipeline.test_pruning import admitted, tables, written

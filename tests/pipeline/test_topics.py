@@ -11,7 +11,7 @@ import pytest
 from rove.mqtt.topics import fits
 from rove.pipeline.index import Index, open_index
 from rove.pipeline.matching import Job, pieces
-from rove.pipeline.task_files import TaskFile
+from rove.pipeline.shipping import TaskFile
 from rove.pipeline.topics import NO_FILTER, Filters
 from rove.pipeline.versions import Version
 

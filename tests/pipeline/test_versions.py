@@ -17,7 +17,6 @@ from rove.pipeline.versions import (
     from_broker,
     from_file,
     from_table,
-    from_texts,
 )
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen
 from rove.serve.passwords import set_password
@@ -75,13 +74,6 @@ def test_an_engine_sees_its_own_only() -> None:
     timeline.take(made(2, 2, engine="spark"))
     assert lives(timeline.open()) == [(2, 2, FOR_EVER)]
     assert timeline.take(Event(event="ended", position=3, number=1)) == ([], [])
-
-
-def test_texts_are_numbered() -> None:
-    assert [(one.number, one.text) for one in from_texts(["a > 1", (7, "b > 2")])] == [
-        (0, "a > 1"),
-        (7, "b > 2"),
-    ]
 
 
 def test_a_file_of_lines(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from rove.lab.match_engines import scan_of
 from rove.match import Matcher
 from rove.pipeline.index import Index
 from rove.pipeline.matching import Form, Job
-from rove.pipeline.task_files import TaskFile
+from rove.pipeline.shipping import TaskFile
 from rove.testing.boxes import Boxes, Name, workload
 
 FILES: Final = 8

@@ -30,8 +30,8 @@ from rove.lab.match_engines import WrongAnswerError
 from rove.lab.measure import Measure
 from rove.lab.pipeline_ranked_bench import family_cpu_s
 from rove.lake.log import SCHEMA, WRITER, open_for_writing
-from rove.pipeline.history import replay
 from rove.pipeline.lake import Lake
+from rove.pipeline.replaying import replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,13 +37,14 @@ from rove.lake.delta import Table
 from rove.lake.log import SCHEMA, WRITER, open_for_writing
 from rove.lake.storage import Location
 from rove.pipeline import source
-from rove.pipeline.judging import opened
+from rove.pipeline.jobs import JobSettings
 from rove.pipeline.lake import Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import found_position
 from rove.pipeline.ranking import NOTIFICATIONS, run_bucket
 from rove.pipeline.source import READ_ROWS, Slice, read_slice, whole
-from rove.pipeline.stream import Stream, StreamSettings
+from rove.pipeline.stream import Stream
+from rove.pipeline.version_index import opened
 from rove.testing.boxes import Name, workload
 
 if TYPE_CHECKING:
@@ -94,11 +95,13 @@ def delays(
     spark: SparkSession, folder: Path, load: Load, rates: Sequence[int], seconds: float
 ) -> Iterator[Measure]:
     """The delay at each rate, until one is too much."""
-    settings = StreamSettings(lake=folder / "lake", out=folder / "out", trigger_s=0.05)
+    settings = JobSettings(lake=folder / "lake", out=folder / "out", trigger_s=0.05)
     subscribe(settings.lake, load)
     append(settings.lake, load.name, CHECKED, 1.0)
     done: list[Done] = []
-    stream = Stream(spark, settings, lambda report: done.append(Done(report.last, time.time())))
+    stream = Stream(
+        spark, settings, settings.out, lambda step: done.append(Done(step.position, time.time()))
+    )
     query = stream.start()
     try:
         query.processAllAvailable()
@@ -145,7 +148,7 @@ def measured_delays(location: Location, done: Sequence[Done], after: int) -> Any
     return found[counted]
 
 
-def _wait(query: Any, settings: StreamSettings) -> None:
+def _wait(query: Any, settings: JobSettings) -> None:
     deadline = time.monotonic() + CATCH_UP_S
     lake = Lake(settings.lake)
     while time.monotonic() < deadline:

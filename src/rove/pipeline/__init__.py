@@ -22,12 +22,12 @@ They are looked up when they are first asked for: this module imports nothing.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rove.pipeline.history import replay
     from rove.pipeline.index import Index
     from rove.pipeline.matching import match, matches, register
     from rove.pipeline.parquet_files import ParquetFiles
     from rove.pipeline.policies import replay_policies, replay_policy
     from rove.pipeline.ranking import rank
+    from rove.pipeline.replaying import replay
     from rove.pipeline.session import SparkSettings, open_session
     from rove.pipeline.shipping import ship
 
@@ -54,7 +54,7 @@ _PLACES = {
     "open_session": "session",
     "rank": "ranking",
     "register": "matching",
-    "replay": "history",
+    "replay": "replaying",
     "replay_policies": "policies",
     "replay_policy": "policies",
     "ship": "shipping",

@@ -130,7 +130,7 @@ def kind_of(kind: pa.DataType) -> str:
         return kind_of(kind.value_type)
     if pa.types.is_null(kind) or (pa.types.is_map(kind) and _is_string(kind.key_type)):
         return OPEN
-    return next((name for fits, name in _KINDS if fits(kind)), OTHER)
+    return next((name for fits, name, _ in _FORMS if fits(kind)), OTHER)
 
 
 def column_of(array: pa.Array) -> Column:
@@ -138,10 +138,7 @@ def column_of(array: pa.Array) -> Column:
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _of_dictionary(array)
-    for fits, make in _MAKERS:
-        if fits(kind):
-            return make(array)
-    return CarriedColumn(_valid(array))
+    return next((make for fits, _, make in _FORMS if fits(kind)), _carried)(array)
 
 
 def _valid(array: pa.Array) -> Mask:
@@ -156,6 +153,10 @@ def _valid_or_none(array: pa.Array) -> Mask | None:
 def _filled(array: pa.Array, filler: object) -> Any:
     """As NumPy has it, with a filler where there is nothing."""
     return (array.fill_null(filler) if array.null_count else array).to_numpy(zero_copy_only=False)
+
+
+def _carried(array: pa.Array) -> Column:
+    return CarriedColumn(_valid(array))
 
 
 def _floats(array: pa.Array) -> Column:
@@ -182,12 +183,7 @@ def _strings(array: pa.Array) -> Column:
 def _of_dictionary(array: pa.DictionaryArray) -> Column:
     texts = array.dictionary
     if not _is_string(texts.type):
-        decoded = array.dictionary_decode()
-        return (
-            CarriedColumn(_valid(decoded))
-            if pa.types.is_struct(decoded.type)
-            else column_of(decoded)
-        )
+        return column_of(array.dictionary_decode())
     valid = _valid(array)
     codes = np.ascontiguousarray(_filled(array.indices, 0), np.int32)
     if texts.null_count:  # a dictionary may hold a null
@@ -220,7 +216,7 @@ def _decimals(array: pa.Array) -> Column:
 
 def _maps(array: pa.Array) -> Column:
     if not _is_string(array.type.key_type):
-        return CarriedColumn(_valid(array))
+        return _carried(array)
     # Of a key that comes twice, the last value counts, as in JSON.
     return ObjectColumn([_plain(value) for value in array.to_pylist(maps_as_pydicts="lossy")])
 
@@ -245,23 +241,16 @@ def _is_string(kind: pa.DataType) -> bool:
     )
 
 
-_MAKERS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], Column]], ...]] = (
-    (pa.types.is_floating, _floats),
-    (pa.types.is_integer, _integers),
-    (pa.types.is_boolean, _booleans),
-    (_is_string, _strings),
-    (pa.types.is_decimal, _decimals),
-    (pa.types.is_map, _maps),
+_FORMS: Final[tuple[tuple[Callable[[Any], bool], str, Callable[[Any], Column]], ...]] = (
+    (pa.types.is_floating, "number", _floats),
+    (pa.types.is_integer, "number", _integers),
+    (pa.types.is_boolean, "boolean", _booleans),
+    (_is_string, "string", _strings),
+    (pa.types.is_decimal, "number", _decimals),
+    (pa.types.is_map, OTHER, _maps),
+    (pa.types.is_struct, OBJECT, _carried),
 )
-
-_KINDS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
-    (pa.types.is_floating, "number"),
-    (pa.types.is_integer, "number"),
-    (pa.types.is_decimal, "number"),
-    (pa.types.is_boolean, "boolean"),
-    (_is_string, "string"),
-    (pa.types.is_struct, OBJECT),
-)
+"""Which types these are, what a text can use them as, and how they are taken."""
 
 
 # -- times -------------------------------------------------------------------------------------

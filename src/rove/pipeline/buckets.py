@@ -31,9 +31,9 @@ from rove.match.ranks import rank_of
 from rove.match.saving import packed, unpacked
 from rove.match.scores import Floats, Integers
 from rove.match.skyband import Records
-from rove.pipeline.judging import AT_TYPE, RANKED_ROWS, Publications
 from rove.pipeline.lake import NOTHING, Event
 from rove.pipeline.remembered import Remembered
+from rove.pipeline.version_index import AT_TYPE, RANKED_ROWS, Publications
 
 NOTIFICATIONS: Final = pa.schema(
     [

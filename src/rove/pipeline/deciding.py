@@ -239,8 +239,8 @@ def _arrived(row: Row, payload: bytes, select: Select) -> Arrived:
     return Arrived(row.topic, msgspec.json.encode(chosen), row.user)
 
 
-class Recorded:
-    """The policies that there were."""
+class _Past:
+    """Takes rows in the order of positions, and knows the subscribers there were."""
 
     def __init__(self, limits: PolicyLimits | None = None) -> None:
         """`limits` instead of those that the log tells of."""
@@ -250,19 +250,63 @@ class Recorded:
         self._shown = _Shown()
 
     def take(self, rows: Iterable[Row]) -> Iterator[Decided]:
-        """Take rows in the order of positions; what was decided."""
+        """Take rows; what was decided."""
         for row in rows:
-            if row.is_event:
-                self._happened(row, _EVENT.decode(row.told))
-            else:
+            if not row.is_event:
                 yield self._notified(row)
+                continue
+            told = _EVENT.decode(row.told)
+            if row.client_id:
+                self._happened(row, told)
+            else:
+                self._start(told)
 
-    # -- events --------------------------------------------------------------------------------
+    def _start(self, told: _Told) -> None:
+        """The broker began anew, without what only its memory held; or only its limits did."""
+        if self._given is None and told.policies is not None:
+            self.limits = msgspec.convert(told.policies, PolicyLimits)
+        if told.event != "started":
+            return
+        for client_id, one in list(self._subscribers.items()):
+            one.pending.clear()
+            if not one.is_durable:
+                del self._subscribers[client_id]
 
     def _happened(self, row: Row, told: _Told) -> None:
-        if not row.client_id:
-            self._start(told)
-            return
+        raise NotImplementedError
+
+    def _notified(self, row: Row) -> Decided:
+        raise NotImplementedError
+
+    def _decided(
+        self, row: Row, facts: _Facts, one: _Subscriber, agent: Agent
+    ) -> tuple[Decided, Mapping[str, Any]]:
+        """Show a message to an agent; what becomes of it, and of the variables."""
+        message = self._shown.of(row, one.select(row.numbers))
+        arrived, limits = message.arrived, self.limits
+        now, size_bytes = row.at_us / 1e6, len(arrived.payload)
+        steps = 0
+        decision: Decision | None
+        if facts.policy == "stopped" and (facts.lost or facts.kind in MACHINE):
+            stop = Stopped(facts.kind, "")  # type: ignore[arg-type]
+            decision = agent.settle(stop, now, limits, size_bytes=size_bytes)
+        else:
+            decision = agent.begin(now, limits, size_bytes=size_bytes)
+        if decision is None:
+            result = _called(one, agent, message, now, limits)
+            steps = result.steps
+            decision = agent.settle(result, now, limits, size_bytes=size_bytes)
+        outputs = decision.outputs
+        if decision.is_unchanged:
+            outputs = (Sent(arrived.payload, arrived.user),)
+        told = (facts.subscription, decision.verdict, decision.kind, facts.policy)
+        return Decided(row, *told, steps, size_bytes, outputs), decision.changes
+
+
+class Recorded(_Past):
+    """The policies that there were."""
+
+    def _happened(self, row: Row, told: _Told) -> None:
         one = self._subscribers.get(row.client_id)
         if one is None:
             if told.event not in ("policy", "made"):
@@ -279,17 +323,6 @@ class Recorded:
                 self._change(one, told)
         if not one.agents:
             self._leave(row.client_id, one)
-
-    def _start(self, told: _Told) -> None:
-        """The broker began anew, without what only its memory held; or only its limits did."""
-        if self._given is None and told.policies is not None:
-            self.limits = msgspec.convert(told.policies, PolicyLimits)
-        if told.event != "started":
-            return
-        for client_id, one in list(self._subscribers.items()):
-            one.pending.clear()
-            if not one.is_durable:
-                del self._subscribers[client_id]
 
     def _set_policy(self, one: _Subscriber, told: _Told, now: float) -> None:
         one.snapshot(told)
@@ -323,8 +356,6 @@ class Recorded:
         if not one.selects:
             del self._subscribers[client_id]
 
-    # -- notifications -------------------------------------------------------------------------
-
     def _notified(self, row: Row) -> Decided:
         facts = _FACTS.decode(row.told)
         one = self._subscribers.get(row.client_id)
@@ -334,42 +365,21 @@ class Recorded:
                 f"the lake does not say which policy {row.client_id!r} had at position "
                 f"{row.position}; it does where it has `subscriptions = true`"
             )
-        message = self._shown.of(row, one.select(row.numbers))
-        decided, changes = _decide(row, facts, one, agent, message, self.limits)
+        decided, changes = self._decided(row, facts, one, agent)
         if changes:
             one.pending.append(changes)
         return decided
 
 
-class Supposed:
+class Supposed(_Past):
     """One policy for everybody, from the first notification on, whatever others there were."""
 
     def __init__(self, text: str, limits: PolicyLimits | None = None) -> None:
         """PolicyError says what is wrong with the text."""
-        self._given = limits
-        self.limits = limits or PolicyLimits()
+        super().__init__(limits)
         self._policy = compiled(text, bytes_max=self.limits.text_bytes_max)
-        self._subscribers: dict[str, _Subscriber] = {}
-        self._shown = _Shown()
-
-    def take(self, rows: Iterable[Row]) -> Iterator[Decided]:
-        """Take rows in the order of positions; what would have been decided."""
-        for row in rows:
-            if row.is_event:
-                self._happened(row, _EVENT.decode(row.told))
-            else:
-                yield self._notified(row)
 
     def _happened(self, row: Row, told: _Told) -> None:
-        if not row.client_id:
-            if self._given is None and told.policies is not None:
-                self.limits = msgspec.convert(told.policies, PolicyLimits)
-            if told.event != "started":
-                return
-            gone = [name for name, one in self._subscribers.items() if not one.is_durable]
-            for client_id in gone:
-                del self._subscribers[client_id]
-            return
         one = self._subscribers.setdefault(row.client_id, _Subscriber())
         match told.event:
             case "policy":
@@ -388,8 +398,7 @@ class Supposed:
         agent = one.agents.get(0)
         if agent is None:
             agent = one.agents[0] = Agent(self._policy, row.at_us / 1e6)
-        message = self._shown.of(row, one.select(row.numbers))
-        decided, changes = _decide(row, _NO_FACTS, one, agent, message, self.limits)
+        decided, changes = self._decided(row, _NO_FACTS, one, agent)
         change_state(one.me, changes)
         return decided
 
@@ -400,44 +409,6 @@ def _make(one: _Subscriber, told: _Told) -> None:
         select = parse(told.text, accepted=True).select
         if select is not None:
             one.selects[told.number] = select
-
-
-def _decide(
-    row: Row,
-    facts: _Facts,
-    one: _Subscriber,
-    agent: Agent,
-    message: _Message,
-    limits: PolicyLimits,
-) -> tuple[Decided, Mapping[str, Any]]:
-    """Show a message to an agent; what becomes of it, and of the variables."""
-    arrived = message.arrived
-    now, size_bytes = row.at_us / 1e6, len(arrived.payload)
-    steps = 0
-    decision: Decision | None
-    if facts.policy == "stopped" and (facts.lost or facts.kind in MACHINE):
-        stop = Stopped(facts.kind, "")  # type: ignore[arg-type]
-        decision = agent.settle(stop, now, limits, size_bytes=size_bytes)
-    else:
-        decision = agent.begin(now, limits, size_bytes=size_bytes)
-    if decision is None:
-        result = _called(one, agent, message, now, limits)
-        steps = result.steps
-        decision = agent.settle(result, now, limits, size_bytes=size_bytes)
-    outputs = decision.outputs
-    if decision.is_unchanged:
-        outputs = (Sent(arrived.payload, arrived.user),)
-    decided = Decided(
-        row,
-        facts.subscription,
-        decision.verdict,
-        decision.kind,
-        facts.policy,
-        steps,
-        size_bytes,
-        outputs,
-    )
-    return decided, decision.changes
 
 
 def _called(

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from rove.lake.log import SCHEMA
 from rove.pipeline.deciding import Decided, Recorded, Row, Supposed
 from rove.pipeline.workers import in_worker
 from rove.policy.limits import PolicyLimits
@@ -19,33 +20,22 @@ from rove.policy.limits import PolicyLimits
 _ROWS_MAX: Final = 256
 _BYTES_MAX: Final = 16 * 1024 * 1024
 """Of one batch of results."""
-_AT: Final = pa.timestamp("us", tz="UTC")
-_USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
+_AT: Final = SCHEMA.field("at").type
 DECISIONS: Final = pa.schema(
     [
-        ("position", pa.int64()),
-        ("at", _AT),
-        ("client_id", pa.string()),
-        ("subscription", pa.int64()),
-        ("published", pa.int64()),
-        ("id", pa.string()),
-        ("topic", pa.string()),
-        ("verdict", pa.string()),
-        ("kind", pa.string()),
-        ("logged", pa.string()),
-        ("steps", pa.int64()),
-        ("bytes_in", pa.int64()),
-        ("number", pa.int32()),
-        ("bytes_out", pa.int64()),
-        ("payload", pa.binary()),
-        ("user", _USER),
+        *map(SCHEMA.field, ("position", "at", "client_id")),
+        pa.field("subscription", pa.int64()),
+        pa.field("published", pa.int64()),
+        *map(SCHEMA.field, ("id", "topic")),
+        pa.field("verdict", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("logged", pa.string()),
+        pa.field("steps", pa.int64()),
+        pa.field("bytes_in", pa.int64()),
+        pa.field("number", pa.int32()),
+        pa.field("bytes_out", pa.int64()),
+        *map(SCHEMA.field, ("payload", "user")),
     ]
-)
-DECISIONS_SQL: Final = (
-    "position long, at timestamp_ltz, client_id string, subscription long, published long, "
-    "id string, topic string, verdict string, kind string, logged string, steps long, "
-    "bytes_in long, number int, bytes_out long, payload binary, "
-    "user array<struct<name: string, value: string>>"
 )
 ROW: Final = (
     "bucket",

@@ -34,8 +34,8 @@ from rove.errors import RoveError
 from rove.lake.storage import Location, child, folder_of, resolved
 from rove.mqtt.packets import Reason
 from rove.pipeline.lake import Lake
-from rove.pipeline.served import Found, Place, Served, position_of
-from rove.pipeline.status import ALIVE, Progress, statuses
+from rove.pipeline.spark_feeds import Found, Place, Served, position_of
+from rove.pipeline.status import Progress
 
 if TYPE_CHECKING:
     from rove.pipeline.jobs import Context
@@ -62,21 +62,9 @@ class DeliverError(RoveError):
     """Notifications cannot be handed to the broker."""
 
 
-class Delivered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step has done."""
-
-    position: int
-    """Notifications of publications up to here are with the broker."""
-    rows: int = 0
-    """Of the table that were looked at."""
-    notifications: int = 0
-    """Pairs of a subscription and a publication that the broker has taken."""
-    at: float | None = None
-    """When the last of these publications was published."""
-    notes: tuple[str, ...] = ()
-
-
-Told = Callable[[Delivered], None]
+Told = Callable[[Progress], None]
+"""Is told of each step: rows of the table that were looked at, and pairs of a subscription and a
+publication that the broker has taken."""
 
 
 def deliver(
@@ -161,7 +149,7 @@ class Deliverer:
 
     def note(self, text: str) -> None:
         """Something that somebody should see."""
-        self._told(Delivered(position=self._position, notes=(text,)))
+        self._told(Progress(position=self._position, notes=(text,)))
 
     async def follow(self, client: Client, until: Callable[[], bool]) -> None:
         """Deliver what there is and what comes, until it is time to end."""
@@ -188,17 +176,18 @@ class Deliverer:
                 if not self._last:
                     await self._ask()
                 for stretch in self.served.stretches(self._place):
-                    count, lost = self.count, self.served.lost
+                    count, lost, begun_s = self.count, self.served.lost, time.perf_counter()
                     feed = self._ranked_feed if stretch.is_ranked else self._feed
                     at = await self._send_all(feed, stretch.found)
                     await self._settled(0)
                     self._place, self._refused_at = stretch.end, None
                     self._told(
-                        Delivered(
+                        Progress(
                             position=stretch.position,
-                            rows=stretch.rows,
-                            notifications=self.count - count,
+                            rows_in=stretch.rows,
+                            rows_out=self.count - count,
                             at=at or None,
+                            seconds=time.perf_counter() - begun_s,
                             notes=_lost(self.served.lost - lost),
                         )
                     )
@@ -317,37 +306,15 @@ def _lost(count: int) -> tuple[str, ...]:
 
 def run_job(context: Context) -> None:
     """Deliver what the job `match` finds; once, until that has ended."""
-    out = context.settings.out
-    options = context.settings.options
-    url = options.get("broker") or os.environ.get(URL_VARIABLE) or DEFAULT_URL
-    begun = time.perf_counter()
-
-    def told(step: Delivered) -> None:
-        nonlocal begun
-        now = time.perf_counter()
-        context.report(
-            Progress(
-                position=step.position,
-                rows_in=step.rows,
-                rows_out=step.notifications,
-                at=step.at,
-                seconds=now - begun,
-                notes=step.notes,
-            )
-        )
-        begun = now
-
-    def is_matched() -> bool:
-        matching = (one for one in statuses(out) if one.job == MATCH)
-        return context.once and not any(one.state in ALIVE for one in matching)
-
+    settings = context.settings
+    options = settings.options
     deliver(
-        child(resolved(out), MATCH),
-        context.settings.lake,
-        url,
+        child(resolved(settings.out), MATCH),
+        settings.lake,
+        options.get("broker") or os.environ.get(URL_VARIABLE) or DEFAULT_URL,
         options.get("feed", FEED),
         password=os.environ.get(PASSWORD_VARIABLE),
-        until=is_matched,
+        until=lambda: context.once and not context.runs(MATCH),
         stopping=context.stopping,
-        told=told,
+        told=context.report,
     )

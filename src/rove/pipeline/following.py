@@ -262,7 +262,7 @@ def write_following(
     followers: Sequence[Version],
     variables: Variables,
     changes: pa.Table,
-    path: Path,
+    location: str | Path,
     block_changes: int = BLOCK_CHANGES,
 ) -> None:
     """Write followers and the changes of what they ask for."""
@@ -270,7 +270,7 @@ def write_following(
     positions = np.sort(changes["position"].to_numpy()) if len(changes) > step else _NOTHING
     cuts = np.unique(positions[step::step]).tolist()
     head = _Head(cuts, variables, list(followers))
-    write_packed(path, packed("followers", head, [[_streamed(changes)]]))
+    write_packed(location, packed("followers", head, [[_streamed(changes)]]))
 
 
 def _streamed(changes: pa.Table) -> pa.Buffer:
@@ -397,7 +397,6 @@ class _Followers:
             np.array([one.number for one in versions], np.int64)[version_of],
             np.concatenate([_NOTHING, *(some.since for some in states)]),
             np.concatenate([_NOTHING, *(some.until for some in states)]),
-            np.concatenate([np.empty(0), *(some.accepted_at for some in states)]),
             self._filters,
             has_filter(len(version_of), unfiltered),
             {id: own[int(version_of[id])] for id in is_own},

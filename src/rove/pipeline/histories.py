@@ -29,12 +29,12 @@ from rove.lang.attributes import attributes_of
 from rove.lang.tree import Time, parts
 from rove.pipeline import tables
 from rove.pipeline.file_frames import frame_of_files
-from rove.pipeline.judging import AT_TYPE
 from rove.pipeline.lake import Lake, LogFile
 from rove.pipeline.pruning import Plan, Wanted, plan, spark_filter
 from rove.pipeline.sql import quoted
 from rove.pipeline.tables import Snapshot, Table, TableFile, TableSchema
 from rove.pipeline.tallying import Asked, Example, Work
+from rove.pipeline.version_index import AT_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,7 @@
 
 An index is a plain matcher (`rove.match`), saved as it is searched, with the names of the
 subscriptions in front of it (`rove.pipeline.index_files`). Tasks get it as a file
-(`rove.pipeline.task_files`); the workers of one machine map it and share its pages, each opens it
+(`rove.pipeline.shipping`); the workers of one machine map it and share its pages, each opens it
 once. The file changes when the index does, and is gone when the index is closed, at the latest when
 the process ends: a DataFrame may be computed at any time until then.
 
@@ -37,10 +37,9 @@ from rove.lang.parser import parse
 from rove.lang.tree import Subscription, Time, walk
 from rove.match.matcher import Matcher
 from rove.match.saving import SavedError
-from rove.pipeline.disk import folder_of_process
 from rove.pipeline.index_files import IndexFileError, has_filter, opened, packed, write_packed
+from rove.pipeline.shipping import TaskFile, folder_of_process, task_file
 from rove.pipeline.table_check import MatchingError, Use, Uses
-from rove.pipeline.task_files import TaskFile, task_file
 from rove.pipeline.topics import Filters
 from rove.pipeline.versions import ANY_TOPIC, Version, from_broker, from_file, from_table
 

@@ -28,17 +28,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rove.base.files import write_whole
+from rove.base import files
 from rove.errors import RoveError
-from rove.lake.storage import read_bytes, shown
+from rove.lake.storage import folder_of, read_bytes, shown, write_whole
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
 from rove.lang.tree import Condition
 from rove.lang.tree import Literal as Constant
 from rove.lang.tree import Subscription as Text
 from rove.match.matcher import Matcher
-from rove.pipeline.task_files import TaskFile
-from rove.pipeline.topics import Asked, Filters, Floats, Longs
+from rove.pipeline.shipping import TaskFile
+from rove.pipeline.topics import Asked, Filters, Longs
 from rove.pipeline.versions import ANY_TOPIC, Version
 
 _MAGIC: Final = b"rove index\x00\x00\x00\x00\x00\x03"
@@ -79,9 +79,13 @@ def packed(contents: Contents, head: object, blocks: Iterable[Block]) -> Iterato
         yield _padding(size)
 
 
-def write_packed(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file of this process. It need not survive the machine."""
-    write_whole(path, parts, is_flushed=False)
+def write_packed(location: str | Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file that appears when it is complete, and need not survive the machine."""
+    path = folder_of(str(location))
+    if path is None:
+        write_whole(str(location), parts)
+    else:
+        files.write_whole(path, parts, is_flushed=False)
 
 
 def unpacked(
@@ -161,7 +165,6 @@ class Side(NamedTuple):
     numbers: Longs
     since: Longs
     until: Longs
-    accepted_at: Floats
     filters: Filters
     has_filter: npt.NDArray[np.bool_] | None
     """By id; None if all have one, as those of a broker do."""
@@ -216,7 +219,6 @@ class _Builder:
             np.array([one.number for one in versions], np.int64),
             np.array([one.since for one in versions], np.int64),
             np.array([one.until for one in versions], np.int64),
-            np.array([one.accepted_at for one in versions], np.float64),
         ]
         arrays = [column.tobytes() for column in columns]
         unfiltered = [id for id, one in enumerate(versions) if one.filter == ANY_TOPIC]
@@ -242,7 +244,7 @@ Place = tuple[SideName, int]
 """Of a version in a file: its side, and its id there."""
 
 
-def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
+def write_index(versions: Iterable[Version], location: str | Path) -> list[Place]:
     """Write an index of versions, and say where each of them is in it.
 
     The file appears when it is complete. IndexFileError names a text that is refused.
@@ -260,7 +262,7 @@ def write_index(versions: Iterable[Version], path: Path) -> list[Place]:
             raise IndexFileError(f"subscription {version.number}: {error}") from error
     plain, plain_blocks = sides["plain"].blocks(is_ranked=False)
     ranked, ranked_blocks = sides["ranked"].blocks(is_ranked=True)
-    write_packed(path, packed("versions", _Head(plain, ranked), plain_blocks + ranked_blocks))
+    write_packed(location, packed("versions", _Head(plain, ranked), plain_blocks + ranked_blocks))
     return places
 
 
@@ -272,14 +274,12 @@ def open_index(path: str) -> IndexFile:
 
 
 def _side(head: _SideHead, arrays: memoryview, matcher: memoryview) -> Side:
-    numbers, since, until = np.frombuffer(arrays, np.int64).reshape(4, -1)[:3]
-    accepted_at = np.frombuffer(arrays, np.float64).reshape(4, -1)[3]
+    numbers, since, until = np.frombuffer(arrays, np.int64).reshape(3, -1)
     return Side(
         Matcher.load(matcher),
         numbers,
         since,
         until,
-        accepted_at,
         Filters(head.filters),
         has_filter(len(numbers), head.unfiltered),
         head.own,

@@ -40,10 +40,10 @@ from rove.lake.log import read_file
 from rove.lake.storage import Location, MissingFileError, child, resolved
 from rove.pipeline.commits import Channel, Ingestion, Skipped, State
 from rove.pipeline.duplicates import duplicate_positions, file_keys
+from rove.pipeline.jobs import repeat
 from rove.pipeline.lake import NOTHING, Lake, LakeError, LogFile
 from rove.pipeline.probing import probe
 from rove.pipeline.quality import RuleBook, Rules, read_rules
-from rove.pipeline.repeating import repeat
 from rove.pipeline.status import Progress
 from rove.pipeline.tables import NamePath, Sort, TableSchema
 from rove.pipeline.typed import Typer

@@ -30,13 +30,23 @@ from rove.lake.storage import Location, child, folder_of, resolved, shown
 from rove.pipeline.lake import NOTHING, Lake, LakeError
 from rove.pipeline.probing import probe
 from rove.pipeline.session import SparkSettings, is_running, open_session, reason
-from rove.pipeline.status import Progress, Reporter, Status, held, status_readings
+from rove.pipeline.status import (
+    ALIVE,
+    Progress,
+    Reporter,
+    Status,
+    held,
+    status_readings,
+    statuses,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_EVERY_S: Final = 0.2
 """How often it is looked whether somebody wants a job to stop."""
+REST_S: Final = 1.0
+"""How long a job that repeats itself rests before it looks at how things are."""
 _BUSY: Final = "Python worker failed to connect back"
 _TRIES_MAX: Final = 5
 _TASK_ERROR: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -53,7 +63,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     out: Location
     """Each job has a folder of its name in there."""
     checkpoint: Location | None = None
-    """Spark's own notes of streaming jobs; None leaves it to the job."""
+    """Spark's own notes of streaming jobs. By default in the folder of the job; if that is none, in
+    a folder that passes: the output knows as well how far it is."""
     once: bool = False
     """Take what the lake has and end; otherwise follow it."""
     trigger_s: float | None = None
@@ -61,7 +72,9 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int | None = None
     """Rows in one step."""
     engine: Literal["all", "spark"] = "all"
+    """Whether all subscriptions are matched, or those that only Spark serves."""
     buckets: int | None = None
+    """Groups of ranked subscriptions; must stay the same for one output."""
     start: int = NOTHING
     """A job that has not run yet begins after this position."""
     database: str | None = None
@@ -115,53 +128,73 @@ class Context:
             lake_position = NOTHING if self.lake is None else self.lake.position()
         self._reporter.look(lake_position, trigger_s)
 
+    def runs(self, job: str | None) -> bool:
+        """Whether another job of the same run has not ended."""
+        return any(one.job == job and one.state in ALIVE for one in statuses(self.settings.out))
+
+    def rest(self, seconds: float) -> None:
+        """Wait, unless the job should end."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self.stopping.wait(min(left_s, REST_S)):
+                return
+            self.look()
+
+
+def repeat(
+    context: Context, every_s: float, step: Callable[[], Progress], after: str | None = None
+) -> None:
+    """Take steps until the job is stopped; once, until all is done.
+
+    For results that are not worth a streaming query: they are computed from what changed since the
+    last time, in a few seconds, every so often. `after` names the job whose results are taken up: a
+    run that is to end waits for it.
+    """
+    pause_s = every_s if context.settings.trigger_s is None else context.settings.trigger_s
+    while not context.stopping.is_set():
+        is_last = context.once and not context.runs(after)
+        begin_s = time.monotonic()
+        progress = step()
+        took_s = time.monotonic() - begin_s
+        context.report(msgspec.structs.replace(progress, seconds=took_s))
+        if is_last:
+            return
+        context.rest(REST_S if context.once else pause_s - took_s)
+
 
 class Job(NamedTuple):
     """What a name stands for."""
 
-    summary: str
     run: Callable[[Context], None]
     needs_spark: bool = True
 
 
-def _match(context: Context) -> None:
-    from rove.pipeline.stream import run_job
+def _job(name: str, *, needs_spark: bool = True) -> Job:
+    """What runs it is loaded when it runs."""
 
-    run_job(context)
+    def run(context: Context) -> None:
+        match name:
+            case "match":
+                from rove.pipeline.stream import run_job
+            case "deliver":
+                from rove.pipeline.delivering import run_job
+            case "ingest":
+                from rove.pipeline.ingest import run_job
+            case "sensors":
+                from rove.pipeline.sensors import run_job
+            case _:
+                from rove.pipeline.metrics import run_job
+        run_job(context)
 
-
-def _deliver(context: Context) -> None:
-    from rove.pipeline.delivering import run_job
-
-    run_job(context)
-
-
-def _ingest(context: Context) -> None:
-    from rove.pipeline.ingest import run_job
-
-    run_job(context)
-
-
-def _sensors(context: Context) -> None:
-    from rove.pipeline.sensors import run_job
-
-    run_job(context)
-
-
-def _metrics(context: Context) -> None:
-    from rove.pipeline.metrics import run_job
-
-    run_job(context)
+    return Job(run, needs_spark)
 
 
 JOBS: Final[dict[str, Job]] = {
-    "match": Job("subscriptions against publications, into a table of notifications", _match),
-    "deliver": Job("notifications of match to subscribers with engine = spark", _deliver, False),
-    "ingest": Job("publications into typed tables, judged by rules of quality", _ingest),
-    "sensors": Job("readings of typed tables by cell of the map and interval", _sensors),
-    "metrics": Job(
-        "what the broker counted, by intervals, into the metrics database", _metrics, False
-    ),
+    "match": _job("match"),
+    "deliver": _job("deliver", needs_spark=False),
+    "ingest": _job("ingest"),
+    "sensors": _job("sensors"),
+    "metrics": _job("metrics", needs_spark=False),
 }
 
 

@@ -39,8 +39,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     accepted_at: float = 0.0
     me: dict[str, object] = {}
-    evolve: str = "exact"
-    qos: int = 0
     no_local: bool = False
     share: str | None = None
     durable: bool = True
@@ -114,9 +112,7 @@ class Lake(Log):
         What several of the channels keep comes once. As `slices`, tasks read them themselves
         (`rove.pipeline.source.rows_of`), and they do not pass through the JVM.
         """
-        return self._rows(
-            spark, "publications", columns, after, up_to, channels, days, content=content
-        )
+        return self._rows(spark, "publications", columns, after, up_to, channels, days, content)
 
     def notifications(
         self,
@@ -139,21 +135,7 @@ class Lake(Log):
         content: Literal["rows", "slices"] = "rows",
     ) -> DataFrame:
         """What happened to subscriptions and policies, `payload` being the event as JSON."""
-        return self._rows(
-            spark, "subscriptions", columns, NOTHING, up_to, None, None, content=content
-        )
-
-    def metrics(
-        self,
-        spark: SparkSession,
-        *,
-        after: int = NOTHING,
-        up_to: int | None = None,
-        days: tuple[str, str] | None = None,
-    ) -> DataFrame:
-        """What the broker counted, for each channel that keeps it."""
-        columns = ("channel", "position", "at", "id", "payload")
-        return self._rows(spark, "metrics", columns, after, up_to, None, days, repeats=True)
+        return self._rows(spark, "subscriptions", columns, NOTHING, up_to, None, None, content)
 
     def _rows(
         self,
@@ -164,8 +146,6 @@ class Lake(Log):
         up_to: int | None,
         channels: Collection[str] | None,
         days: tuple[str, str] | None,
-        *,
-        repeats: bool = False,
         content: str = "rows",
     ) -> DataFrame:
         from rove.pipeline.session import cores
@@ -174,8 +154,7 @@ class Lake(Log):
         if not self.files(kind, after, up_to, channels, days):
             raise LakeError(self.why_empty(kind, channels, days))
         options: dict[str, object] = {"lake": self.uri, "kind": kind, "start": after}
-        options |= {"columns": ",".join(columns), "repeats": repeats}
-        options |= {"content": content, "slices": 4 * cores()}
+        options |= {"columns": ",".join(columns), "content": content, "slices": 4 * cores()}
         if up_to is not None:
             options["end"] = up_to
         if channels is not None:

@@ -4,8 +4,7 @@ What is new gets a small file of its own, what ended is only noted; when there a
 small ones are written together anew. So a change among a million subscriptions costs as much as
 the change, and a subscription is written a handful of times in its life.
 
-The files lie where workers find them: in a folder that all of them see, or as copies in an object
-store.
+The files lie where workers find them: in a folder that all of them see, or in an object store.
 
 Those whose subscriber's state changes within a batch are in none of these files for the time of
 the batch: they and the changes are data (`rove.pipeline.following`). Who does not move any more
@@ -16,17 +15,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 
-from rove.lake.storage import child, clear, folder_of, remove, write_whole
-from rove.pipeline.disk import folder_of_process
+from rove.lake.storage import Location, child, clear, folder_of, remove, resolved
 from rove.pipeline.following import LatestStates, changes_of, variables_of, write_following
 from rove.pipeline.index_files import Place, write_index
-from rove.pipeline.judging import IndexSpec, PartSpec
 from rove.pipeline.lake import NOTHING, Event
+from rove.pipeline.version_index import IndexSpec, PartSpec
 from rove.pipeline.versions import FOR_EVER, Timeline, Version, asked_of
 
 FOLDER: Final = "_index"
@@ -34,43 +31,22 @@ PARTS_MAX: Final = 8
 """Files before some of them are written together."""
 
 
-class _File:
-    """A file that was written, where workers find it."""
-
-    def __init__(self, path: Path, shared: str | None) -> None:
-        """`shared` is where its copy is to be, if workers do not see the folder."""
-        self._path = path
-        self._shared = shared
-        if shared is not None:
-            write_whole(child(shared, path.name), [path.read_bytes()])
-
-    @property
-    def name(self) -> str:
-        """As workers open it."""
-        return str(self._path) if self._shared is None else child(self._shared, self._path.name)
-
-    def remove(self) -> None:
-        self._path.unlink(missing_ok=True)
-        if self._shared is not None:
-            remove(self._shared, self._path.name)
-
-
 class _Part:
     """A file of the index, as the driver knows it."""
 
-    def __init__(self, path: Path, versions: list[Version], shared: str | None) -> None:
+    def __init__(self, location: str, versions: list[Version]) -> None:
+        self.location = location
         self.versions = versions
-        self.places: list[Place] = write_index(versions, path)
+        self.places: list[Place] = write_index(versions, location)
         self.ended: dict[int, int] = {}
         """By place in `versions`, the last position at which it holds."""
-        self.file = _File(path, shared)
 
     def spec(self) -> PartSpec:
         sides: dict[str, dict[int, int]] = {"plain": {}, "ranked": {}}
         for index, until in self.ended.items():
             side, id = self.places[index]
             sides[side][id] = until
-        return PartSpec(self.file.name, **sides)
+        return PartSpec(self.location, **sides)
 
     def still(self, position: int) -> list[Version]:
         """Those of its versions that still hold somewhere above a position."""
@@ -84,15 +60,13 @@ class _Part:
 
 
 class LiveIndex:
-    """The versions of all subscriptions, as files in a folder of its own."""
+    """The versions of all subscriptions, as files at a location of its own."""
 
-    def __init__(self, folder: Path, engine: str | None = None, shared: str | None = None) -> None:
-        """With an engine, only the subscriptions that it serves; `shared` is where workers look."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in (*folder.glob("*.index"), *folder.glob("*.following")):
-            leftover.unlink()
-        self._folder = folder
-        self._shared = shared
+    def __init__(self, location: Location, engine: str | None = None) -> None:
+        """With an engine, only the subscriptions that it serves."""
+        self._uri = resolved(location)
+        if (folder := folder_of(self._uri)) is not None:
+            folder.mkdir(parents=True, exist_ok=True)
         self._timeline = Timeline(engine)
         self._states = LatestStates()
         """As they were where the next batch begins."""
@@ -113,8 +87,8 @@ class LiveIndex:
         """By client the variables whose followers are among the moved."""
         self._following: dict[int, Version] = {}
         """By number, those that the last batch had as followers, and that hold now."""
-        self._file: _File | None = None
-        """That of the followers."""
+        self._following_file = ""
+        """Where they are written; empty if there are none."""
 
     @classmethod
     def below(cls, uri: str, engine: str | None = None) -> Self:
@@ -122,11 +96,8 @@ class LiveIndex:
 
         Under a new name each time: workers that live on keep files open by their names.
         """
-        name = uuid.uuid4().hex
         clear(uri, FOLDER)
-        if (folder := folder_of(uri)) is not None:
-            return cls(folder / FOLDER / name, engine)
-        return cls(folder_of_process("index") / name, engine, child(uri, FOLDER, name))
+        return cls(child(uri, FOLDER, uuid.uuid4().hex), engine)
 
     @property
     def position(self) -> int:
@@ -209,17 +180,25 @@ class LiveIndex:
 
         To be asked for once for each batch, when its events are taken.
         """
-        following = self._write_followers(after)
+        self._write_followers(after)
         self._forget(after)
         if self._new:
             self._add_part(list(self._new.values()))
             self._new.clear()
         if len(self._parts) > PARTS_MAX:
             self._merge(after)
-        return IndexSpec(tuple(part.spec() for part in self._parts), following)
+        return IndexSpec(tuple(part.spec() for part in self._parts), self._following_file)
 
-    def _write_followers(self, after: int) -> str:
-        """Write those whose state has changed since the last batch; the name of the file, if any.
+    def _location(self, ending: str) -> str:
+        """Of the next file."""
+        self._written += 1
+        return child(self._uri, f"{self._written:08d}.{ending}")
+
+    def _remove(self, location: str) -> None:
+        remove(self._uri, location.rpartition("/")[2])
+
+    def _write_followers(self, after: int) -> None:
+        """Write those whose state has changed since the last batch.
 
         Those of the last batch that it has not go back among the others.
         """
@@ -232,23 +211,20 @@ class LiveIndex:
             for version in (*self._moved.values(), *self._over)
             if version.until > after
         ]
-        if self._file is not None:
-            self._file.remove()
-            self._file = None
+        if self._following_file:
+            self._remove(self._following_file)
+            self._following_file = ""
         if moved:
-            self._written += 1
-            path = self._folder / f"{self._written:08d}.following"
             variables = variables_of(moved)
             changes = changes_of(self._changes[len(earlier) :], variables)
-            write_following(moved, variables, changes, path)
-            self._file = _File(path, self._shared)
+            self._following_file = self._location("following")
+            write_following(moved, variables, changes, self._following_file)
         self._states.take(self._changes[len(earlier) :])
         for client_id in {*self._seen, *(one.client_id for one in self._over)}:
             if not self._timeline.asking(client_id):
                 self._states.forget(client_id)
         self._following = self._moved
         self._changes, self._moved, self._over, self._seen = [], {}, [], {}
-        return "" if self._file is None else self._file.name
 
     def _forget(self, after: int) -> None:
         """Let go what holds for none of the publications to come."""
@@ -258,11 +234,10 @@ class LiveIndex:
         for part in list(self._parts):
             if len(part.ended) == len(part.versions) and max(part.ended.values()) <= after:
                 self._parts.remove(part)
-                part.file.remove()
+                self._remove(part.location)
 
     def _add_part(self, versions: list[Version]) -> None:
-        self._written += 1
-        part = _Part(self._folder / f"{self._written:08d}.index", versions, self._shared)
+        part = _Part(self._location("index"), versions)
         self._parts.append(part)
         for index, version in enumerate(versions):
             if version.until == FOR_EVER:
@@ -286,4 +261,4 @@ class LiveIndex:
         if versions:
             self._add_part(versions)
         for part in merged:
-            part.file.remove()
+            self._remove(part.location)

@@ -50,9 +50,9 @@ from rove.pipeline.index import (
 )
 from rove.pipeline.parquet_files import ParquetFiles
 from rove.pipeline.session import ARROW_BYTES
+from rove.pipeline.shipping import TaskFile
 from rove.pipeline.sql import quoted
 from rove.pipeline.table_check import MatchingError, uses_of
-from rove.pipeline.task_files import TaskFile
 from rove.pipeline.topics import Longs, matches_among
 from rove.pipeline.workers import in_worker
 

@@ -41,8 +41,8 @@ from rove.metrics.adding_up import Readings, added_up
 from rove.metrics.database import Database, Progress, Rollup
 from rove.metrics.points import RESOLUTIONS_S
 from rove.pipeline import status
+from rove.pipeline.jobs import repeat
 from rove.pipeline.lake import NOTHING, Lake
-from rove.pipeline.repeating import repeat
 
 if TYPE_CHECKING:
     from rove.pipeline.jobs import Context

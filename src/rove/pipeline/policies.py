@@ -24,15 +24,17 @@ notifications without a policy it does not, there it is the last one of that id 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rove.pipeline.decisions import DECISIONS_SQL, ROW, Work, decide
-from rove.pipeline.history import replay
+from rove.pipeline.decisions import DECISIONS, ROW, Work, decide
 from rove.pipeline.lake import NOTHING, Lake
+from rove.pipeline.replaying import replay
 from rove.pipeline.session import cores
+from rove.pipeline.sql import ddl
 from rove.policy.compiling import compiled
 from rove.policy.limits import PolicyLimits
 
@@ -54,6 +56,12 @@ class _Stretch(msgspec.Struct, frozen=True):
     channels: Collection[str] | None
     days: tuple[str, str] | None
     client_ids: Collection[str] | None
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """As the lake is asked for it."""
+        names = ("after", "up_to", "channels", "days")
+        return {name: getattr(self, name) for name in names}
 
 
 def replay_policies(
@@ -101,7 +109,7 @@ def replay_policy(
 
     It is shown everything that they were notified of, with their variables as they were; what it
     sets itself, it sees. If the lake kept no notifications, then those that
-    `rove.pipeline.history.replay` finds. PolicyError if the text is no policy.
+    `rove.pipeline.replaying.replay` finds. PolicyError if the text is no policy.
     """
     compiled(text, bytes_max=(limits or PolicyLimits()).text_bytes_max)
     last = lake.position() if up_to is None else min(up_to, lake.position())
@@ -168,23 +176,12 @@ def _recorded(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     """The notifications that the lake has."""
     from pyspark.sql import functions as f
 
-    rows = lake.notifications(
-        spark,
-        after=stretch.after,
-        up_to=stretch.up_to,
-        channels=stretch.channels,
-        days=stretch.days,
-    )
+    rows = lake.notifications(spark, **stretch.where)
     told = f.decode(f.col("payload"), "utf-8")
     known = f.get_json_object(told, "$.position").cast("long")
     return _of_clients(rows, stretch).select(
-        "position",
-        "at",
-        "client_id",
+        *("position", "at", "client_id", "topic", "id", "user"),
         told.alias("told"),
-        "topic",
-        "id",
-        "user",
         f.col("subscriptions").alias("numbers"),
         f.when(known > 0, known).alias("published"),
         f.lit(False).alias("is_alone"),
@@ -198,8 +195,7 @@ def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    how: dict[str, Any] = {"channels": stretch.channels, "days": stretch.days}
-    pairs = replay(spark, lake, after=stretch.after, up_to=stretch.up_to, **how)
+    pairs = replay(spark, lake, **stretch.where)
     told = f.decode(f.col("payload"), "utf-8")
     owners = (
         lake.event_rows(spark, stretch.up_to)
@@ -207,31 +203,28 @@ def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
         .where(told.contains('"event":"made"'))
         .distinct()
     )
-    publications = lake.publications(spark, after=stretch.after, up_to=stretch.up_to, **how)
+    publications = lake.publications(spark, **stretch.where)
     known = publications.select("position", "topic", "user")
     met = pairs.join(_of_clients(owners, stretch), "subscription").groupBy(
         "client_id", "position", "at", "promoted", "id"
     )
     rows = met.agg(f.array_sort(f.collect_list("subscription")).alias("numbers"))
     return rows.join(known, "position").select(
-        "position",
-        "at",
-        "client_id",
+        *("position", "at", "client_id", "topic", "id", "user", "numbers"),
         f.lit("{}").alias("told"),
-        "topic",
-        "id",
-        "user",
-        "numbers",
         f.col("position").alias("published"),
         f.col("promoted").alias("is_alone"),
     )
 
 
-def _of_clients(rows: DataFrame, stretch: _Stretch) -> DataFrame:
+def _of_clients(rows: DataFrame, stretch: _Stretch, *others: Column) -> DataFrame:
+    """Those of the clients that are asked for, and others."""
     from pyspark.sql import functions as f
 
-    wanted = stretch.client_ids
-    return rows if wanted is None else rows.where(f.col("client_id").isin(list(wanted)))
+    if stretch.client_ids is None:
+        return rows
+    is_wanted = f.col("client_id").isin(list(stretch.client_ids))
+    return rows.where(reduce(or_, others, is_wanted))
 
 
 def _events(spark: SparkSession, lake: Lake, stretch: _Stretch, buckets: int) -> DataFrame:
@@ -240,16 +233,12 @@ def _events(spark: SparkSession, lake: Lake, stretch: _Stretch, buckets: int) ->
 
     rows = lake.event_rows(spark, stretch.up_to)
     is_start = f.col("client_id") == ""
-    wanted = stretch.client_ids
-    if wanted is not None:
-        rows = rows.where(is_start | f.col("client_id").isin(list(wanted)))
+    rows = _of_clients(rows, stretch, is_start)
     everywhere = f.sequence(f.lit(0), f.lit(buckets - 1))
     own = f.array(_bucket(buckets))
     return rows.select(
         f.explode(f.when(is_start, everywhere).otherwise(own)).alias("bucket"),
-        "position",
-        "at",
-        "client_id",
+        *("position", "at", "client_id"),
         f.decode(f.col("payload"), "utf-8").alias("told"),
         f.lit(True).alias("is_event"),
         f.lit(False).alias("is_alone"),
@@ -324,4 +313,4 @@ def _decided(
     shown = _with_payloads(lake, rows, stretch, order)
     rows = shown.unionByName(events, allowMissingColumns=True).select(*ROW, "is_alone")
     together = rows.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", *order)
-    return together.drop("is_alone").mapInArrow(partial(decide, work), DECISIONS_SQL)
+    return together.drop("is_alone").mapInArrow(partial(decide, work), ddl(DECISIONS))

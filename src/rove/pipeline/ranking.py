@@ -47,8 +47,8 @@ from rove.pipeline.ranked_tables import (
     ranked_texts,
 )
 from rove.pipeline.session import cores
+from rove.pipeline.shipping import TaskFile
 from rove.pipeline.sql import quoted
-from rove.pipeline.task_files import TaskFile
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:

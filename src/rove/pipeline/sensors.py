@@ -48,8 +48,8 @@ from rove.lake.storage import Location, child, folders, resolved, shown
 from rove.pipeline.cells import NONE, cells, is_on_map
 from rove.pipeline.commits import HOUR_US, ingestions, state_at
 from rove.pipeline.file_frames import frame_of_files
+from rove.pipeline.jobs import repeat
 from rove.pipeline.probing import probe
-from rove.pipeline.repeating import repeat
 from rove.pipeline.sql import quoted
 from rove.pipeline.status import Progress
 from rove.pipeline.tables import Snapshot, Table, TableSchema, channels, folder_name

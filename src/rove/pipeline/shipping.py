@@ -15,17 +15,27 @@ A server of Spark Connect has its own Python, which must have Rove: it is asked,
 
 In local mode the workers share Numba's cache on disk with the driver, and all that is done is to
 fill it where it is empty, before several workers do so at once.
+
+Files go the same way (`TaskFile`). What is small travels with the task, so that nothing has to be
+cleaned up. A larger file is opened where it lies if tasks run on this machine, and is sent to
+executors once by Spark otherwise. No part of this needs Spark's context, so it works through Spark
+Connect as well.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib
 import importlib.util
 import logging
+import mmap
 import os
 import platform
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -37,7 +47,6 @@ import msgspec
 
 import rove
 from rove.errors import RoveError
-from rove.pipeline.disk import folder_of_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +55,8 @@ NEEDED: Final = ("deltalake", "msgspec", "numba", "numpy", "pyarrow")
 """What executors must have of their own."""
 CONFIGURATION: Final[Mapping[str, str]] = {"spark.executorEnv.NUMBA_CACHE_DIR": ""}
 """A cache elsewhere would hide the one that is shipped."""
+SMALL_BYTES: Final = 2**20
+"""Of a file; beyond this, Spark would make a broadcast of every task's code."""
 EXECUTOR_S_MAX: Final = 120.0
 """How long a cluster may take to give us one executor."""
 _ADVICE: Final = (
@@ -88,6 +99,57 @@ def ship(session: SparkSession) -> None:
     if not is_connect(session):
         session.sparkContext.addArchive(f"{package_archive().as_uri()}#rove")
     check_executors(session)
+
+
+class TaskFile(msgspec.Struct, frozen=True):
+    """What a task is told of a file of the driver."""
+
+    name: str
+    """Different for different contents."""
+    path: str = ""
+    """Where it lies, for tasks on the driver's machine."""
+    content: bytes = b""
+    """All of it, if it is small."""
+
+    def mapped(self) -> memoryview:
+        """What is in it; changes of it stay with this process."""
+        if self.content:
+            return memoryview(bytearray(self.content))
+        with Path(self.local_path()).open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+
+    def local_path(self) -> str:
+        """Where a task finds it, if it is not small."""
+        if self.path:
+            return self.path
+        from pyspark import SparkFiles
+
+        return str(SparkFiles.get(self.name))
+
+
+def task_file(session: SparkSession, path: Path, small_bytes: int | None = None) -> TaskFile:
+    """Make a file known to the tasks of a session. Its name must be unique.
+
+    One that tasks need as a file is not small, whatever its size: `small_bytes=0`.
+    """
+    check_executors(session)
+    if path.stat().st_size <= (SMALL_BYTES if small_bytes is None else small_bytes):
+        return TaskFile(path.name, content=path.read_bytes())
+    if runs_here(session):
+        return TaskFile(path.name, str(path))
+    session.addArtifacts(str(path), file=True)
+    return TaskFile(path.name)
+
+
+@functools.cache
+def folder_of_process(name: str) -> Path:
+    """A folder that is gone when this process ends, the same for the same name.
+
+    For what Spark may ask for at any time until then.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"rove-{name}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def check_executors(session: SparkSession) -> None:

@@ -69,7 +69,7 @@ from rove.lake.log import (
 from rove.lake.storage import open_parquet, resolved
 from rove.pipeline.publishing import BrokerStreamWriter, BrokerWriter, Settings
 from rove.pipeline.shipping import check_executors
-from rove.pipeline.sql import SPARK_TYPES
+from rove.pipeline.sql import ddl
 
 NAME: Final = "rove"
 BEGINNING: Final = NOTHING
@@ -217,9 +217,7 @@ class LakeSource(DataSource):  # type: ignore[misc]
         options = Options.read(self.options)
         if options.content == "slices":
             return SLICE_COLUMNS
-        return ", ".join(
-            f"{field.name} {SPARK_TYPES[field.type]}" for field in schema_of(options.names)
-        )
+        return ddl(schema_of(options.names))
 
     def reader(self, schema: Any) -> LakeReader:
         return LakeReader(Options.read(self.options))

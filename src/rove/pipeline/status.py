@@ -33,13 +33,12 @@ from rove.lake.storage import (
     LakeError,
     Location,
     child,
-    filesystem,
     folder_of,
+    folders,
     read_bytes,
     remove,
     resolved,
     shown,
-    told,
     write_whole,
 )
 from rove.metrics.naming import labels_text
@@ -294,7 +293,7 @@ def statuses(out: Location, jobs: Iterable[str] = ()) -> list[Status]:
     """The jobs of a run, or some of them; StatusError if there are none."""
     wanted, uri = set(jobs), resolved(out)
     found: list[Status] = []
-    for name in _folders(uri):
+    for name in folders(uri):
         if not wanted or name in wanted:
             status = read_status(child(uri, name))
             if status is not None:
@@ -308,14 +307,6 @@ def statuses(out: Location, jobs: Iterable[str] = ()) -> list[Status]:
             f"no job has run in {shown(uri)}; is it the --out of `rove pipeline run`?"
         )
     return found
-
-
-def _folders(uri: str) -> list[str]:
-    import pyarrow.fs as pa_fs
-
-    with told(f"cannot read {shown(uri)}"):
-        listed = filesystem(uri).get_file_info(pa_fs.FileSelector("", allow_not_found=True))
-    return sorted(each.base_name for each in listed if each.type == pa_fs.FileType.Directory)
 
 
 def ask_to_stop(out: Location, jobs: Iterable[str], wait_s: float) -> list[Status]:

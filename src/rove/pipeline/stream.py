@@ -35,7 +35,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -53,30 +53,31 @@ from rove.lake.storage import (
     folder_of,
     open_parquet,
     remove,
-    resolved,
     shown,
     told,
 )
 from rove.pipeline import snapshots, source
 from rove.pipeline.buckets import is_ranked, run_bucket
-from rove.pipeline.disk import folder_of_process
-from rove.pipeline.judging import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import SCHEMA, SCRATCH_FOLDER, STATES, Output, states_uri
+from rove.pipeline.shipping import folder_of_process
 from rove.pipeline.snapshots import Snapshot
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.status import Progress
+from rove.pipeline.version_index import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.workers import run_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from rove.pipeline.jobs import Context
+    from rove.pipeline.jobs import Context, JobSettings
 
 TRIGGER_S: Final = 0.1
+"""How often is looked whether there is something new, unless told otherwise."""
 BUCKETS: Final = 8
+"""Groups of ranked subscriptions, unless told otherwise."""
 DRAIN_S: Final = 30.0
 """How long a stop waits for the batch that runs."""
 LOOK_EVERY_S: Final = 0.5
@@ -84,52 +85,6 @@ LOOK_EVERY_S: Final = 0.5
 
 class StreamError(RoveError):
     """The streaming match cannot go on."""
-
-
-class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is matched, and where to."""
-
-    lake: Location
-    out: Location
-    """Where the table of notifications is."""
-    checkpoint: Location | None = None
-    """Spark's own notes. By default in the folder of the output; if that is none, in a folder that
-    passes: the output knows as well how far it is."""
-    engine: Literal["all", "spark"] = "all"
-    """Whether all subscriptions are matched, or those that only Spark serves."""
-    trigger_s: float = TRIGGER_S
-    """How often is looked whether there is something new."""
-    max_rows: int = ROWS_MAX
-    """Publications in a micro-batch, at most."""
-    buckets: int = BUCKETS
-    """Groups of ranked subscriptions; must stay the same for one output."""
-    start: int = BEGINNING
-    """A new output begins after this position."""
-    slices: int = 0
-    """Tasks of a micro-batch, at most; 0 is one per core."""
-
-    @property
-    def checkpoint_location(self) -> str:
-        if self.checkpoint is not None:
-            return str(self.checkpoint)
-        out = resolved(self.out)
-        if folder_of(out) is not None:
-            return child(out, "_checkpoint")
-        return str(folder_of_process("checkpoint") / uuid.uuid4().hex)
-
-
-class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a micro-batch did."""
-
-    batch: int
-    after: int
-    last: int
-    rows_in: int
-    rows_out: int
-    at: float | None
-    """Of the last publication in it."""
-    subscriptions: int
-    seconds: float
 
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -295,26 +250,25 @@ def _concerns(event: Event, bucket: int, buckets: int) -> bool:
 
 
 class Stream:
-    """The query over one lake into one output, once; whoever goes on after an error makes another.
-
-    Locations are resolved here, and nowhere behind it.
-    """
+    """The query over one lake into one output. Whoever goes on after an error makes another."""
 
     def __init__(
         self,
         spark: SparkSession | None,
-        settings: StreamSettings,
-        told: Callable[[BatchReport], None] = lambda _: None,
+        settings: JobSettings,
+        location: Location,
+        told: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        """`told` is called after every batch, in the thread that runs them.
+        """The output is at `location`; `told` is called after every batch, in its thread.
 
         Without Spark there is no query, and `take` does everything in this process.
         """
-        self.settings = settings
         self.lake = Lake(settings.lake)
-        self.output = Output(settings.out, settings.start)
+        self.output = Output(location, settings.start)
         self.error: BaseException | None = None
         """Why a batch failed, as it was raised; Spark only has the text of it."""
+        self._settings = settings
+        self._buckets = settings.buckets or BUCKETS
         self._spark = spark
         self._told = told
         self._tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
@@ -327,24 +281,33 @@ class Stream:
         self._ranked: set[int] = set()
         """Numbers of ranked subscriptions that have not ended."""
 
-    def start(self, *, once: bool = False) -> StreamingQuery:
+    def start(self) -> StreamingQuery:
         """Follow the lake, or take what is there and end."""
         assert self._spark is not None, "a query is Spark's"
+        settings = self._settings
         source.register(self._spark)
         options = {
             "lake": self.lake.uri,
             "content": "slices",
             "start": str(self.output.done),
-            "max_rows": str(self.settings.max_rows),
-            "slices": str(self.settings.slices or self._tasks),
+            "max_rows": str(settings.max_rows or ROWS_MAX),
+            "slices": str(self._tasks),
         }
         frame = self._spark.readStream.format(source.NAME).options(**options).load()
-        checkpoint = self.settings.checkpoint_location
-        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", checkpoint)
-        if once:
+        writer = frame.writeStream.foreachBatch(self._take)
+        writer = writer.option("checkpointLocation", self._checkpoint())
+        if settings.once:
             return writer.trigger(availableNow=True).start()
-        interval = f"{round(self.settings.trigger_s * 1000)} milliseconds"
-        return writer.trigger(processingTime=interval).start()
+        pause_s = TRIGGER_S if settings.trigger_s is None else settings.trigger_s
+        return writer.trigger(processingTime=f"{round(pause_s * 1000)} milliseconds").start()
+
+    def _checkpoint(self) -> str:
+        """Where Spark's own notes are: a folder that passes will do, the output knows as well."""
+        if self._settings.checkpoint is not None:
+            return str(self._settings.checkpoint)
+        if folder_of(self.output.uri) is not None:
+            return child(self.output.uri, "_checkpoint")
+        return str(folder_of_process("checkpoint") / uuid.uuid4().hex)
 
     def stop(self, query: StreamingQuery) -> None:
         """End after the batch that runs; one that takes too long is repeated later."""
@@ -353,15 +316,11 @@ class Stream:
             self._running.release()
         query.stop()
 
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping.is_set()
-
     # -- one micro-batch -----------------------------------------------------------------------
 
     def _take(self, frame: DataFrame, batch: int) -> None:
         with self._running:
-            if self.is_stopping:
+            if self._is_stopping.is_set():
                 # Returning would tell Spark that the batch is done.
                 raise StreamError("the query is being stopped")
             try:
@@ -390,7 +349,7 @@ class Stream:
         if self._events_up_to == BEGINNING:
             self._go_on(after, has_windows=has_states)
         events = self._follow(last, since=after if has_states else BEGINNING)
-        buckets = self.settings.buckets if self._ranked or has_states else 0
+        buckets = self._buckets if self._ranked or has_states else 0
         index, out = self._index.spec(after), self.output.uri
         works = [MatchWork(slice=one, index=index, out=out, buckets=buckets) for one in slices]
         matched = run_each(self._spark, match_slice, works, Matched)
@@ -408,14 +367,12 @@ class Stream:
             if each.scratch is not None:
                 remove(out, each.scratch)
         self._told(
-            BatchReport(
+            Progress(
+                position=last,
                 batch=batch,
-                after=after,
-                last=last,
                 rows_in=sum(each.rows for each in matched),
                 rows_out=sum(file.rows for file in files),
                 at=_last_moment(matched),
-                subscriptions=len(self._index),
                 seconds=time.perf_counter() - begun,
             )
         )
@@ -455,7 +412,7 @@ class Stream:
     def _concerns_windows(self, event: Event) -> bool:
         match event.event:
             case "made":
-                if is_ranked(event.text) and self.settings.engine in ("all", event.engine):
+                if is_ranked(event.text) and self._engine in (None, event.engine):
                     self._ranked.add(event.number)
                 return event.number in self._ranked
             case "ended":
@@ -466,7 +423,7 @@ class Stream:
                 return bool(self._ranked)
 
     def _rank(self, last: int, matched: Sequence[Matched], events: Sequence[Event]) -> list[Ranked]:
-        buckets, moment = self.settings.buckets, _last_moment(matched)
+        buckets, moment = self._buckets, _last_moment(matched)
         tasks = min(buckets, self._tasks)
         works = []
         for task in range(tasks):
@@ -510,19 +467,8 @@ def _last_moment(matched: Sequence[Matched]) -> float | None:
 
 def run_job(context: Context) -> None:
     """Match until the lake is done, or until it is asked to stop."""
-    given = context.settings
-    settings = StreamSettings(
-        lake=given.lake,
-        out=context.location,
-        checkpoint=given.checkpoint,
-        engine=given.engine,
-        trigger_s=TRIGGER_S if given.trigger_s is None else given.trigger_s,
-        max_rows=given.max_rows or ROWS_MAX,
-        buckets=given.buckets or BUCKETS,
-        start=given.start,
-    )
-    stream = Stream(context.spark, settings, lambda report: context.report(_progress(report)))
-    query = stream.start(once=context.once)
+    stream = Stream(context.spark, context.settings, context.location, context.report)
+    query = stream.start()
     listener = _Listener(context, str(query.id))
     context.spark.streams.addListener(listener)
     try:
@@ -538,17 +484,6 @@ def run_job(context: Context) -> None:
     finally:
         query.stop()
         context.spark.streams.removeListener(listener)
-
-
-def _progress(report: BatchReport) -> Progress:
-    return Progress(
-        position=report.last,
-        rows_in=report.rows_in,
-        rows_out=report.rows_out,
-        at=report.at,
-        batch=report.batch,
-        seconds=report.seconds,
-    )
 
 
 class _Listener(StreamingQueryListener):  # type: ignore[misc]

@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from rove.pipeline import index_files
 from rove.pipeline.index_files import packed, write_index, write_packed
-from rove.pipeline.judging import IndexSpec, PartSpec, VersionIndex, opened
 from rove.pipeline.topics import Longs
+from rove.pipeline.version_index import IndexSpec, PartSpec, VersionIndex, opened
 from rove.pipeline.versions import Version
 
 BEGUN_MIN: Final = 256

@@ -40,9 +40,9 @@ from rove.match.ranks import rank_of
 from rove.mqtt.topics import fits
 from rove.pipeline.arrow import column_of, lake_columns, times_of
 from rove.pipeline.buckets import Bucket
-from rove.pipeline.judging import AT_TYPE, RANKED_ROWS
 from rove.pipeline.lake import Event
 from rove.pipeline.tables import REST, TableSchema
+from rove.pipeline.version_index import AT_TYPE, RANKED_ROWS
 from rove.pipeline.workers import in_worker
 
 if TYPE_CHECKING:

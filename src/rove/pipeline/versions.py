@@ -162,21 +162,13 @@ class Timeline:
         return ended
 
 
-def versions_of(events: Iterable[Event], engine: str | None = None) -> list[Version]:
+def versions_of(events: Iterable[Event]) -> list[Version]:
     """Every version in a stretch of events, which must come in order."""
-    timeline = Timeline(engine)
+    timeline = Timeline()
     closed: list[Version] = []
     for event in events:
         closed += timeline.take(event)[0]
     return closed + timeline.open()
-
-
-def from_texts(texts: Iterable[str | tuple[int, str]]) -> list[Version]:
-    """Texts for all topics, numbered as they come unless they have a number."""
-    pairs = (
-        (number, given) if isinstance(given, str) else given for number, given in enumerate(texts)
-    )
-    return [Version(number=number, text=text) for number, text in pairs]
 
 
 def from_file(path: Path) -> tuple[list[Version], list[str]]:

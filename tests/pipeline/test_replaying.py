@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import functions as f
 
 from rove.lake.log import open_for_writing
-from rove.pipeline.history import replay
 from rove.pipeline.lake import Lake, LakeError
+from rove.pipeline.replaying import replay
 from rove.pipeline.session import cores
 from tests.effort import is_soak
 from tests.interop.recorded import Notified, Recording, record

@@ -3,17 +3,26 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
+from rove.pipeline.following import changes_of, variables_of, write_following
+from rove.pipeline.index import Index
+from rove.pipeline.index import open_index as open_table_index
 from rove.pipeline.index_files import write_index
-from rove.pipeline.judging import IndexSpec, PartSpec, VersionIndex, opened
+from rove.pipeline.matching import Job, pieces
+from rove.pipeline.shipping import TaskFile
+from rove.pipeline.version_index import IndexSpec, PartSpec, VersionIndex, opened
 from rove.pipeline.versions import Version, versions_of
 from tests.effort import is_soak, some
 from tests.interop.by_state import index_of
 from tests.interop.recorded import Notified, Recording
+
+USER = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 
 
 def judged(recording: Recording, folder: Path) -> list[Notified]:
@@ -82,3 +91,58 @@ def test_ranked_rows_are_those_that_meet_a_condition(tmp_path: Path) -> None:
     assert found == {key: numbers for key, numbers in expected.items() if numbers}
     assert len(found) > 50
     assert [row["position"] for row in rows] == sorted(row["position"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x > 1", "x > t - 9", "x > 1 OR y > 1", "x + y > 1", "lower(k) = 'a'", "x > me.x"]
+)
+@pytest.mark.parametrize("topic_filter", ["", "air"])
+def test_nobody_gets_what_is_older_than_their_subscription(
+    tmp_path: Path, text: str, topic_filter: str
+) -> None:
+    """A clock that is set back, or a table of any times: the matcher itself looks at the time."""
+    version = Version(
+        number=0, text=text, filter=topic_filter, accepted_at=100.0, me={"x": 0}, client_id="ann"
+    )
+    ranked = msgspec.structs.replace(
+        version, number=1, text=f"{text} ORDER BY x LIMIT 1 WITHIN 1 HOUR"
+    )
+    moments = pa.array([99_000_000, 100_000_000]).cast(pa.timestamp("us", tz="UTC"))
+    said = pa.array([b'{"x": 5, "y": 2, "k": "A"}'] * 2, pa.binary())
+    lake = pa.record_batch(
+        {"position": [7, 8], "at": moments, "id": ["7", "8"], "client_id": ["bob"] * 2,
+         "topic": ["air"] * 2, "payload": said, "user": pa.nulls(2, USER)}
+    )  # fmt: skip
+    write_index([version, ranked], tmp_path / "fixed")
+    found = [opened(IndexSpec((PartSpec(str(tmp_path / "fixed")),)))]
+    if "me." in text:
+        variables = variables_of([version])
+        changes = changes_of([(9, "ann", {"x": 9})], variables)
+        write_following([version, ranked], variables, changes, tmp_path / "following")
+        found.append(opened(IndexSpec((), str(tmp_path / "following"))))
+    for index in found:
+        assert index.match_lake(lake)["position"].to_pylist() == [8]
+        assert index.ranked_rows(lake, 1)["position"].to_pylist() == [8]
+
+    with Index.build([version]) as table_index:
+        table_index.save(tmp_path / "table")
+    table = pa.record_batch(
+        {"at": [99.0, 100.0], "topic": ["air"] * 2, "x": [5] * 2, "y": [2] * 2, "k": ["A"] * 2}
+    )
+    job = Job(TaskFile("table", str(tmp_path / "table")), ["x"], "at", "topic", [], "pairs")
+    ((_, rows),) = pieces(job, open_table_index(job.file), [table])
+    assert rows.counts.tolist() == [0, 1]
+
+
+def test_a_publication_without_a_payload_says_its_topic_only(tmp_path: Path) -> None:
+    texts = ["", "topic = 'air'", "x IS NULL", "x > 1", "NOT (x > 1)"]
+    versions = [Version(number=number, text=text, filter="#") for number, text in enumerate(texts)]
+    write_index(versions, tmp_path / "index")
+    index = opened(IndexSpec((PartSpec(str(tmp_path / "index")),)))
+    for payload in (None, b"", b"no object"):
+        batch = pa.record_batch(
+            {"position": [7], "at": pa.array([0], pa.timestamp("us", tz="UTC")), "id": ["7"],
+             "client_id": ["bob"], "topic": ["air"], "payload": pa.array([payload], pa.binary()),
+             "user": pa.nulls(1, USER)}
+        )  # fmt: skip
+        assert index.match_lake(batch)["subscription"].to_pylist() == [0, 1, 2]

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from rove.pipeline.disk import folder_of_process
 from rove.pipeline.following import changes_in, followers_of, variables_of, write_following
-from rove.pipeline.judging import PAIRS_SQL, RANKED_ROWS_SQL
 from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.ranking import is_ranked, rank_rows
 from rove.pipeline.session import cores
+from rove.pipeline.shipping import TaskFile, folder_of_process, task_file
 from rove.pipeline.source import rows_of
+from rove.pipeline.sql import ddl
 from rove.pipeline.stretches import BEGUN_MIN, open_stretches, write_stretches
-from rove.pipeline.task_files import TaskFile, large_task_file
+from rove.pipeline.version_index import PAIRS, RANKED_ROWS
 from rove.pipeline.versions import Version, versions_of
 from rove.pipeline.workers import in_worker
 
@@ -102,38 +102,30 @@ def _matched(
     """Who gets slices of publications, and the rows that may interest ranked subscriptions."""
     from pyspark.sql import functions as f
 
-    path = folder_of_process("history") / f"{uuid.uuid4().hex}.versions"
+    path = folder_of_process("replay") / f"{uuid.uuid4().hex}.versions"
     variables = variables_of(versions)
     changes = changes_in(spark, lake, variables, after, up_to)
     following, others = followers_of(versions, variables, changes)
     write_stretches(others, path, begun_min)
-    shipped = [large_task_file(spark, path)]
+    shipped = [task_file(spark, path, small_bytes=0)]
     if following:
-        write_following(following, variables, changes, path.with_suffix(".following"))
-        shipped.append(large_task_file(spark, path.with_suffix(".following")))
-    found = publications.mapInArrow(functools.partial(_match, shipped), PAIRS_SQL)
+        path = path.with_suffix(".following")
+        write_following(following, variables, changes, path)
+        shipped.append(task_file(spark, path, small_bytes=0))
+    found = publications.mapInArrow(functools.partial(_match, shipped, 0), ddl(PAIRS))
     notifications = found.withColumns(
         {"score": f.lit(None).cast("double"), "promoted": f.lit(False)}
     )
-    candidates = functools.partial(_candidates, shipped, buckets)
-    return notifications, publications.mapInArrow(candidates, RANKED_ROWS_SQL)
+    candidates = functools.partial(_match, shipped, buckets)
+    return notifications, publications.mapInArrow(candidates, ddl(RANKED_ROWS))
 
 
 @in_worker
 def _match(
-    versions: Sequence[TaskFile], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    stretches = open_stretches(*(one.local_path() for one in versions))
-    for batch in rows_of(batches, _READ):
-        for index, here in stretches.split(batch):
-            yield index.match_lake(here)
-
-
-@in_worker
-def _candidates(
     versions: Sequence[TaskFile], buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Who gets publications; or, if there are buckets, what ranked subscriptions may want."""
     stretches = open_stretches(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
         for index, here in stretches.split(batch):
-            yield index.ranked_rows(here, buckets)
+            yield index.ranked_rows(here, buckets) if buckets else index.match_lake(here)

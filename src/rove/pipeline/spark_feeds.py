@@ -31,9 +31,11 @@ from numpy.typing import NDArray
 
 from rove.lake.delta import MissingTableError, Table
 from rove.lake.storage import Location, open_parquet, resolved
-from rove.pipeline.lake import NOTHING, Lake
+from rove.pipeline import snapshots
+from rove.pipeline.lake import NOTHING, Event, Lake
 from rove.pipeline.notifications import RANKED, SCHEMA, WRITER
 from rove.pipeline.ranking import is_ranked
+from rove.pipeline.versions import Version
 
 PIECE_BITS: Final = 12
 PIECE_SUBSCRIPTIONS: Final = 2_000
@@ -143,10 +145,21 @@ class Served:
         return self._table
 
     def _learn(self, up_to: int) -> None:
-        """Which subscriptions are Spark's; what ends is the broker's to know."""
-        for event in self._lake.events(self._learnt_up_to, up_to, states_of=()):
-            if event.event == "made" and event.engine == "spark":
-                (self._ranked if is_ranked(event.text) else self._plain).add(event.number)
+        """Which subscriptions are Spark's; what ends is the broker's to know.
+
+        So those that had ended when `match` kept who is subscribed are not asked for.
+        """
+        made: list[Event | Version] = []
+        if self._learnt_up_to == NOTHING:
+            for engine in (None, "spark"):
+                if kept := snapshots.load(self.uri, self._lake.id, engine, up_to):
+                    self._learnt_up_to = kept.position
+                    made += kept.versions
+        events = self._lake.events(self._learnt_up_to, up_to, states_of=())
+        made += (event for event in events if event.event == "made")
+        for one in made:
+            if one.engine == "spark":
+                (self._ranked if is_ranked(one.text) else self._plain).add(one.number)
         self._learnt_up_to = max(self._learnt_up_to, up_to)
 
     def _plain_stretch(self, after: int, up_to: int, place: Place) -> Stretch:

@@ -2,7 +2,8 @@
 
 An index of one or more files (`rove.pipeline.index_files`) is asked, and those whose state changes
 meanwhile (`rove.pipeline.following`); what is found is kept if the publication lies between the
-positions of the version, or of the state. Publications are read once and shown to
+positions of the version, or of the state. That nobody gets what is older than their subscription is
+the matcher's own check, for tables as for the lake. Publications are read once and shown to
 each file once for every topic filter that fits, as the broker does it: some 3 µs each besides the
 matching.
 """
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rove.lake.log import SCHEMA
 from rove.match.columns import Columns, PublicationColumns
 from rove.match.following import POSITION
 from rove.pipeline.arrow import lake_attributes
@@ -31,29 +33,17 @@ from rove.pipeline.index_files import (
 )
 from rove.pipeline.topics import FILTER_ATTRIBUTE, NO_FILTER, Longs, matches_among
 
-AT_TYPE: Final = pa.timestamp("us", tz="UTC")
+AT_TYPE: Final = SCHEMA.field("at").type
 PAIRS: Final = pa.schema(
     [("subscription", pa.int64()), ("position", pa.int64()), ("id", pa.string()), ("at", AT_TYPE)]
 )
-PAIRS_SQL: Final = "subscription long, position long, id string, at timestamp_ltz"
-_USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 _SHOWN: Final = ("position", "at", "id", "client_id", "topic", "payload", "user")
 RANKED_ROWS: Final = pa.schema(
     [
-        ("bucket", pa.int32()),
-        ("position", pa.int64()),
-        ("at", AT_TYPE),
-        ("id", pa.string()),
-        ("client_id", pa.string()),
-        ("topic", pa.string()),
-        ("payload", pa.binary()),
-        ("user", _USER),
-        ("matched", pa.list_(pa.int64())),
+        pa.field("bucket", pa.int32()),
+        *map(SCHEMA.field, _SHOWN),
+        pa.field("matched", pa.list_(pa.int64())),
     ]
-)
-RANKED_ROWS_SQL: Final = (
-    "bucket int, position long, at timestamp_ltz, id string, client_id string, topic string, "
-    "payload binary, user array<struct<name: string, value: string>>, matched array<long>"
 )
 
 
@@ -234,7 +224,6 @@ def _holds(
         until[list(ended)] = list(ended.values())
     positions = publications.positions[rows]
     holds = (positions > side.since[ids]) & (positions <= until[ids])
-    holds &= publications.at[rows] >= side.accepted_at[ids]
     if side.own:
         for pair in np.flatnonzero(np.isin(ids, list(side.own))).tolist():
             publisher = publications.client_ids[int(rows[pair])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from rove.broker.records import LogRow
 from rove.lab.pipeline_feed import Feed
 from rove.lake.delta import Table
 from rove.lake.log import open_for_writing
-from rove.pipeline import served as served_module
-from rove.pipeline.lake import Lake
-from rove.pipeline.served import PIECE_BITS, Found, Place, Served, Stretch
+from rove.pipeline import spark_feeds
+from rove.pipeline.lake import Event, Lake
+from rove.pipeline.snapshots import Snapshot, save
+from rove.pipeline.spark_feeds import PIECE_BITS, Found, Place, Served, Stretch
+from rove.pipeline.versions import Version
 from tests.interop.by_hand import Batches
 
 PLAIN, OTHER, RANKED, LIVE = 100, 101, 102, 103
@@ -77,6 +79,27 @@ def test_a_publication_comes_with_all_that_it_meets(case: Case) -> None:
     )
 
 
+def test_a_start_reads_who_is_subscribed_from_where_match_has_kept_it(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [
+        Version(number=PLAIN, text="x > 1", engine="spark"),
+        Version(number=LIVE, text="x > 1"),
+    ]
+    lake = Lake(tmp_path / "lake")
+    save(str(tmp_path / "out"), Snapshot(lake.id, None, 3, versions, [PLAIN, LIVE]))
+    begun: list[int] = []
+
+    def events(_: Lake, after: int, up_to: int, states_of: object) -> Iterator[Event]:
+        begun.append(after)
+        return iter(())
+
+    monkeypatch.setattr(Lake, "events", events)
+    case.batches.commit(30, rows((PLAIN, 9), (LIVE, 9), (OTHER, 9)))
+    assert [one.subscriptions for one in case.plain()] == [[PLAIN]]
+    assert begun == [3]
+
+
 def test_user_properties_and_quality_are_those_of_the_publication(tmp_path: Path) -> None:
     case = Case(tmp_path)
     user = (("unit", "a"), ("unit", "b"))
@@ -100,7 +123,7 @@ def test_it_is_read_on_from_any_number(case: Case) -> None:
 def test_many_subscriptions_are_handed_over_in_pieces(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_module, "PIECE_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(spark_feeds, "PIECE_SUBSCRIPTIONS", 1)
     case.batches.commit(43, rows((OTHER, 9), (PLAIN, 9), (PLAIN, 10)))
     found = case.plain()
     assert [(one.sequence, one.subscriptions) for one in found] == [
@@ -142,7 +165,7 @@ def test_much_comes_in_several_stretches(case: Case, monkeypatch: pytest.MonkeyP
             rows((RANKED, position), (RANKED, 5), score=1.0),
         )
     plain, ranked = case.plain(), case.ranked()
-    monkeypatch.setattr(served_module, "STRETCH_ROWS", 10)
+    monkeypatch.setattr(spark_feeds, "STRETCH_ROWS", 10)
     stretches = list(case.served.stretches(Place()))
     assert len(stretches) > 8
     assert in_order(stretches) == plain + ranked
