@@ -149,8 +149,8 @@ def test_rules_are_read_from_toml_and_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[air", "is not TOML: .* line 1"),
-        ("[air]\nlate = 5", "there is no key `air.late`; did you mean `late_s`"),
+        ("[air", "is not TOML: Expected"),
+        ("[air]\nlate = 5", "there is no key `air.late`; did you mean `lat`"),
         ("[air]\ncell_km = 5", "channel 'air': cell_km is 5; choose from 100, 10 and 1"),
         ("[air]\ntime = 'x'", "`time` and `delay_s` belong together"),
         ("[air]\nlat = 'a +'", "'a \\+' is no name of an attribute"),

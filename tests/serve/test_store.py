@@ -341,9 +341,11 @@ def test_a_file_with_spoilt_pages_is_damage(tmp_path: Path) -> None:
 def test_a_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "rove.new").write_bytes(b"half a file")
     (tmp_path / "rove.new-journal").write_bytes(b"half a journal")
+    (tmp_path / ".index.rove.0a1b2c3d.unfinished").write_bytes(b"half an index")
     with Store.open(tmp_path) as store:
         assert rows_of(store) == {}
     assert not list(tmp_path.glob("rove.new*"))
+    assert not list(tmp_path.glob("*.unfinished"))
 
 
 # --- the writer -----------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match=f"cannot read {tmp_path}"):
         load_map(tmp_path)
     (tmp_path / "binary").write_bytes(b"name = \xff\xfe")
-    with pytest.raises(WorldError, match=r"binary is not text in UTF-8: .* at byte 8"):
+    with pytest.raises(WorldError, match=r"binary is not text in UTF-8: .* at byte 7"):
         load_map(tmp_path / "binary")
 
 
