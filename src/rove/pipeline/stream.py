@@ -64,6 +64,7 @@ from rove.pipeline.judging import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import SCHEMA, SCRATCH_FOLDER, STATES, Output, states_uri
+from rove.pipeline.older_spark import check_streams
 from rove.pipeline.snapshots import Snapshot
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.status import Progress
@@ -330,6 +331,7 @@ class Stream:
     def start(self, *, once: bool = False) -> StreamingQuery:
         """Follow the lake, or take what is there and end."""
         assert self._spark is not None, "a query is Spark's"
+        check_streams()
         source.register(self._spark)
         options = {
             "lake": self.lake.uri,
