@@ -1,6 +1,6 @@
 """What the library answers on some Spark, and what is right: for sessions, servers and versions.
 
-    python -m tests.interop.spark_answers local[2] FOLDER UNTIL_S
+    python -m tests.interop.spark_answers local[2] FOLDER UNTIL_S [stream]
 
 A process of its own for Spark Connect, since one process cannot have both kinds of session, and
 for other versions of Spark. FOLDER has the lake of a `Recording`.
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import rove.lang
+from rove.lake.delta import Table
 from rove.lang.parser import parse
 from rove.pipeline.lake import Lake
 from rove.pipeline.source import whole
@@ -71,6 +72,11 @@ def right(folder: Path, notified: list[list[Any]]) -> dict[str, Any]:
         "source": [late["at"].cast(pa.int64()).to_pylist()],
         "replay": notified,
     }
+
+
+def right_stream(notified: list[list[Any]]) -> list[list[Any]]:
+    """Without what moves up in windows: a stream tells that with the next publication."""
+    return sorted([number, id] for number, id, is_promoted in notified if not is_promoted)
 
 
 def _publication(row: tuple[Any, ...]) -> dict[str, Any]:
@@ -169,6 +175,22 @@ def _source(spark: Any, folder: Path) -> list[list[Any]]:
     return [[row["at"] for row in moments]]
 
 
+def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
+    """What the streaming match finds, or why there is none."""
+    from rove.pipeline.older_spark import OldSparkError
+    from rove.pipeline.stream import Stream, StreamSettings
+
+    settings = StreamSettings(lake=folder / "lake", out=folder / spark.version, max_rows=50)
+    stream = Stream(spark, settings)
+    try:
+        stream.start(once=True).awaitTermination()
+    except OldSparkError as error:
+        return str(error)
+    ids = {row["position"]: row["id"] for row in whole(stream.lake).to_pylist()}
+    found = [row for row in Table(settings.out).rows().to_pylist() if not row["promoted"]]
+    return sorted([row["subscription"], ids[row["position"]]] for row in found)
+
+
 def rows(df: Any) -> list[list[Any]]:
     return sorted(list(row) for row in df.collect())
 
@@ -178,6 +200,9 @@ if __name__ == "__main__":
 
     session = open_session(SparkSettings(master=sys.argv[1], memory="1g", brief=True))
     try:
-        print(json.dumps(answers(session, Path(sys.argv[2]), float(sys.argv[3]))))
+        found = answers(session, Path(sys.argv[2]), float(sys.argv[3]))
+        if sys.argv[4:] == ["stream"]:
+            found["stream"] = stream_answer(session, Path(sys.argv[2]))
+        print(json.dumps(found))
     finally:
         session.stop()

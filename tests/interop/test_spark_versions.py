@@ -1,34 +1,26 @@
 """Every version of Spark that Rove says it runs on gives the right answers; the next one is tried.
 
-`make soak PART=spark-versions`: some minutes and 400 MB of downloads for each. An environment has
-a PySpark of its own and Rove's wheel; everything else is that of the tests. It is removed again,
-unless ROVE_KEEP_SPARK is set.
+`make soak PART=spark-versions`: some minutes and 400 MB of downloads for each
+(`tests/interop/spark_environment.py`).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 import subprocess
-import sys
-import sysconfig
 import tomllib
 from pathlib import Path
 
 import pytest
 
-import rove
-from rove.pipeline.java import cache_folder
-from rove.pipeline.packaging import write_wheel
 from tests.effort import PATIENCE_S
 from tests.interop.recorded import Recording
-from tests.interop.spark_answers import right
+from tests.interop.spark_answers import right, right_stream
+from tests.interop.spark_environment import spark_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-VERSIONS = {"4.2": "==4.2.*", "4.3": "==4.3.*", "next": ">=4.4.dev0"}
-NONE_YET = re.compile(r"only pyspark|no version|No solution", re.IGNORECASE)
+VERSIONS = {"4.1": "==4.1.*", "4.2": "==4.2.*", "4.3": "==4.3.*", "next": ">=4.4.dev0"}
+NO_STREAMS = "streams of a lake need Spark 4.2 or newer, and this is 4.1"
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +30,16 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return made
 
 
-def environment(name: str, wanted: str) -> Path:
-    """An interpreter that has this PySpark and our wheel before all that the tests have."""
-    folder = cache_folder() / "spark-versions" / name
-    shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
-    wheel = folder / f"rove-{rove.__version__}-py3-none-any.whl"
-    write_wheel(wheel)
-    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python"]
-    python = folder / "bin" / "python"
-    subprocess.run([*install, python, "--no-deps", wheel], check=True)
-    done = subprocess.run(
-        [*install, python, "--prerelease=allow", f"pyspark{wanted}"],
-        env={**os.environ, "UV_SYSTEM_CERTS": "true"}, capture_output=True, text=True, check=False,
+def asked(python: Path, recording: Recording) -> subprocess.CompletedProcess[str]:
+    """What that Spark answers, streams too."""
+    look = "import pyspark, rove; print(pyspark.__version__, rove.__file__)"
+    told = subprocess.run([python, "-c", look], capture_output=True, text=True, check=True)
+    assert told.stdout.split()[1].startswith(str(python.parents[1])), "the wheel"
+    command = [str(python), "-m", "tests.interop.spark_answers", "local[2]"]
+    return subprocess.run(
+        [*command, str(recording.folder.parent), str(recording.world.now), "stream"],
+        capture_output=True, text=True, cwd=ROOT, timeout=5 * PATIENCE_S, check=False,
     )  # fmt: skip
-    if done.returncode and name == "next" and NONE_YET.search(done.stderr):
-        pytest.skip("there is none yet")
-    assert done.returncode == 0, done.stderr
-    return python
 
 
 @pytest.mark.soak
@@ -65,27 +47,28 @@ def environment(name: str, wanted: str) -> Path:
 def test_a_version_answers_as_it_should(
     name: str, recording: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = recording.folder.parent
-    expected = right(folder, sorted([*one] for one in recording.notified()))
-    python = environment(name, VERSIONS[name])
-    try:
-        look = "import pyspark, rove; print(pyspark.__version__, rove.__file__)"
-        told = subprocess.run([python, "-c", look], capture_output=True, text=True, check=True)
-        version, place = told.stdout.split()
-        assert place.startswith(str(python.parents[1])), "the wheel"
-        command = [str(python), "-m", "tests.interop.spark_answers", "local[2]", str(folder)]
-        done = subprocess.run(
-            [*command, str(recording.world.now)],
-            capture_output=True, cwd=ROOT, timeout=5 * PATIENCE_S, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr.decode()[-3_000:]
-        found = json.loads(done.stdout)
-        assert found == expected
-        with capsys.disabled():
-            print(f"\nSpark {version}: {len(found)} answers are right")
-    finally:
-        if not os.environ.get("ROVE_KEEP_SPARK"):
-            shutil.rmtree(python.parents[1])
+    folder, notified = recording.folder.parent, sorted([*one] for one in recording.notified())
+    with spark_environment(name, VERSIONS[name]) as python:
+        done = asked(python, recording)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    found = json.loads(done.stdout)
+    streamed = found.pop("stream")
+    assert found == right(folder, notified)
+    if name == "4.1":
+        assert streamed.startswith(NO_STREAMS)
+    else:
+        assert streamed == right_stream(notified)
+    with capsys.disabled():
+        print(f"\nSpark {name}: {len(found)} answers are right")
+
+
+@pytest.mark.soak
+def test_an_older_one_is_refused_in_a_line(recording: Recording) -> None:
+    with spark_environment("4.0", "==4.0.*") as python:
+        done = asked(python, recording)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "Rove needs Spark 4.1 or newer, and this is 4.0; pip install 'pyspark>=4.1'" in last
 
 
 def test_what_is_tried_is_what_can_be_installed() -> None:

@@ -3,14 +3,15 @@
 import pytest
 
 from rove.lab import bridge_bench
-from rove.lab.kafka_server import KafkaMissingError, kafka_jars
+from rove.lab.jars import JarsMissingError
+from rove.lab.kafka_server import kafka_jars
 
 
 @pytest.mark.soak
 def test_the_suite_measures_what_it_promises(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         kafka_jars()
-    except KafkaMissingError as error:
+    except JarsMissingError as error:
         pytest.skip(str(error))
     monkeypatch.setattr(bridge_bench, "_OUTWARD", 12_000)
     monkeypatch.setattr(bridge_bench, "_INWARD", 2_000)

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from rove.broker.records import LogRow
-from rove.lab.kafka_server import KafkaMissingError, KafkaServer, connector_jars
+from rove.lab.jars import JarsMissingError
+from rove.lab.kafka_server import KafkaServer, connector_jars
 from rove.pipeline.kafka import (
     KafkaError,
     between,
@@ -88,7 +89,7 @@ def connected(spark: Any) -> Any:
     try:
         for jar in connector_jars():
             spark.sql(f"ADD JAR '{jar}'")
-    except KafkaMissingError as error:
+    except JarsMissingError as error:
         pytest.skip(str(error))
     return spark
 

@@ -1,8 +1,7 @@
 """A real Kafka on loopback, for tests and benchmarks: one node in KRaft mode, with a small heap.
 
-Kafka is Java and in no Python package. Its jars are taken by Maven (45 files, 43 MB), once, into
-the user's cache; a machine without Maven, or without its central repository, has no Kafka here,
-and whoever wants it is told so in one line. The same for the connector that Spark needs for Kafka.
+Its jars (45 files, 43 MB), and the connector that Spark needs for it, come by `rove.lab.jars`; a
+machine that cannot have them has no Kafka here, and whoever wants it is told so in one line.
 
 The storage is not formatted by Kafka's own tool, which would be a second start of Java: the one
 file that it writes is written here. A start takes 2 to 3 s on an idle machine.
@@ -11,42 +10,24 @@ file that it writes is written here. A start takes 2 to 3 s on an idle machine.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import shutil
 import socket
-import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from rove.base.processes import Program
 from rove.errors import RoveError
 from rove.lab.broker_process import HOST
-from rove.pipeline.java import JavaError, cache_folder, find_java
+from rove.lab.jars import JarsMissingError, fetched
+from rove.pipeline.java import JavaError, find_java
 from rove.testing.ports import free_port
 
 KAFKA: Final = ("org.apache.kafka:kafka_2.13:4.1.0",)
 CONNECTOR: Final = ("4.2.0", "4.0.0")
 """Versions of the connector and of what it needs for tokens: each that could be had and works."""
 _BESIDE: Final = ("org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-pool2:2.13.1")
-FETCH_S_MAX: Final = 300.0
 START_S_MAX: Final = 120.0
-RETRY_S: Final = 3_600.0
-"""What could not be fetched is not asked for again for so long."""
 _CLUSTER: Final = "cm92ZS1vbi1sb29wYmFjaw"
-_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-<modelVersion>4.0.0</modelVersion>
-<groupId>rove</groupId><artifactId>jars</artifactId><version>1</version>
-<dependencies>{dependencies}</dependencies>
-</project>
-"""
-_DEPENDENCY: Final = (
-    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
-    "<exclusions>{}</exclusions></dependency>"
-)
-_EVERYTHING: Final = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
-"""Where all is named: Spark's own descriptions ask for it at a mirror that may not be reachable."""
 _SETTINGS: Final = """process.roles=broker,controller
 node.id=1
 listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
@@ -89,7 +70,7 @@ class KafkaMissingError(RoveError):
 
 
 def kafka_jars() -> Path:
-    """The folder with the jars of Kafka; KafkaMissingError says why there is none."""
+    """The folder with the jars of Kafka; JarsMissingError says why there is none."""
     return fetched("kafka", KAFKA)
 
 
@@ -100,7 +81,7 @@ def connector_jars() -> list[Path]:
     """
     from pyspark import __version__ as version
 
-    found: list[KafkaMissingError] = []
+    found: list[JarsMissingError] = []
     for each, tokens in ((version, version), CONNECTOR):
         wanted = [
             f"org.apache.spark:spark-sql-kafka-0-10_2.13:{each}",
@@ -108,53 +89,11 @@ def connector_jars() -> list[Path]:
         ]
         try:
             folder = fetched("connector", (*wanted, *_BESIDE), alone=True)
-        except KafkaMissingError as error:
+        except JarsMissingError as error:
             found.append(error)
         else:
             return sorted(folder.glob("*.jar"))
     raise found[-1]
-
-
-def fetched(name: str, wanted: Sequence[str], *, alone: bool = False) -> Path:
-    """A folder of the user's cache with these artifacts and, unless `alone`, what they need."""
-    folder = cache_folder() / "kafka" / f"{name}-{wanted[0].rpartition(':')[2]}"
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of tests want it at once
-        if not folder.is_dir():
-            _fetch(folder, wanted, alone=alone)
-    return folder
-
-
-def _fetch(folder: Path, wanted: Sequence[str], *, alone: bool) -> None:
-    failure = folder.with_suffix(".failed")
-    if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_S:
-        raise KafkaMissingError(failure.read_text(encoding="utf-8"))
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaMissingError(f"{wanted[0]} is fetched by Maven (mvn), which is not installed")
-    work = folder.with_suffix(".unfinished")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    exclusions = _EVERYTHING if alone else ""
-    each = [_DEPENDENCY.format(*one.split(":"), exclusions) for one in wanted]
-    (work / "pom.xml").write_text(_POM.format(dependencies="".join(each)), encoding="utf-8")
-    command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-    command.append("-DoutputDirectory=jars")
-    try:
-        subprocess.run(
-            command, cwd=work, capture_output=True, text=True, check=True, timeout=FETCH_S_MAX
-        )
-        (work / "jars").rename(folder)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stdout", "") or error).strip().splitlines() or ["nothing"]
-        text = f"{wanted[0]} cannot be fetched by Maven: {said[0]}"
-        failure.write_text(text, encoding="utf-8")
-        raise KafkaMissingError(text) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 # --- the server -------------------------------------------------------------------------------
@@ -164,10 +103,10 @@ class KafkaServer:
     """One node; killed and started again, it has the same port and the same data."""
 
     def __init__(self, folder: Path) -> None:
-        self._jars = kafka_jars()
         try:
+            self._jars = kafka_jars()
             self._java = find_java().real_home / "bin" / "java"
-        except JavaError as error:
+        except (JarsMissingError, JavaError) as error:
             raise KafkaMissingError(str(error)) from error
         self.port = free_port()
         self.servers = f"{HOST}:{self.port}"

@@ -23,6 +23,7 @@ import msgspec
 from rove.errors import RoveError
 from rove.lake.storage import Location, resolved
 from rove.pipeline.ingest import IngestReport, Target
+from rove.pipeline.older_spark import check_streams
 from rove.pipeline.outside import first_line, ingest_rows
 from rove.pipeline.quality import RuleBook
 
@@ -150,6 +151,7 @@ def export_kafka(
     """Write what a lake has as records, from where the checkpoint is; how many those were."""
     from rove.pipeline.source import register
 
+    check_streams()
     register(spark)
     chosen = {"channels": msgspec.json.encode(list(channels)).decode()} if channels else {}
     rows = spark.readStream.format("rove").options(kind=kind, **chosen).load(lake)

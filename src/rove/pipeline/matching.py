@@ -48,6 +48,7 @@ from rove.pipeline.index import (
     open_index,
     plain_subscription,
 )
+from rove.pipeline.older_spark import check_spark
 from rove.pipeline.parquet_files import ParquetFiles
 from rove.pipeline.session import ARROW_BYTES
 from rove.pipeline.shipping import TaskFile
@@ -392,6 +393,7 @@ def matches(
     """
     from pyspark.sql import functions
 
+    check_spark()
     subscription = plain_subscription(text)
     nodes = list(walk(subscription.condition))
     if at is None and any(type(node) is Time for node in nodes):
@@ -443,6 +445,7 @@ def register(spark: SparkSession) -> None:
     """
     from pyspark.sql import functions
 
+    check_spark()
     spark.udf.register(SQL_NAME, functions.arrow_udf(_rove_matches, "boolean"))
 
 

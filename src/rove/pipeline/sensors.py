@@ -49,6 +49,7 @@ from rove.pipeline.cells import NONE, cells, is_on_map
 from rove.pipeline.commits import HOUR_US, ingestions, state_at
 from rove.pipeline.file_frames import frame_of_files
 from rove.pipeline.jobs import repeat
+from rove.pipeline.older_spark import check_spark
 from rove.pipeline.probing import probe
 from rove.pipeline.sql import quoted
 from rove.pipeline.status import Progress
@@ -221,6 +222,7 @@ def sensors(
     `now` later rows are left out, and an interval that is not over ends there for its freshness and
     coverage.
     """
+    check_spark()
     length_us = interval_s(interval) * 1_000_000
     until_us = sf.col("start_us") + sf.lit(length_us)
     if isinstance(rows, Table):

@@ -31,6 +31,7 @@ import msgspec
 from rove.errors import RoveError, UsageError
 from rove.pipeline import class_archive, shipping
 from rove.pipeline.java import Java, cache_folder, find_java
+from rove.pipeline.older_spark import check_spark
 
 LOOPBACK: Final = "127.0.0.1"
 ARROW_ROWS: Final = 100_000
@@ -139,6 +140,8 @@ def open_session(settings: SparkSettings | None = None) -> Any:
     """A session with these settings, or the one that runs; SparkError says why there is none."""
     settings = settings or SparkSettings()
     _check(settings)
+    with contextlib.suppress(ImportError):  # which is told as what it is
+        check_spark()
     session = _connected(settings) if settings.is_connect else _started(settings)
     try:
         shipping.ship(session)

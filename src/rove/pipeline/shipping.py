@@ -47,6 +47,7 @@ import msgspec
 
 import rove
 from rove.errors import RoveError
+from rove.pipeline.older_spark import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,6 +155,7 @@ def folder_of_process(name: str) -> Path:
 
 def check_executors(session: SparkSession) -> None:
     """ShippingError unless executors can run Rove; they are asked once in a session."""
+    check_spark()
     if runs_here(session):
         return
     name = session.session_id if is_connect(session) else session.sparkContext.applicationId

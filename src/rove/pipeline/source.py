@@ -35,25 +35,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from rove.errors import RoveError
 from rove.lake.log import (
@@ -67,6 +48,35 @@ from rove.lake.log import (
     read_within,
 )
 from rove.lake.storage import open_parquet, resolved
+from rove.pipeline.older_spark import check_spark, check_streams
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        InputPartition,
+        LessThan,
+        LessThanOrEqual,
+    )
+except ImportError:
+    check_spark()
+    raise
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # where `check_streams` refuses what needs them
+    ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = object
+
 from rove.pipeline.publishing import BrokerStreamWriter, BrokerWriter, Settings
 from rove.pipeline.shipping import check_executors
 from rove.pipeline.sql import ddl
@@ -223,6 +233,7 @@ class LakeSource(DataSource):  # type: ignore[misc]
         return LakeReader(Options.read(self.options))
 
     def streamReader(self, schema: Any) -> LakeStreamReader:
+        check_streams()
         return LakeStreamReader(Options.read(self.options))
 
     def writer(self, schema: Any, overwrite: bool) -> BrokerWriter:

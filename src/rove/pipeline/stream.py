@@ -61,6 +61,7 @@ from rove.pipeline.buckets import is_ranked, run_bucket
 from rove.pipeline.lake import Event, Lake
 from rove.pipeline.live_index import LiveIndex
 from rove.pipeline.notifications import SCHEMA, SCRATCH_FOLDER, STATES, Output, states_uri
+from rove.pipeline.older_spark import check_streams
 from rove.pipeline.shipping import folder_of_process
 from rove.pipeline.snapshots import Snapshot
 from rove.pipeline.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
@@ -285,6 +286,7 @@ class Stream:
         """Follow the lake, or take what is there and end."""
         assert self._spark is not None, "a query is Spark's"
         settings = self._settings
+        check_streams()
         source.register(self._spark)
         options = {
             "lake": self.lake.uri,

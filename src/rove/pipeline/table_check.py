@@ -26,6 +26,7 @@ from rove.lang.printer import name_text
 from rove.lang.tree import Subscription
 from rove.lang.values import Path
 from rove.pipeline.arrow import OBJECT, OPEN, TOPIC, kind_of, path_of
+from rove.pipeline.older_spark import to_arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -124,10 +125,9 @@ def uses_of(subscription: Subscription, name: str) -> Uses:
 def _arrow_type(of_spark: Any) -> pa.DataType:
     """As workers will see it; what cannot go to them is Spark's to refuse."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_type
 
     try:
-        return to_arrow_type(of_spark, timezone="UTC")
+        return to_arrow_type(of_spark)
     except PySparkException:
         return pa.null()
 

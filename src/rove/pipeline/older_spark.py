@@ -1,0 +1,64 @@
+"""What older versions of Spark lack of what is used here, in one place.
+
+All is written for the newest Spark. 4.1 lacks only streams of the lake: its Python sources have no
+limit for a micro-batch, so the first one would be the whole lake. 4.0 is refused: it has neither
+functions over Arrow (`arrow_udf`), nor partitions by number (`repartitionById`), nor filters for
+Python sources, on which `matches`, `rank`, replays and the source of the lake are built; each would
+be there twice.
+
+This module imports nothing of Spark's until it is asked, like those that ask.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from rove.errors import RoveError
+
+OLDEST: Final = (4, 1)
+OLDEST_WITH_STREAMS: Final = (4, 2)
+"""That has streams of the lake."""
+
+
+class OldSparkError(RoveError):
+    """This Spark is too old for what was asked of it."""
+
+
+def check_spark() -> None:
+    """OldSparkError if Rove cannot run on this Spark."""
+    if (version := _version()) < OLDEST:
+        raise OldSparkError(
+            f"Rove needs Spark {_text(OLDEST)} or newer, and this is {_text(version)}; "
+            f"pip install 'pyspark>={_text(OLDEST)}'"
+        )
+
+
+def check_streams() -> None:
+    """OldSparkError if this Spark cannot follow a lake."""
+    if (version := _version()) < OLDEST_WITH_STREAMS:
+        raise OldSparkError(
+            f"streams of a lake need Spark {_text(OLDEST_WITH_STREAMS)} or newer, and this is "
+            f"{_text(version)}, whose Python sources cannot limit a micro-batch; replay(…) and "
+            'spark.read.format("rove") do without'
+        )
+
+
+def to_arrow_type(of_spark: Any) -> pa.DataType:
+    """The type of Arrow for one of Spark's; times in UTC."""
+    from pyspark.sql.pandas import types
+
+    # 4.1 calls the option `timestamp_utc`, which is on by default.
+    options = {} if _version() < (4, 2) else {"timezone": "UTC"}
+    return types.to_arrow_type(of_spark, **options)
+
+
+def _version() -> tuple[int, ...]:
+    from pyspark import __version__ as version
+
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
