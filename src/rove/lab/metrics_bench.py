@@ -31,7 +31,7 @@ from rove.lab import broker_load, broker_process
 from rove.lab.broker_load import FanOut, Outcome
 from rove.lab.broker_process import BrokerBenchError, Running, cpu_seconds
 from rove.lab.measure import Measure
-from rove.pipeline.summaries import mean_interval
+from rove.lab.summaries import mean_interval
 
 GOAL_PERCENT: Final = 2.0
 IDLE_GOAL_PERCENT: Final = 0.5

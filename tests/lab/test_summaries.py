@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rove.metrics.database import Database, Reading, Run
-from rove.pipeline.summaries import (
+from rove.lab.summaries import (
     FREEDOM_EXACT_MAX,
     Observation,
     Summary,
@@ -28,6 +27,7 @@ from rove.pipeline.summaries import (
     t_mass,
     t_quantile,
 )
+from rove.metrics.database import Database, Reading, Run
 
 
 def integral(t: float, freedom: int, steps: int = 20_000) -> float:
