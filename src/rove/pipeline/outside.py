@@ -35,12 +35,13 @@ import pyarrow.parquet as pq
 from rove.errors import RoveError
 from rove.lake.files import remove_files
 from rove.lake.storage import Location, child, resolved
+from rove.pipeline.commits import Outcome
 from rove.pipeline.duplicates import with_duplicates
 from rove.pipeline.ingest import IngestReport, Target
 from rove.pipeline.probing import probe
 from rove.pipeline.quality import RuleBook, Rules
 from rove.pipeline.tables import NamePath, TableSchema
-from rove.pipeline.writing import LAKE, Outcome, TableWriter, together
+from rove.pipeline.writing import LAKE, TableWriter, together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -296,7 +297,7 @@ def ingest_rows(
             remove_files(child(target.uri, "rejected"), outcome.rejected)
         target.extended()
     whole = together(outcomes)
-    target.let_count(whole, sources=sources)
+    target.channel.commit(target.schema, whole, sources=sources)
     target.channel.maintain()
     report = IngestReport(position=target.state.position, seconds=time.monotonic() - begin_s)
     report.add(target.name, whole)
