@@ -29,6 +29,11 @@ SPARK_TYPES: Final[Mapping[Any, str]] = {
 """Of the columns of tables."""
 
 
+def ddl(schema: pa.Schema) -> str:
+    """The columns of a table as Spark declares them."""
+    return ", ".join(f"{quoted(field.name)} {SPARK_TYPES[field.type]}" for field in schema)
+
+
 def quoted(name: str) -> str:
     """The name of a column, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
