@@ -10,8 +10,8 @@ import pytest
 
 from rove.cli.pipeline_summary import add_summary, run_summary
 from rove.errors import UsageError
+from rove.lab.summaries import SummaryError
 from rove.metrics.database import Database, Reading, Run
-from rove.pipeline.summaries import SummaryError
 
 
 def run(*words: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rove.pipeline.cluster import LocalCluster
+from rove.lab.cluster import LocalCluster
 from rove.pipeline.tables import Table, channels
 from tests.effort import PATIENCE_S
 from tests.interop.recorded import Recording

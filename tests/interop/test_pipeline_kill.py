@@ -26,9 +26,9 @@ from pathlib import Path
 
 import pytest
 
+from rove.lab.cluster import LocalCluster
 from rove.lab.pipeline_feed import Feed
 from rove.lab.pipeline_stream_bench import check
-from rove.pipeline.cluster import LocalCluster
 from rove.pipeline.lake import Lake
 from rove.pipeline.status import Status, read_status
 from tests.effort import PATIENCE_S

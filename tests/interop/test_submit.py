@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rove.lab.cluster import LocalCluster
 from rove.lab.pipeline_feed import Feed, publish_some
-from rove.pipeline.cluster import LocalCluster
 from rove.pipeline.java import find_java
 from rove.pipeline.packaging import Packages, write_packages
 from rove.pipeline.session import LOOPBACK, home_without_zip

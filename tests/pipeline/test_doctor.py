@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ NOWHERE = SparkSettings(master="spark://127.0.0.1:1", memory="1g")
 """Nothing is started for it: there is no such master."""
 
 
-def of(subject: str, findings: list[Finding]) -> Finding:
+def of(subject: str, findings: Iterable[Finding]) -> Finding:
     """The last one about it: what was passed over comes before what is used."""
     return [finding for finding in findings if finding.subject == subject][-1]
 
 
 @pytest.mark.soak
 def test_all_is_well_where_spark_runs(spark: Any) -> None:
-    findings = examine(SparkSettings(master="local[2]", memory="1g"))
+    findings = list(examine(SparkSettings(master="local[2]", memory="1g")))
     assert [finding.text for finding in findings if finding.state == "problem"] == []
     subjects = {"packages", "java", "memory", "disk", "spark", "classes", "master", "executor",
                 "job", "stream"}  # fmt: skip
@@ -34,7 +35,7 @@ def test_all_is_well_where_spark_runs(spark: Any) -> None:
 
 
 def test_a_master_that_does_not_answer() -> None:
-    findings = examine(NOWHERE)
+    findings = list(examine(NOWHERE))
     assert of("master", findings).state == "problem"
     assert "no Spark master answers at 127.0.0.1:1" in of("master", findings).text
     assert of("java", findings).state == "ok"
@@ -43,7 +44,7 @@ def test_a_master_that_does_not_answer() -> None:
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "NEEDED", (*doctor.NEEDED, "a-package-that-nobody-has"))
-    findings = examine(NOWHERE)
+    findings = list(examine(NOWHERE))
     found = of("a-package-that-nobody-has", findings)
     assert (found.state, found.advice) == ("problem", "pip install 'rove[spark]'")
     assert "master" not in {finding.subject for finding in findings}
@@ -75,7 +76,7 @@ def test_memory_and_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setattr(doctor, "machine_bytes", lambda: 1 << 30)
     monkeypatch.setattr(doctor, "FREE_BYTES_WARNING", 1 << 70)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    findings = examine(NOWHERE)
+    findings = list(examine(NOWHERE))
     assert of("memory", findings).text == "1g of 1.0 GB for the driver"
     assert of("memory", findings).state == "warning"
     assert of("disk", findings).state == "warning"

@@ -156,7 +156,13 @@ def assert_equal(found: Iterable[Rollup], wanted: dict[tuple[str, str, int, int]
 
 def rolled_up(rows: Sequence[Row], since_us: int | None = None) -> list[Rollup]:
     as_read = [
-        metrics.Row(one.channel, one.position, round(one.at * 1e6), one.life, one.payload)
+        metrics.Row(
+            one.channel,
+            one.position,
+            round(one.at * 1e6),
+            one.life,
+            metrics.facts_of(one.payload),
+        )
         for one in rows
     ]
     return list(metrics.roll_up(as_read, since_us))

@@ -150,7 +150,7 @@ def test_no_executor_in_time(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 CLUSTER = """
 import json
-from rove.pipeline.cluster import LocalCluster
+from rove.lab.cluster import LocalCluster
 from rove.pipeline.session import SparkSettings, open_session
 from rove.pipeline import shipping
 

@@ -10,7 +10,7 @@ import pytest
 from rove.broker.records import LogRow
 from rove.lake import delta
 from rove.lake.storage import LakeError
-from rove.pipeline.commits import Channel, Ingestion
+from rove.pipeline.commits import Channel, Outcome
 from rove.pipeline.ingest import ingest
 from rove.pipeline.tables import (
     ATTRIBUTES_MAX,
@@ -184,7 +184,7 @@ def test_a_schema_is_what_the_table_tells(tmp_path: Path) -> None:
     for number, step in enumerate(seen):
         schema = schema.extended(step, needs_rest=number == 1)
         channel = Channel(tmp_path, begin)
-        channel.commit(Ingestion(schema, {"in": 0}))
+        channel.commit(schema, Outcome(counts={"in": 0}))
         assert Table(tmp_path, "a/b").schema() == schema
     assert columns_of(schema, "a b", "c.d") == {"string": "a%20b.c%2Ed"}
     assert Channel(tmp_path, begin).schema == schema

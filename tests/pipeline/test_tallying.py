@@ -221,9 +221,9 @@ def test_hits_are_counted_by_hour_publisher_and_topic() -> None:
     other = hits([(2, 7, "ann", "a"), (1, 9, "ann", "a")])
     parts = [*tallied_hits(5, iter([one])), *tallied_hits(5, iter([other, hits([])]))]
     found = counted(pa.Table.from_batches(parts), 5)
-    assert found.of("hour") == {"7": (2, 1, 1), "9": (1, 0, 0)}
-    assert found.of("publisher") == {"ann": (2, 1, 1), "bob": (1, 0, 0)}
-    assert found.of("topic") == {"a": (3, 1, 0), "b": (0, 0, 1)}
+    assert found.of("hour") == {"7": [2, 1, 1], "9": [1, 0, 0]}
+    assert found.of("publisher") == {"ann": [2, 1, 1], "bob": [1, 0, 0]}
+    assert found.of("topic") == {"a": [3, 1, 0], "b": [0, 0, 1]}
     assert found.total("judged") == 5
     assert found.total("cpu_ns") > 0
     assert [one.position for one in found.examples[BOTH]] == [2]
@@ -251,7 +251,7 @@ def test_publishers_without_a_name_are_counted_too() -> None:
     )
     tally.take(nameless)
     found = counted(pa.Table.from_batches([tally.partials()]), 1)
-    assert found.of("publisher") == {"": (1, 0, 0)}
+    assert found.of("publisher") == {"": [1, 0, 0]}
 
 
 def test_a_worker_tells_counts_only(past: Past) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from rove.lake import files
 from rove.pipeline import writing
-from rove.pipeline.commits import REJECTED
+from rove.pipeline.commits import REJECTED, Outcome
 from rove.pipeline.quality import AttributeRule, Rules
 from rove.pipeline.tables import TableSchema
-from rove.pipeline.writing import Outcome, TableWriter
+from rove.pipeline.writing import TableWriter
 
 MIDNIGHT_US = 1_794_787_200_000_000  # 2026-11-16
 ZAGREB = {"lat": 45.8, "long": 15.98}

@@ -92,9 +92,9 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_doctor(arguments: argparse.Namespace) -> int:
-    from rove.pipeline.doctor import examine_each
+    from rove.pipeline.doctor import examine
 
-    return show(examine_each(spark_settings(arguments)), as_json=arguments.json)
+    return show(examine(spark_settings(arguments)), as_json=arguments.json)
 
 
 def _run_jobs(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Hold the cluster up until somebody ends it."""
-    from rove.pipeline.cluster import LocalCluster
+    from rove.lab.cluster import LocalCluster
 
     with LocalCluster(arguments.workers, arguments.cores, arguments.worker_memory) as cluster:
         print(cluster.master, flush=True)

@@ -16,7 +16,7 @@ from rove.cli.output import emit_json
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.pipeline.summaries import Summary
+    from rove.lab.summaries import Summary
 
 HEADINGS = ("measure", "n", "mean", "95 %", "median", "95 %", "deviation", "unit", "ratio", "95 %")
 _TEXTS = (0, 7)
@@ -35,7 +35,7 @@ def add_summary(parser: argparse.ArgumentParser) -> None:
 
 def run_summary(arguments: argparse.Namespace) -> int:
     """Print a line for each measure."""
-    from rove.pipeline.summaries import of_runs, read, summarise
+    from rove.lab.summaries import of_runs, read, summarise
 
     if bool(arguments.files) == (arguments.database is not None):
         raise UsageError("name files, or a --database: one of them")

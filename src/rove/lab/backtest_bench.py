@@ -36,7 +36,7 @@ from rove.lake.storage import filesystem
 from rove.lang.parser import parse
 from rove.pipeline.backtest import Question, Report, backtest
 from rove.pipeline.cells import cells
-from rove.pipeline.commits import Channel, Ingestion
+from rove.pipeline.commits import Channel, Outcome
 from rove.pipeline.histories import Period, TableHistory
 from rove.pipeline.pruning import Plan, Wanted, arrow_filter, plan
 from rove.pipeline.session import SparkSettings, cores, open_session
@@ -96,7 +96,8 @@ def make_table(tables: Path, rows: int, days: int, workers: int = 1) -> Table:
     else:
         written = list(map(write, range(days), firsts, per_day))
     files = [file for of_day in written for file in of_day]
-    channel.commit(Ingestion(schema, {"in": rows, "out": rows}, files, position=rows))
+    counts = {"in": rows, "out": rows}
+    channel.commit(schema, Outcome(files, counts=counts), position=rows)
     return channel.table
 
 

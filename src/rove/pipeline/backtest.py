@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -36,6 +36,7 @@ from rove.mqtt.writing import encode
 from rove.pipeline import tallying
 from rove.pipeline.histories import History, Part, Period
 from rove.pipeline.pruning import Wanted
+from rove.pipeline.sql import ddl
 from rove.pipeline.tallying import BOTH, FIRST, SECOND, Asked, Counted, Example
 
 if TYPE_CHECKING:
@@ -179,12 +180,11 @@ class Report(msgspec.Struct, frozen=True):
         return [Count(str(day * _DAY_S), *counts) for day, counts in sorted(sums.items())]
 
 
-def nothing_to_tell(done: int, tasks: int) -> None:
-    """For those who do not watch."""
-
-
 def backtest(
-    spark: SparkSession, history: History, question: Question, tell: Tell = nothing_to_tell
+    spark: SparkSession,
+    history: History,
+    question: Question,
+    tell: Tell = lambda done, tasks: None,
 ) -> Report:
     """Ask a history; LanguageError if a text is wrong, BacktestError if nothing is there."""
     began = time.perf_counter()
@@ -250,10 +250,14 @@ def _partials(
     if not there:
         return tallying.PARTIALS.empty_table()
     if all(tree.rank is None for tree in trees):
-        frames = [_tallied(part, sample) for part in there]
-        return reduce(_union, frames).toArrow()
-    hits = _ranked_hits(there, asked, trees, until)
-    counted = hits.mapInArrow(partial(tallying.tallied_hits, sample), tallying.PARTIALS_SQL)
+        works = [msgspec.structs.replace(part.work, examples=sample) for part in there]
+        counted = _together(
+            part.rows.mapInArrow(partial(tallying.tallied, work), ddl(tallying.PARTIALS))
+            for part, work in zip(there, works, strict=True)
+        )
+    else:
+        hits = _ranked_hits(there, asked, trees, until)
+        counted = hits.mapInArrow(partial(tallying.tallied_hits, sample), ddl(tallying.PARTIALS))
     return counted.toArrow()
 
 
@@ -266,14 +270,8 @@ def _publications(part: Part, found: Counted, trees: Sequence[Subscription]) -> 
     return int(part.rows.count()) if is_ranked else found.total("judged")
 
 
-def _union(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionAll(other)
-
-
-def _tallied(part: Part, sample: int) -> DataFrame:
-    work = msgspec.structs.replace(part.work, examples=sample)
-    frame: DataFrame = part.rows.mapInArrow(partial(tallying.tallied, work), tallying.PARTIALS_SQL)
-    return frame
+def _together(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def _ranked_hits(
@@ -282,11 +280,10 @@ def _ranked_hits(
     """What is told if a text is ranked: its candidates go through its window in order."""
     from pyspark.sql import functions as f
 
-    frames = [
-        part.rows.mapInArrow(partial(tallying.candidates, part.work), tallying.CANDIDATES_SQL)
+    every = _together(
+        part.rows.mapInArrow(partial(tallying.candidates, part.work), ddl(tallying.CANDIDATES))
         for part in parts
-    ]
-    every = reduce(_union, frames)
+    )
     found = []
     for number, tree in enumerate(trees):
         own = every.where(f.col("bits").bitwiseAND(1 << number) != 0)
@@ -296,11 +293,11 @@ def _ranked_hits(
             continue
         in_order = own.repartition(1).sortWithinPartitions("at", "position", "id", "client_id")
         run = partial(tallying.ranked, asked[number], number, until)
-        found.append(in_order.mapInArrow(run, tallying.HITS_SQL))
+        found.append(in_order.mapInArrow(run, ddl(tallying.HITS)))
     if len(found) == 1:
         return found[0]
     keys = ("position", "at", "id", "client_id", "topic", "cell")
-    grouped = reduce(_union, found).groupBy(*keys)
+    grouped = _together(found).groupBy(*keys)
     both = grouped.agg(f.bit_or("bits").alias("bits"), f.min("due").alias("due"))
     return both.select(*tallying.HITS.names)
 
@@ -411,11 +408,11 @@ def _report(
     )
 
 
-def _counts(by: Mapping[str, tuple[int, int, int]]) -> list[Count]:
+def _counts(by: Mapping[str, Sequence[int]]) -> list[Count]:
     return [Count(name, *counts) for name, counts in by.items()]
 
 
-def _most(by: Mapping[str, tuple[int, int, int]]) -> list[Count]:
+def _most(by: Mapping[str, Sequence[int]]) -> list[Count]:
     return sorted(_counts(by), key=lambda one: (-one.total, one.name))[:TOP_MAX]
 
 

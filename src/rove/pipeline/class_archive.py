@@ -76,7 +76,7 @@ def make(java: Java, seconds_max: float = SECONDS_MAX) -> Path | None:
         return archive
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        with _Turn(archive.with_suffix(".lock")) as is_ours:
+        with _turn(archive.with_suffix(".lock")) as is_ours:
             if not is_ours or archive.exists():
                 return archive if archive.exists() else None
             _remove_unused(archive.parent)
@@ -150,23 +150,15 @@ def _remove_unused(folder: Path) -> None:
             other.unlink(missing_ok=True)
 
 
-class _Turn:
-    """A lock between processes that ends with its holder, however that ends."""
+@contextlib.contextmanager
+def _turn(path: Path) -> Iterator[bool]:
+    """Whether it is ours: a lock between processes that ends with its holder, however that ends."""
+    import fcntl
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> bool:
-        self._file = self._path.open("w")
+    with path.open("w") as file:
         try:
-            import fcntl
-        except ImportError:  # Windows; at worst two make it at the same time
-            return True
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        return True
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+            yield False
+        else:
+            yield True

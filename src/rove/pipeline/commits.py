@@ -33,7 +33,9 @@ from rove.lake.storage import Location, shown
 from rove.pipeline.tables import (
     PARTITIONS,
     WRITER,
+    NamePath,
     Part,
+    Sort,
     Table,
     TableSchema,
     TablesError,
@@ -111,25 +113,26 @@ class State(msgspec.Struct, frozen=True):
     skipped: tuple[Skipped, ...] = ()
 
 
-class Ingestion(msgspec.Struct, frozen=True):
-    """What is to count from now on."""
+class Outcome(msgspec.Struct):
+    """What a writer has done; nothing of it counts if something is unmet."""
 
-    schema: TableSchema
-    counts: Mapping[str, int]
-    """Rows: `in`, `out` and by reason."""
-    data: Sequence[NewFile] = ()
-    rejected: Sequence[NewFile] = ()
-    hours: Sequence[int] = ()
+    data: list[NewFile] = []
+    rejected: list[NewFile] = []
+    hours: list[int] = []
     """In which there were rows that were kept, since 1970."""
-    position: int = NOTHING
+    counts: dict[str, int] = {}
+    """Rows: `in`, `out` and by reason."""
+    unmet: list[tuple[NamePath, Sort, int]] = []
+    needs_rest: bool = False
     newest_at_us: int | None = None
-    skipped: tuple[Skipped, ...] = ()
-    sources: Mapping[str, str] = {}
-    """What came from outside, by name; the mark tells whether it is still the same."""
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.unmet and not self.needs_rest
 
 
 class _Waiting(msgspec.Struct):
-    """Files that the other tables are to get."""
+    """Files that the other tables are to get; of an `Outcome`."""
 
     data: list[NewFile]
     rejected: list[NewFile]
@@ -173,21 +176,39 @@ class Channel:
                 ]
         return found
 
-    def commit(self, done: Ingestion) -> None:
-        """Let it count; TablesError if somebody else has ingested meanwhile."""
+    def commit(
+        self,
+        schema: TableSchema,
+        done: Outcome,
+        *,
+        position: int | None = None,
+        skipped: tuple[Skipped, ...] | None = None,
+        sources: Mapping[str, str] = {},
+    ) -> None:
+        """Let it count; TablesError if somebody else has ingested meanwhile.
+
+        What is not told of the state stays as it was. `sources` came from outside, by name; the
+        mark tells whether one is still the same.
+        """
         if not self._opened:
-            self._open(done.schema)
-        self._extend(done.schema)
-        state = State(self.state.number + 1, done.position, done.newest_at_us, done.skipped)
-        rows = write_file(self.table.uri_of("quality"), _quality(state, done))
-        waiting = _Waiting(list(done.data), list(done.rejected))
+            self._open(schema)
+        self._extend(schema)
+        moments = [at for at in (self.state.newest_at_us, done.newest_at_us) if at is not None]
+        state = State(
+            self.state.number + 1,
+            self.state.position if position is None else position,
+            max(moments, default=None),
+            self.state.skipped if skipped is None else skipped,
+        )
+        rows = write_file(self.table.uri_of("quality"), _quality(state, done, sources))
+        waiting = _Waiting(done.data, done.rejected)
         info = {_FILES: msgspec.json.encode(waiting).decode(), "position": str(state.position)}
         if not self._opened["quality"].commit(WRITER, state.number, [rows], info=info):
             raise TablesError(
                 f"somebody else has ingested into {shown(self.table.uri)} meanwhile; run it again"
             )
         self._finish(state.number, waiting)
-        self.schema, self.state = done.schema, state
+        self.schema, self.state = schema, state
 
     def maintain(self) -> None:
         """Make few files of many, and remove those that nobody needs."""
@@ -238,7 +259,7 @@ class Channel:
         self._opened["data"].commit(WRITER, number, waiting.data)
 
 
-def _quality(state: State, done: Ingestion) -> Any:
+def _quality(state: State, done: Outcome, sources: Mapping[str, str]) -> Any:
     counts = {"" if name == "out" else name: n for name, n in done.counts.items() if name != "in"}
     now = datetime.now(UTC)
     plain = {"number": state.number, "ingested_at": now, "position": state.position}
@@ -246,7 +267,7 @@ def _quality(state: State, done: Ingestion) -> Any:
         "newest_at": state.newest_at_us,
         "hours": [hour * HOUR_US for hour in done.hours],
         "skipped": [msgspec.structs.asdict(each) for each in state.skipped],
-        "sources": [{"name": name, "mark": mark} for name, mark in done.sources.items()],
+        "sources": [{"name": name, "mark": mark} for name, mark in sources.items()],
     }
     rows = [{**plain, **kept, "reason": "", "rows": counts.pop("", 0)}]
     rows += [{**plain, "reason": reason, "rows": count} for reason, count in counts.items()]

@@ -62,12 +62,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What to do; empty when all is well."""
 
 
-def examine(settings: SparkSettings) -> list[Finding]:
-    """All that was found, when all is done."""
-    return list(examine_each(settings))
-
-
-def examine_each(settings: SparkSettings) -> Iterator[Finding]:
+def examine(settings: SparkSettings) -> Iterator[Finding]:
     """What was found, one by one; stops where the rest depends on what is missing."""
     missing = list(_missing())
     yield _packages()

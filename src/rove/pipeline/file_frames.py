@@ -19,7 +19,7 @@ import pyarrow as pa
 from rove.lake.files import NULL_PARTITION
 from rove.lake.storage import LakeError, child, folder_of, open_parquet
 from rove.pipeline.session import ARROW_ROWS
-from rove.pipeline.sql import SPARK_TYPES, quoted
+from rove.pipeline.sql import ddl, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,22 +44,21 @@ def frame_of_files(
 
     If it is lenient, files that are broken or gone are left out.
     """
-    ddl = ", ".join(
-        f"{quoted(field.name)} {SPARK_TYPES[field.type]}" for field in (*schema, *partitions)
-    )
+    whole = pa.schema([*schema, *partitions])
+    declared = ddl(whole)
     if not paths:
-        return spark.createDataFrame([], ddl)
+        return spark.createDataFrame([], declared)
     if folder_of(uri) is not None:
         with _quick_listing(spark, len(paths)):
-            reader = spark.read.schema(ddl).option("basePath", uri).option(_VECTORED, "false")
+            reader = spark.read.schema(declared).option("basePath", uri).option(_VECTORED, "false")
             for option in ("ignoreCorruptFiles", "ignoreMissingFiles"):
                 reader = reader.option(option, str(lenient).lower())
             found = reader.parquet(*[child(uri, path) for path in paths])
         # Spark adds every partition that it finds in the paths.
-        return found.select(*[quoted(field.name) for field in (*schema, *partitions)])
+        return found.select(*map(quoted, whole.names))
     groups = [paths[i : i + _FILES_PER_TASK] for i in range(0, len(paths), _FILES_PER_TASK)]
     read = partial(_read, uri, groups, schema, partitions, lenient)
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, ddl)
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, declared)
 
 
 @contextmanager

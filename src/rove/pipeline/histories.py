@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -89,28 +89,6 @@ class Part(msgspec.Struct, frozen=True):
     """Of the whole channel, however long ago."""
 
 
-class History(Protocol):
-    """Where publications come from."""
-
-    name: str
-    channels: list[str]
-
-    def parts(
-        self,
-        spark: SparkSession,
-        period: Period,
-        asked: Sequence[tuple[Asked, Wanted]],
-        topic_filter: str,
-    ) -> list[Part]:
-        """What is to be judged for these texts, channel by channel."""
-
-    def find(self, example: Example, fits: Fits) -> Found:
-        """A publication again; of several at one moment, one that fits."""
-
-    def span(self) -> tuple[str, str]:
-        """The first and the last day that there is."""
-
-
 def day_of(at_us: int) -> str:
     """The day of a moment, as folders are called."""
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).date().isoformat()
@@ -162,6 +140,7 @@ class TableHistory:
         """As they were when they were first looked at: everything is about the same files."""
 
     def span(self) -> tuple[str, str]:
+        """The first and the last day that there is."""
         days = [entry.day for table in self._tables for entry in table.files]
         return (min(days), max(days)) if days else ("", "")
 
@@ -172,6 +151,7 @@ class TableHistory:
         asked: Sequence[tuple[Asked, Wanted]],
         topic_filter: str,
     ) -> list[Part]:
+        """What is to be judged for these texts, channel by channel."""
         return [self._part(spark, table, period, asked, topic_filter) for table in self._tables]
 
     def _part(
@@ -199,6 +179,7 @@ class TableHistory:
         )
 
     def find(self, example: Example, fits: Fits) -> Found:
+        """A publication again; of several at one moment, one that fits."""
         for table in self._tables:
             for entry in table.files:
                 is_here = entry.at_min_us <= example.at_us <= entry.at_max_us
@@ -341,3 +322,7 @@ class LakeHistory:
                 attributes = attributes_of(row["topic"], row["payload"] or b"", user)
                 return Found(row["id"], attributes, file.size_bytes)
         raise _gone(example)
+
+
+History: TypeAlias = TableHistory | LakeHistory
+"""Where publications come from."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -38,7 +38,7 @@ import numpy as np
 from rove.errors import RoveError
 from rove.lake.log import read_file
 from rove.lake.storage import Location, MissingFileError, child, resolved
-from rove.pipeline.commits import Channel, Ingestion, Skipped, State
+from rove.pipeline.commits import Channel, Outcome, Skipped, State
 from rove.pipeline.duplicates import duplicate_positions, file_keys
 from rove.pipeline.jobs import repeat
 from rove.pipeline.lake import NOTHING, Lake, LakeError, LogFile
@@ -48,7 +48,7 @@ from rove.pipeline.status import Progress
 from rove.pipeline.tables import NamePath, Sort, TableSchema
 from rove.pipeline.typed import Typer
 from rove.pipeline.workers import parallelism, run_each
-from rove.pipeline.writing import Outcome, TableWriter, together
+from rove.pipeline.writing import TableWriter, together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +142,7 @@ def ingest(
     rules: RuleBook | None = None,
     channels: Collection[str] | None = None,
     up_to: int | None = None,
-    tell: Tell | None = None,
+    tell: Tell = lambda done_bytes, total_bytes: None,
 ) -> IngestReport:
     """Bring tables up to what the lake has, or up to a position; running it again adds nothing.
 
@@ -150,7 +150,7 @@ def ingest(
     """
     begin_s = time.monotonic()
     run = _Run(spark, Lake(lake), resolved(tables), rules or RuleBook())
-    report = run.run(channels, up_to, tell or _tell_nobody)
+    report = run.run(channels, up_to, tell)
     report.seconds = time.monotonic() - begin_s
     return report
 
@@ -183,10 +183,6 @@ def run_job(context: Context) -> None:
         )
 
     repeat(context, RUN_EVERY_S, step)
-
-
-def _tell_nobody(done_bytes: int, total_bytes: int) -> None:
-    """Nobody wants to know."""
 
 
 class _Run:
@@ -391,36 +387,13 @@ class Target:
             for each in self.state.skipped
             if not any(piece.after < each.up_to and piece.up_to > each.after for piece in pieces)
         ]
-        self.let_count(
+        self.channel.commit(
+            self.schema,
             outcome,
             position=max(boundary, self.state.position),
             skipped=(*kept, *(each for one in done for each in one.skipped)),
         )
         return outcome
-
-    def let_count(
-        self,
-        outcome: Outcome,
-        *,
-        position: int | None = None,
-        skipped: tuple[Skipped, ...] | None = None,
-        sources: Mapping[str, str] = {},
-    ) -> None:
-        """Commit what tasks have written; what is not told stays as it was."""
-        moments = [at for at in (self.state.newest_at_us, outcome.newest_at_us) if at is not None]
-        self.channel.commit(
-            Ingestion(
-                schema=self.schema,
-                counts=outcome.counts,
-                data=outcome.data,
-                rejected=outcome.rejected,
-                hours=outcome.hours,
-                position=self.state.position if position is None else position,
-                newest_at_us=max(moments, default=None),
-                skipped=self.state.skipped if skipped is None else skipped,
-                sources=sources,
-            )
-        )
 
 
 # --- cutting it up ----------------------------------------------------------------------------

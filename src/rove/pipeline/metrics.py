@@ -82,21 +82,22 @@ class Row(NamedTuple):
     position: int
     at_us: int
     life: str
-    payload: bytes
+    facts: Facts | None
+    """None if it is not what a broker writes."""
 
 
-class _Facts(msgspec.Struct):
+class Facts(msgspec.Struct):
     """What a row tells."""
 
     values: dict[str, float | None]
     row: int | None = None
 
 
-_DECODE: Final = msgspec.json.Decoder(_Facts).decode
+_DECODE: Final = msgspec.json.Decoder(Facts).decode
 
 
-def facts_of(payload: bytes) -> _Facts | None:
-    """None if it is not what a broker writes."""
+def facts_of(payload: bytes) -> Facts | None:
+    """Of a row, as it was written."""
     try:
         return _DECODE(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -111,9 +112,9 @@ def readings(rows: Iterable[Row]) -> tuple[Readings, list[tuple[str, str]]]:
     """
     numbers: dict[tuple[str, str], int] = {}
     found: list[tuple[int, int, float, float, float]] = []
-    before: dict[str, tuple[Row, _Facts]] = {}
+    before: dict[str, tuple[Row, Facts]] = {}
     for row in sorted(rows):
-        facts = facts_of(row.payload)
+        facts = row.facts
         if facts is None:
             continue
         last, told = before.get(row.channel, (None, None))
@@ -231,18 +232,17 @@ def _step(lake: Lake, database: Database, up_to: int, files_max: int) -> Report 
     if len(new) > files_max:
         up_to = max(file.last for file in new[:files_max])
     rows = _rows(lake, done.anchor - 1, up_to)
-    hours = _hours(rows, done.position)
-    since_us = min((hour.since_us for hour in hours if hour.since_us is not None), default=None)
+    fresh = [row for row in rows if row.position > done.position]
+    since_us = min((row.at_us for row in fresh), default=None)
     if since_us is not None and since_us // 1_000_000 < done.since:
         # The clock was set back: what else is in those hours lies before the anchor.
         day = datetime.fromtimestamp(since_us / 1e6, UTC).date() - timedelta(days=1)
         rows = _rows(lake, NOTHING, up_to, (day.isoformat(), "9999-12-31"))
-        hours = _hours(rows, done.position)
-    progress = _progress(hours, up_to)
+    progress = _progress(rows, up_to)
     found = [] if since_us is None else list(roll_up(rows, since_us))
     rollups = database.put(found, JOB, progress)
     _forget(database, progress.since)
-    return Report(sum(hour.new for hour in hours), sum(hour.unreadable for hour in hours), rollups)
+    return Report(len(fresh), sum(row.facts is None for row in fresh), rollups)
 
 
 def _rows(lake: Lake, after: int, up_to: int, days: tuple[str, str] | None = None) -> list[Row]:
@@ -254,44 +254,21 @@ def _rows(lake: Lake, after: int, up_to: int, days: tuple[str, str] | None = Non
         moments = table["at"].cast(pa.int64())
         columns = (table["position"], moments, table["id"], table["payload"])
         found += [
-            Row(file.channel, *each)
-            for each in zip(*(column.to_pylist() for column in columns), strict=True)
+            Row(file.channel, position, at_us, life, facts_of(payload))
+            for position, at_us, life, payload in zip(
+                *(column.to_pylist() for column in columns), strict=True
+            )
         ]
     return found
 
 
-class _Hour(msgspec.Struct):
-    """What there is of a channel in an hour; new is what no run has taken yet."""
-
-    channel: str
-    hour_us: int
-    first: int
-    last: int
-    since_us: int | None = None
-    new: int = 0
-    unreadable: int = 0
-
-
-def _hours(rows: Iterable[Row], done: int) -> list[_Hour]:
-    found: dict[tuple[str, int], _Hour] = {}
-    for row in rows:
-        hour_us = row.at_us - row.at_us % _HOUR_US
-        key = (row.channel, hour_us)
-        hour = found.setdefault(key, _Hour(*key, row.position, row.position))
-        hour.first, hour.last = min(hour.first, row.position), max(hour.last, row.position)
-        if row.position > done:
-            hour.new += 1
-            hour.since_us = row.at_us if hour.since_us is None else min(hour.since_us, row.at_us)
-            hour.unreadable += facts_of(row.payload) is None
-    return list(found.values())
-
-
-def _progress(hours: Sequence[_Hour], up_to: int) -> Progress:
+def _progress(rows: Sequence[Row], up_to: int) -> Progress:
     """Where the next run begins: before the newest hour, with the last row of each channel."""
-    newest_us = max(hour.hour_us for hour in hours)
+    newest_us = max(row.at_us for row in rows)
+    newest_us -= newest_us % _HOUR_US
     anchors = []
-    for channel in {hour.channel for hour in hours if hour.hour_us == newest_us}:
-        own = [hour for hour in hours if hour.channel == channel]
-        before = [hour.last for hour in own if hour.hour_us < newest_us]
-        anchors.append(max(before) if before else min(hour.first for hour in own))
+    for channel in {row.channel for row in rows if row.at_us >= newest_us}:
+        own = [row for row in rows if row.channel == channel]
+        before = [row.position for row in own if row.at_us < newest_us]
+        anchors.append(max(before) if before else min(row.position for row in own))
     return Progress(up_to, min(anchors), newest_us // 1_000_000)

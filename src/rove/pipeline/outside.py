@@ -35,12 +35,14 @@ import pyarrow.parquet as pq
 from rove.errors import RoveError
 from rove.lake.files import remove_files
 from rove.lake.storage import Location, child, resolved
+from rove.pipeline.commits import Outcome
 from rove.pipeline.duplicates import with_duplicates
 from rove.pipeline.ingest import IngestReport, Target
 from rove.pipeline.probing import probe
 from rove.pipeline.quality import RuleBook, Rules
+from rove.pipeline.sql import ddl, quoted
 from rove.pipeline.tables import NamePath, TableSchema
-from rove.pipeline.writing import LAKE, Outcome, TableWriter, together
+from rove.pipeline.writing import LAKE, TableWriter, together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,11 +55,6 @@ FORMATS: Final[Mapping[str, Format]] = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
-SHAPE: Final = (
-    "position long, at timestamp, topic string, id string, client_id string, payload binary, "
-    "user array<struct<name: string, value: string>>, qos tinyint, reason string"
-)
-"""Rows as in the lake, with the reason of those that cannot even be judged."""
 AT: Final = "at"
 LINE: Final = "line"
 _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
@@ -110,7 +107,8 @@ def ingest_files(
     rows = reduce(lambda left, right: left.unionByName(right), parts)
     reader = LineReader(columns or Columns(), target.schema.lat, target.schema.long, channel)
     sources = {str(path): _token(path) for path in fresh}
-    report = ingest_rows(spark, rows.mapInArrow(reader.read, SHAPE), target, sources)
+    published = rows.mapInArrow(reader.read, ddl(LAKE))
+    report = ingest_rows(spark, published, target, sources)
     report.files_read = len(fresh)
     return report
 
@@ -161,7 +159,7 @@ def lines(spark: SparkSession, paths: Sequence[Path], format: Format) -> DataFra
         for path in paths:
             _check_parquet(path)
         found = spark.read.option("mergeSchema", "true").parquet(*names)
-    whole = f.struct(*(f.col("`" + name.replace("`", "``") + "`") for name in found.columns))
+    whole = f.struct(*(f.col(quoted(name)) for name in found.columns))
     as_json = f.to_json(whole, _MICROSECONDS)
     return found.select(as_json.alias("line"), f.lit(format == "csv").alias("is_text"))
 
@@ -296,7 +294,7 @@ def ingest_rows(
             remove_files(child(target.uri, "rejected"), outcome.rejected)
         target.extended()
     whole = together(outcomes)
-    target.let_count(whole, sources=sources)
+    target.channel.commit(target.schema, whole, sources=sources)
     target.channel.maintain()
     report = IngestReport(position=target.state.position, seconds=time.monotonic() - begin_s)
     report.add(target.name, whole)

@@ -23,16 +23,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 
 from rove.errors import RoveError
+from rove.lake import delta
 from rove.lake.storage import (
     Location,
     child,
     filesystem,
-    folder_of,
     open_parquet,
     resolved,
     shown,
@@ -52,7 +53,6 @@ SLICE_BYTES_MIN: Final = 2**20
 _SLICES_PER_CORE: Final = 4
 _TEXT_ROWS: Final = 1_024
 """Rows that are read at once where a column has texts, which may be of any length."""
-_DELTA: Final = "_delta_log"
 _LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 """In files of old versions of Spark: dates in another calendar."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -175,7 +175,7 @@ def _listed(uri: str, name: str | None) -> dict[str, int]:
     files = filesystem(uri)
     if name is not None:
         return {name: files.get_file_info(name).size}
-    if _has_log(uri):
+    if delta.exists(uri):
         return _committed(uri)
     found = {
         info.path.removeprefix("/"): info.size
@@ -193,21 +193,8 @@ def _listed(uri: str, name: str | None) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _has_log(uri: str) -> bool:
-    import pyarrow.fs as pa_fs
-
-    if (folder := folder_of(uri)) is not None:
-        return (folder / _DELTA).is_dir()
-    selector = pa_fs.FileSelector(_DELTA, allow_not_found=True)
-    return bool(filesystem(uri).get_file_info(selector))
-
-
 def _committed(uri: str) -> dict[str, int]:
-    from urllib.parse import unquote
-
-    from rove.lake.delta import Table
-
-    files = Table(uri).files()
+    files = delta.Table(uri).files()
     if any(name.startswith("partition.") for name in files.column_names):
         raise ParquetFilesError(f"{shown(uri)} has partition columns; read it by Spark")
     paths = [unquote(path) for path in files["path"].to_pylist()]

@@ -67,6 +67,7 @@ from rove.lang.tree import (
 )
 from rove.lang.values import Path, previous_number
 from rove.pipeline.cells import NONE
+from rove.pipeline.sql import quoted
 from rove.pipeline.tables import REST, TableFile, TableSchema
 
 if TYPE_CHECKING:
@@ -587,7 +588,7 @@ def spark_filter(found: Filter) -> Column:
     from pyspark.sql import functions as f
 
     def tested(test: Demand) -> Any:
-        column = f.col("`" + test.column.replace("`", "``") + "`")
+        column = f.col(quoted(test.column))
         return _tested(test, column, column.isNotNull, f.lit)
 
     return _combined(found, tested, f.lit)

@@ -279,8 +279,11 @@ def attributes(schema: TableSchema, row: Mapping[str, Any]) -> dict[str, object]
         for kind, column in attribute.columns.items():
             value = row.get(column)
             if value is not None and kind != "int":
-                is_whole = kind == "double" and row.get(attribute.columns.get("int", "")) is True
-                _put(found, attribute.path, _value_of(kind, value, is_whole=is_whole))
+                if kind == "json":
+                    value = msgspec.json.decode(value)
+                elif kind == "double" and row.get(attribute.columns.get("int", "")) is True:
+                    value = int(value)
+                _put(found, attribute.path, value)
     if schema.has_rest and row.get(REST) is not None:
         _merge(found, msgspec.json.decode(row[REST]))
     found["topic"] = row["topic"]
@@ -288,40 +291,8 @@ def attributes(schema: TableSchema, row: Mapping[str, Any]) -> dict[str, object]
 
 
 def attributes_of_rows(schema: TableSchema, rows: Any) -> list[dict[str, object]]:
-    """The same for a whole Arrow table or batch, column by column."""
-    found: list[dict[str, object]] = [{} for _ in range(rows.num_rows)]
-    names = set(rows.schema.names)
-    for attribute in schema.attributes:
-        for kind, column in attribute.columns.items():
-            if kind == "int" or column not in names:
-                continue
-            places, values = _there(rows.column(column))
-            marks: Sequence[bool] = [False] * len(places)
-            mark = attribute.columns.get("int")
-            if kind == "double" and mark in names:
-                marks = (
-                    pc.is_valid(rows.column(mark)).take(pa.array(places, pa.int64())).to_pylist()
-                )
-            for place, value, is_whole in zip(places, values, marks, strict=True):
-                _put(found[place], attribute.path, _value_of(kind, value, is_whole=is_whole))
-    if schema.has_rest and REST in names:
-        for place, rest in zip(*_there(rows.column(REST)), strict=True):
-            _merge(found[place], msgspec.json.decode(rest))
-    for each, topic in zip(found, rows.column("topic").to_pylist(), strict=True):
-        each["topic"] = topic
-    return found
-
-
-def _there(column: Any) -> tuple[list[int], list[Any]]:
-    """Where a column is not null, and what it is there."""
-    places = pc.indices_nonzero(pc.is_valid(column))
-    return places.to_pylist(), column.take(places).to_pylist()
-
-
-def _value_of(kind: Kind, value: Any, *, is_whole: bool) -> object:
-    if kind == "json":
-        return msgspec.json.decode(value)
-    return int(value) if is_whole else value
+    """The same for a whole Arrow table or batch."""
+    return [attributes(schema, row) for row in rows.to_pylist()]
 
 
 def _put(found: dict[str, object], path: NamePath, value: object) -> None:

@@ -16,6 +16,7 @@ Costs 0.4 µs a row for texts that compare numbers, 7 µs where something is com
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +53,7 @@ FIRST: Final = 1
 SECOND: Final = 2
 BOTH: Final = FIRST | SECOND
 HOUR_US: Final = 3_600 * 1_000_000
+EXAMPLE: Final = "example"
 
 HITS: Final = pa.schema(
     [
@@ -66,26 +68,17 @@ HITS: Final = pa.schema(
     ]
 )
 """Rows that met something, and when they would have been told."""
-HITS_SQL: Final = (
-    "bits int, position long, at timestamp_ltz, due timestamp_ltz, id string, client_id string, "
-    "topic string, cell string"
-)
 CANDIDATES: Final = HITS.append(pa.field("payload", pa.binary()))
 """The same with what a score is computed from."""
-CANDIDATES_SQL: Final = f"{HITS_SQL}, payload binary"
 PARTIALS: Final = pa.schema(
-    [
-        ("what", pa.string()),
-        ("key", pa.string()),
-        ("first", pa.int64()),
-        ("second", pa.int64()),
-        ("both", pa.int64()),
-    ]
+    [("what", pa.string()), ("key", pa.string()), ("bits", pa.int32()), ("rows", pa.int64())]
 )
-"""Counts: rows that only the first text meets, only the second, and both."""
-PARTIALS_SQL: Final = "what string, key string, first long, second long, both long"
+"""Counts: rows of some hour, publisher or topic that only the first text meets, only the second, or
+both. Examples are among them, each as JSON."""
 
 _KEYS: Final = ("position", "id", "client_id", "topic", "cell")
+_NAMED: Final = pa.schema([("at", pa.int64()), *(HITS.field(name) for name in _KEYS)])
+"""What a row is called in a window."""
 _SHUFFLE: Final = np.uint64(0x9E3779B97F4A7C15)
 _MATCHERS_MAX: Final = 8
 
@@ -356,17 +349,12 @@ def _numbered(batch: pa.RecordBatch, number: int, first: int) -> pa.Table:
 
 
 def _due(told: pa.Table, bits: int) -> pa.RecordBatch:
-    rows = [msgspec.json.decode(id) for id in told["id"].to_pylist()]
-    columns = {"at": [], **{name: [] for name in _KEYS}} if not rows else dict(
-        zip(("at", *_KEYS), map(list, zip(*rows, strict=True)), strict=True)
-    )  # fmt: skip
-    found: dict[str, Any] = {
-        **{name: pa.array(columns[name], HITS.field(name).type) for name in _KEYS},
-        "bits": pa.array([bits] * len(rows), pa.int32()),
-        "at": pa.array(columns["at"], pa.int64()).cast(AT_TYPE),
-        "due": told["at"].combine_chunks().cast(AT_TYPE),
-    }
-    arrays = [found[name] for name in HITS.names]
+    ids = map(msgspec.json.decode, told["id"].to_pylist())
+    named = [dict(zip(_NAMED.names, one, strict=True)) for one in ids]
+    rows = pa.RecordBatch.from_pylist(named, _NAMED)
+    found = {name: rows.column(name) for name in _NAMED.names}
+    found |= {"bits": pa.array([bits] * rows.num_rows), "due": told["at"].combine_chunks()}
+    arrays = [found[field.name].cast(field.type) for field in HITS]
     return pa.RecordBatch.from_arrays(arrays, schema=HITS)
 
 
@@ -378,7 +366,8 @@ class Tally:
 
     def __init__(self, examples: int) -> None:
         self._examples_max = examples
-        self._counts: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
+        self._counts: Counter[tuple[str, str, int]] = Counter()
+        """By what is counted, its name and the bits."""
         self._examples: dict[int, list[Example]] = {FIRST: [], SECOND: [], BOTH: []}
 
     def take(self, hits: pa.RecordBatch) -> None:
@@ -387,24 +376,21 @@ class Tally:
             return
         bits = hits.column("bits").to_numpy(zero_copy_only=False)
         due_us = hits.column("due").cast(pa.int64()).to_numpy()
-        hours, codes = np.unique(due_us // HOUR_US, return_inverse=True)
-        self._add("hour", list(map(str, hours.tolist())), codes, bits)
-        for what, name in (("publisher", "client_id"), ("topic", "topic")):
-            coded = hits.column(name).fill_null("").dictionary_encode()
-            self._add(what, coded.dictionary.to_pylist(), coded.indices.to_numpy(), bits)
+        for what, column in (
+            ("hour", pa.array(due_us // HOUR_US)),
+            ("publisher", hits.column("client_id").fill_null("")),
+            ("topic", hits.column("topic").fill_null("")),
+        ):
+            coded = column.dictionary_encode()
+            names = coded.dictionary.to_pylist()
+            counts = np.bincount(coded.indices.to_numpy() * 4 + bits)
+            for place in np.flatnonzero(counts).tolist():
+                self._counts[what, str(names[place // 4]), place % 4] += int(counts[place])
         self._choose(hits, bits)
-
-    def _add(
-        self, what: str, names: Sequence[str], codes: npt.NDArray[Any], bits: npt.NDArray[Any]
-    ) -> None:
-        counts = np.bincount(codes * 4 + bits, minlength=4 * len(names)).reshape(-1, 4)
-        for name, count in zip(names, counts, strict=True):
-            known = self._counts.get((what, name))
-            self._counts[what, name] = count if known is None else known + count
 
     def count(self, what: str, number: int) -> None:
         """Count something else."""
-        self._counts[what, ""] = np.array([0, number, 0, 0])
+        self._counts[what, "", FIRST] = number
 
     def _choose(self, hits: pa.RecordBatch, bits: npt.NDArray[Any]) -> None:
         at_us = hits.column("at").cast(pa.int64()).to_numpy()
@@ -420,16 +406,14 @@ class Tally:
 
     def partials(self) -> pa.RecordBatch:
         """Everything, as `PARTIALS` has it."""
-        rows: list[tuple[str, str, int, int, int]] = []
-        for (what, name), count in self._counts.items():
-            _, first, second, both = count.tolist()
-            rows.append((what, name, first, second, both))
-        for kind, examples in self._examples.items():
-            texts = [msgspec.json.encode(one).decode() for one in examples]
-            rows += [(f"example {kind}", text, 0, 0, 0) for text in texts]
-        columns = zip(*rows, strict=True) if rows else ([] for _ in PARTIALS)
-        arrays = [pa.array(list(c), f.type) for c, f in zip(columns, PARTIALS, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=PARTIALS)
+        rows = [(*key, count) for key, count in self._counts.items()]
+        rows += [
+            (EXAMPLE, msgspec.json.encode(one).decode(), kind, 1)
+            for kind, examples in self._examples.items()
+            for one in examples
+        ]
+        named = [dict(zip(PARTIALS.names, row, strict=True)) for row in rows]
+        return pa.RecordBatch.from_pylist(named, PARTIALS)
 
 
 def _example(hits: pa.RecordBatch, row: int, shuffled: int) -> Example:
@@ -478,10 +462,11 @@ def _tallied(
 class Counted(msgspec.Struct):
     """The partial counts of all workers, put together."""
 
-    by: dict[str, dict[str, tuple[int, int, int]]]
+    by: dict[str, dict[str, list[int]]]
+    """By what is counted and its name: only by the first text, only by the second, by both."""
     examples: dict[int, list[Example]]
 
-    def of(self, what: str) -> dict[str, tuple[int, int, int]]:
+    def of(self, what: str) -> dict[str, list[int]]:
         return self.by.get(what, {})
 
     def total(self, what: str) -> int:
@@ -491,17 +476,12 @@ class Counted(msgspec.Struct):
 
 def counted(partials: pa.Table, examples: int) -> Counted:
     """Put partial counts together."""
-    sums = partials.group_by(["what", "key"]).aggregate(
-        [("first", "sum"), ("second", "sum"), ("both", "sum")]
-    )
     found = Counted({}, {FIRST: [], SECOND: [], BOTH: []})
-    names = ("what", "key", "first_sum", "second_sum", "both_sum")
-    for what, key, *counts in zip(*(sums[name].to_pylist() for name in names), strict=True):
-        if what.startswith("example "):
-            one = msgspec.json.decode(key, type=Example)
-            found.examples[int(what.removeprefix("example "))].append(one)
+    for what, key, bits, rows in zip(*(each.to_pylist() for each in partials.columns), strict=True):
+        if what == EXAMPLE:
+            found.examples[bits].append(msgspec.json.decode(key, type=Example))
         else:
-            found.by.setdefault(what, {})[key] = tuple(counts)
+            found.by.setdefault(what, {}).setdefault(key, [0, 0, 0])[bits - 1] += rows
     for kind, chosen in found.examples.items():
         found.examples[kind] = sorted(chosen, key=_order)[:examples]
     return found

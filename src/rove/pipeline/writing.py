@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +28,7 @@ import pyarrow.compute as pc
 from rove.lake.files import NewFile, remove_files, write_file
 from rove.lake.storage import child
 from rove.pipeline.cells import cells
-from rove.pipeline.commits import HOUR_US, REJECTED
+from rove.pipeline.commits import HOUR_US, REJECTED, Outcome
 from rove.pipeline.quality import Judge, Rules, positions
 from rove.pipeline.tables import BASE, NamePath, Sort, TableSchema
 from rove.pipeline.typed import Typer
@@ -44,24 +43,6 @@ LAKE: Final = REJECTED
 """What a writer takes. The reason is for rows that are beyond judging; the lake has no such."""
 _LAT, _LONG = "::lat", "::long"
 """Beside the columns of the table until it is written."""
-
-
-class Outcome(msgspec.Struct):
-    """What a writer has done; nothing of it counts if something is unmet."""
-
-    data: list[NewFile] = []
-    rejected: list[NewFile] = []
-    hours: list[int] = []
-    """In which there were rows that were kept, since 1970."""
-    counts: dict[str, int] = {}
-    """Rows: `in`, `out` and by reason."""
-    unmet: list[tuple[NamePath, Sort, int]] = []
-    needs_rest: bool = False
-    newest_at_us: int | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.unmet and not self.needs_rest
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rove.pipeline.cluster import ClusterError, LocalCluster
+from rove.lab.cluster import ClusterError, LocalCluster
 from tests.effort import PATIENCE_S
 
 STORY = """
 import json, sys, threading, time
 from pathlib import Path
-from rove.pipeline.cluster import LocalCluster
+from rove.lab.cluster import LocalCluster
 from rove.pipeline.session import SparkSettings, open_session
 
 def slow(number):

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rove.metrics.database import Database, Reading, Run
-from rove.pipeline.summaries import (
+from rove.lab.summaries import (
     Observation,
     Summary,
     SummaryError,
@@ -20,6 +19,7 @@ from rove.pipeline.summaries import (
     summaries,
     summarise,
 )
+from rove.metrics.database import Database, Reading, Run
 
 
 def test_one_run_has_no_interval_and_equal_runs_a_narrow_one() -> None:
