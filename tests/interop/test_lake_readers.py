@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from rove.broker.records import LogRow
+from rove.lab.jars import JarsMissingError, fetched
 from rove.lake import compaction, upkeep
 from rove.lake.log import Log
 from rove.pipeline.ingest import ingest
@@ -18,6 +22,8 @@ from rove.pipeline.source import whole
 from rove.pipeline.tables import Table
 from rove.serve.lake import Lake
 from tests.duckdb_reader import by_duckdb
+from tests.effort import PATIENCE_S
+from tests.interop.spark_environment import spark_environment
 
 CHANNELS = ["a/b", "..", "ünï/😀", "a%2Fb", "17", "x y", "a=b", "%"]
 DAY_S = 86_400.0
@@ -160,3 +166,36 @@ def test_typed_tables_are_the_same_for_everybody(tables: Path, tmp_path: Path) -
     assert one_day == [{"n": rows.num_rows}]
     quality = pl.read_delta(table.uri_of("quality"))
     assert quality["rows"].sum() == rows.num_rows
+
+
+# -- Spark's own reader --------------------------------------------------------------------------
+
+
+DELTA_SPARK = "4.2"
+"""The newest Spark that Delta has a jar for."""
+DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.soak
+def test_sparks_own_reader_finds_the_same(lake: Path, tables: Path, tmp_path: Path) -> None:
+    try:
+        jars = ",".join(map(str, sorted(fetched("delta", DELTA, alone=True).glob("*.jar"))))
+    except JarsMissingError as error:
+        pytest.skip(str(error))
+    table = Table(tables, "air")
+    wanted = [str(lake), table.uri_of("data"), table.uri_of("quality")]
+    with spark_environment(f"{DELTA_SPARK}-delta", f"=={DELTA_SPARK}.*") as python:
+        done = subprocess.run(
+            [python, "-m", "tests.interop.delta_by_spark", jars, tmp_path, *wanted],
+            capture_output=True, text=True, cwd=ROOT, timeout=5 * PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3_000:]
+    now, data, quality = (pq.read_table(tmp_path / f"{n}.parquet") for n in range(3))
+    for kind in ("publications", "notifications"):
+        assert as_facts(now.filter(pc.field("kind") == kind).to_pylist()) == ours(lake, kind)
+    assert now.num_rows == 86
+    rows = table.read()
+    expected = in_rows(rows.to_pylist(), rows.column_names)
+    assert in_rows(data.to_pylist(), rows.column_names) == expected
+    assert pc.sum(quality["rows"]).as_py() == rows.num_rows
