@@ -177,17 +177,19 @@ def _source(spark: Any, folder: Path) -> list[list[Any]]:
 
 def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
     """What the streaming match finds, or why there is none."""
+    from rove.pipeline.jobs import JobSettings
     from rove.pipeline.older_spark import OldSparkError
-    from rove.pipeline.stream import Stream, StreamSettings
+    from rove.pipeline.stream import Stream
 
-    settings = StreamSettings(lake=folder / "lake", out=folder / spark.version, max_rows=50)
-    stream = Stream(spark, settings)
+    out = folder / spark.version
+    settings = JobSettings(lake=folder / "lake", out=folder, once=True, max_rows=50)
+    stream = Stream(spark, settings, out)
     try:
-        stream.start(once=True).awaitTermination()
+        stream.start().awaitTermination()
     except OldSparkError as error:
         return str(error)
     ids = {row["position"]: row["id"] for row in whole(stream.lake).to_pylist()}
-    found = [row for row in Table(settings.out).rows().to_pylist() if not row["promoted"]]
+    found = [row for row in Table(out).rows().to_pylist() if not row["promoted"]]
     return sorted([row["subscription"], ids[row["position"]]] for row in found)
 
 

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from rove.lab.broker_process import HOST, accepts
-from rove.lab.kafka_server import KafkaMissingError, fetched
+from rove.lab.jars import JarsMissingError, fetched
 from rove.pipeline.java import JavaError, cache_folder, find_java
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
@@ -75,7 +75,7 @@ def hdfs(folder: Path) -> Iterator[Store]:
     """A name node and a data node in one process; empty."""
     try:
         jars, java = fetched("hadoop", HADOOP), find_java().real_home / "bin" / "java"
-    except (KafkaMissingError, JavaError) as error:
+    except (JarsMissingError, JavaError) as error:
         pytest.skip(f"HDFS: {error}")
     told = folder / "details.json"
     command = [str(java), *_JAVA, "-cp", f"{jars}/*", _MINI_CLUSTER]

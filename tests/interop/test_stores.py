@@ -19,11 +19,12 @@ from rove.lab.pipeline_stream_bench import check
 from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
-from rove.lake.storage import OPTIONS, LakeError, clear, folders, read_bytes, write_bytes
+from rove.lake.storage import OPTIONS, LakeError, child, clear, folders, read_bytes, write_whole
 from rove.pipeline.ingest import ingest
+from rove.pipeline.jobs import JobSettings
 from rove.pipeline.lake import Lake as ReadLake
 from rove.pipeline.source import one_slice, whole
-from rove.pipeline.stream import Stream, StreamSettings
+from rove.pipeline.stream import Stream
 from rove.pipeline.tables import Table, channels
 from rove.serve.lake import Lake
 from tests.interop import stores
@@ -86,7 +87,7 @@ def test_small_files_come_back_as_they_were(store: Store) -> None:
     place = f"{store.location}/small"
     assert read_bytes(place, "a/b") is None
     for content in (b"", b"x", bytes(range(256)) * 40_000):
-        write_bytes(place, "a/b", content)
+        write_whole(child(place, "a/b"), [content])
         assert read_bytes(place, "a/b") == content
     assert (folders(place), folders(f"{place}/nothing")) == (["a"], [])
     clear(place, "a")
@@ -100,7 +101,7 @@ def test_match_finds_in_a_store_and_writes_to_it(store: Store, tmp_path: Path) -
     feed.subscribe(2, "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 1 SECONDS", 0.0, engine="spark")
     publish_some(feed, 40, 1.0)
     feed.write()
-    stream = Stream(None, StreamSettings(lake=lake, out=out, buckets=2))
+    stream = Stream(None, JobSettings(lake=lake, out=out, buckets=2), out)
     stream.take(0, [one_slice(ReadLake(lake), up_to=feed.position)])
     assert check(lake, out, tmp_path / "work") > 10
     stream.output.tidy()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rove.base.files import sync
 from rove.lake.storage import (
     LakeError,
     child,
@@ -16,7 +17,6 @@ from rove.lake.storage import (
     remove,
     resolved,
     shown,
-    sync,
     told,
     write_whole,
 )

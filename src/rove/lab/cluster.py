@@ -93,7 +93,7 @@ class LocalCluster:
 
     def kill_worker(self, index: int) -> None:
         """As if its machine lost power: the worker, its executors and their Pythons, at once."""
-        _kill_session(self.workers[index].process)
+        kill_session(self.workers[index].process)
 
     def processes(self) -> list[int]:
         """The ids of all processes of the cluster that live."""
@@ -107,7 +107,7 @@ class LocalCluster:
         for daemon in self._daemons:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.process.wait(END_S_MAX)
-            _kill_session(daemon.process)  # what it has started and left
+            kill_session(daemon.process)  # what it has started and left
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _launch_worker(self) -> None:
@@ -170,7 +170,8 @@ def _session_members(leader: int) -> Iterator[int]:
             yield int(entry.parent.name)
 
 
-def _kill_session(daemon: subprocess.Popen[bytes]) -> None:
+def kill_session(daemon: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads a session of its own, and all others of the session."""
     members = set(_session_members(daemon.pid))
     while members:
         for each in members:

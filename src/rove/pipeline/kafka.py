@@ -5,9 +5,10 @@ Spark's connector wants an offset for every partition of a topic, also for those
 it is asked which there are: a stream that begins at the end tells, for a second, and reads nothing.
 
 Out: publications or notifications of a lake as records, by a stream with a checkpoint. Spark's
-connector knows no transactions, so what was under way at a kill comes again: each at least once.
-The header `rove-position` is the row's position in the log, by which a consumer knows repeats.
-(`rove bridge kafka` writes publications exactly once.)
+connector knows no transactions, so the batch that was under way at a kill comes again: each at
+least once. One task writes a batch, in the order of the log: two would write rows of one key at the
+same time. The header `rove-position` is the row's position in the log, by which a consumer knows
+repeats. (`rove bridge kafka` writes publications exactly once.)
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from rove.pipeline.quality import RuleBook
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 EARLIEST: Final = -2
 """As an offset, to Spark's connector."""
 KINDS: Final = ("publications", "notifications")
+EXPORT_ROWS: Final = 50_000
+"""Of a batch of an export, which is what a kill repeats at most."""
 _NO_CONNECTOR: Final = ("KAFKA_DATA_SOURCE_NOT_ENABLED", "DATA_SOURCE_NOT_FOUND")
 _TOLD: Final = (
     "named_struct('position', position, 'at', at, 'topic', topic, 'id', id, "
@@ -154,7 +158,8 @@ def export_kafka(
     check_streams()
     register(spark)
     chosen = {"channels": msgspec.json.encode(list(channels)).decode()} if channels else {}
-    rows = spark.readStream.format("rove").options(kind=kind, **chosen).load(lake)
+    bounds = {"slices": "1", "max_rows": str(EXPORT_ROWS)}
+    rows = spark.readStream.format("rove").options(kind=kind, **bounds, **chosen).load(lake)
     with _told("write"):
         query = (
             kafka_records(rows, kind)
@@ -164,8 +169,17 @@ def export_kafka(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
-        return sum(each["numInputRows"] for each in query.recentProgress)
+        return _rows_taken(query)
+
+
+def _rows_taken(query: StreamingQuery) -> int:
+    """How many rows a query takes until it ends. It tells of its last hundred batches only."""
+    of_batch: dict[int, int] = {}
+    has_ended = False
+    while not has_ended:
+        has_ended = query.awaitTermination(1)
+        of_batch |= {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
+    return sum(of_batch.values())
 
 
 def kafka_records(rows: DataFrame, kind: str) -> DataFrame:
