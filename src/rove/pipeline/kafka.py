@@ -22,8 +22,8 @@ import msgspec
 
 from rove.errors import RoveError
 from rove.lake.storage import Location, resolved
+from rove.pipeline.importing import first_line, ingest_rows
 from rove.pipeline.ingest import IngestReport, Target
-from rove.pipeline.outside import first_line, ingest_rows
 from rove.pipeline.quality import RuleBook
 
 if TYPE_CHECKING:
