@@ -13,8 +13,8 @@ import pytest
 from rove.cli import pipeline_ingest
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
+from rove.pipeline import importing, kafka, session
 from rove.pipeline import ingest as ingest_module
-from rove.pipeline import kafka, outside, session
 from rove.pipeline.ingest import IngestReport
 from rove.pipeline.lake import LakeError
 from rove.pipeline.quality import RulesError
@@ -113,14 +113,14 @@ def test_files_and_kafka_are_handed_on(
         seen.append((given[1:], options))
         return IngestReport()
 
-    monkeypatch.setattr(outside, "ingest_files", record)
+    monkeypatch.setattr(importing, "ingest_files", record)
     monkeypatch.setattr(kafka, "ingest_kafka", record)
     words: list[object] = ["a.csv", "b.csv", "--tables", tmp_path, "--channel", "air"]
     words += ["--at", "when", "--lat", "y", "--format", "csv"]
     assert pipeline_ingest.run(parsed(*words), SETTINGS) == 0
     given, options = seen[0]
     assert given == ([Path("a.csv"), Path("b.csv")], str(tmp_path), "air")
-    assert options["columns"] == outside.Columns(at="when", lat="y")
+    assert options["columns"] == importing.Columns(at="when", lat="y")
     assert options["format"] == "csv"
     words = ["--kafka", "h:9092", "--kafka-topic", "t", "--tables", tmp_path, "--channel", "air"]
     assert pipeline_ingest.run(parsed(*words, "--packages", "p", "--jars", "j"), SETTINGS) == 0

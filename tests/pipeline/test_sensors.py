@@ -13,21 +13,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mgrs
-import numpy as np
 import pytest
 
 from rove.broker.records import LogRow
 from rove.lake import delta
+from rove.pipeline.cells import square_of
 from rove.pipeline.ingest import ingest
 from rove.pipeline.jobs import Context, JobSettings
 from rove.pipeline.sensors import (
-    CELLS_M,
     JOB,
     PARTS,
     QUANTILES,
     Report,
     SensorsError,
-    cell_names,
     current,
     interval_s,
     part_length_us,
@@ -35,7 +33,6 @@ from rove.pipeline.sensors import (
     run_job,
     run_once,
     sensors,
-    square_of,
     touched,
 )
 from rove.pipeline.status import Reporter
@@ -258,98 +255,6 @@ def test_intervals_are_read(text: str, seconds: int) -> None:
 def test_what_is_no_interval_is_refused(text: str) -> None:
     with pytest.raises(SensorsError, match=r"is no interval; write 10s, 5min, 1h or 1d"):
         interval_s(text)
-
-
-# --- cells --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cell_m", CELLS_M)
-def test_cells_are_those_of_the_package_everywhere(cell_m: int) -> None:
-    drawn = np.random.default_rng(cell_m)
-    lat = drawn.uniform(-90, 90, 2_000)
-    long = drawn.uniform(-180, 180, 2_000)
-    long[:500] = np.round(long[:500] / 6) * 6 + drawn.uniform(-1e-6, 1e-6, 500)
-    long = np.clip(long, -180, 180)
-    lat[:5], long[5:10] = (np.nan, 91, -91, np.inf, 1e9), (np.nan, 181, -181, np.inf, -np.inf)
-    names = cell_names(lat, long, cell_m).to_pylist()
-    assert names[:10] == [None] * 10
-    digits = 5 - round(math.log10(cell_m))
-    exact = mgrs.MGRS()
-    points = zip(lat[10:].tolist(), long[10:].tolist(), strict=True)
-    assert names[10:] == [exact.toMGRS(*point, MGRSPrecision=digits) for point in points]
-
-
-def test_there_are_no_other_cells() -> None:
-    with pytest.raises(SensorsError, match=r"no cells of 50 m; choose from 100,000, 10,000"):
-        cell_names(np.zeros(1), np.zeros(1), 50)
-    for name in ("", "none", "33TWL123", "33TW", "hello"):
-        with pytest.raises(SensorsError, match="is no cell of the MGRS grid"):
-            square_of(name)
-
-
-def metres(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Between two points of a globe."""
-    (lat, long), (other_lat, other_long) = (map(math.radians, point) for point in (one, other))
-    half = math.sin((lat - other_lat) / 2) ** 2
-    half += math.cos(lat) * math.cos(other_lat) * math.sin((long - other_long) / 2) ** 2
-    return 2 * 6_371_000 * math.asin(math.sqrt(half))
-
-
-@pytest.mark.parametrize("cell_m", CELLS_M)
-def test_a_cell_lies_between_its_corners(cell_m: int) -> None:
-    """Points a little inside of each corner are in the cell, those a little outside are not."""
-    drawn = np.random.default_rng(5)
-    lat = drawn.uniform(-60, 60, 200)
-    # Away from borders of zones: a cell that one cuts has not all of its square.
-    long = drawn.integers(-29, 29, 200) * 6 + 3 + drawn.uniform(-0.8, 0.8, 200)
-    checked = 0
-    for name in cell_names(lat, long, cell_m).to_pylist():
-        square = square_of(name)
-        assert square.corners is not None
-        sides = list(zip(square.corners, (*square.corners[1:], square.corners[0]), strict=True))
-        for one, other in sides:
-            assert metres(one, other) == pytest.approx(cell_m, rel=0.02)
-        inside, outside = (
-            np.array([
-                (square.lat + share * (y - square.lat), square.long + share * (x - square.long))
-                for y, x in square.corners
-            ])
-            for share in (0.9999, 1.0001)
-        )  # fmt: skip
-        within = cell_names(inside[:, 0], inside[:, 1], cell_m).to_pylist()
-        if {each[:3] for each in within} == {name[:3]}:  # bands of latitude cut cells too
-            checked += 1
-            assert set(within) == {name}
-            assert name not in cell_names(outside[:, 0], outside[:, 1], cell_m).to_pylist()
-    assert checked > 150
-
-
-def test_neighbours_share_corners() -> None:
-    west, east = square_of("33TWL7572"), square_of("33TWL7672")
-    assert west.corners is not None
-    assert east.corners is not None
-    assert metres(west.corners[1], east.corners[0]) < 0.001
-    assert metres(west.corners[2], east.corners[3]) < 0.001
-    assert metres((west.lat, west.long), (east.lat, east.long)) == pytest.approx(1_000, rel=0.005)
-
-
-def test_every_cell_has_a_centre_even_at_the_poles_and_the_date_line() -> None:
-    points = [
-        (89.9, 0.0),
-        (-89.9, 10.0),
-        (84.01, 100.0),
-        (-80.01, -84.9),
-        (10.0, 179.9999),
-        (10.0, -180.0),
-    ]
-    for point in points:
-        for cell_m in CELLS_M:
-            (name,) = cell_names(np.array([point[0]]), np.array([point[1]]), cell_m).to_pylist()
-            square = square_of(name)
-            assert metres(point, (square.lat, square.long)) <= cell_m * 0.75
-            for corner in square.corners or ():
-                assert metres(corner, (square.lat, square.long)) < cell_m * 0.75
-                assert -180 <= corner[1] <= 180
 
 
 # --- the table ----------------------------------------------------------------------------------

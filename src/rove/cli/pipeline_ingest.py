@@ -120,7 +120,7 @@ def _from_lake(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> 
 
 
 def _from_files(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> IngestReport:
-    from rove.pipeline.outside import Columns, ingest_files
+    from rove.pipeline.importing import Columns, ingest_files
 
     columns = Columns(
         at=arguments.at,

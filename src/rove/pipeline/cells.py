@@ -1,15 +1,19 @@
 """Where on the map a row is: the MGRS grid, as a column.
 
 Tables are cut into folders by cell, and virtual sensors are cells, so both must agree on what a
-cell is and what it is called. MGRS names squares of 100, 10 and 1 km from pole to pole, with the
-exceptions of Norway and Svalbard; near the poles it goes over to a grid of its own (UPS). All of
-that is left to the package `mgrs`, which has the reference implementation inside and converts
-whole columns at 0.5 µs a point on one core, so there is no table of ours to be wrong.
+cell is and what it is called. MGRS names squares of 100, 10 and 1 km and of 100 m from pole to
+pole, with the exceptions of Norway and Svalbard; near the poles it goes over to a grid of its own
+(UPS). All of that is left to the package `mgrs`, which has the reference implementation inside and
+converts whole columns at 0.5 µs a point on one core, so there is no table of ours to be wrong.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import functools
+import math
+import re
+import warnings
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import mgrs
 import numpy as np
@@ -23,14 +27,16 @@ if TYPE_CHECKING:
 NONE: Final = "none"
 """The cell of a row that has no position, or none on this planet."""
 KM_DEFAULT: Final = 10
-_DIGITS: Final = {100: 0, 10: 1, 1: 2}
-"""By size in km, the digits that MGRS appends for each axis."""
+CELLS_M: Final = (100_000, 10_000, 1_000, 100)
+_METRE_DIGITS: Final = 5
+"""That MGRS appends for each axis to name a square metre."""
 _RECORD_BYTES: Final = 15
+_NAME: Final = re.compile(r"(\d*[A-Z]{3})(\d*)")
 _CONVERTER: Final = mgrs.MGRS()
 
 
 class CellError(RoveError):
-    """There is no such size of a cell."""
+    """There is no such cell, or no such size of one."""
 
 
 def is_on_map(lat: NDArray[np.float64], long: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -39,25 +45,72 @@ def is_on_map(lat: NDArray[np.float64], long: NDArray[np.float64]) -> NDArray[np
 
 
 def cells(lat: NDArray[np.float64], long: NDArray[np.float64], km: int = KM_DEFAULT) -> Any:
-    """The cell of each point, as an Arrow array of texts; NaN stands for a missing coordinate."""
+    """The cell of each point, as a table has it: NONE where there is no such point."""
+    return cell_names(lat, long, 1_000 * km).fill_null(NONE)
+
+
+def cell_names(lat: NDArray[np.float64], long: NDArray[np.float64], cell_m: int) -> Any:
+    """The cell of each point, as an Arrow array of texts; null where there is no such point."""
+    if cell_m not in CELLS_M:
+        sizes = ", ".join(f"{size:,}" for size in CELLS_M)
+        raise CellError(f"there are no cells of {cell_m} m; choose from {sizes}")
     valid = is_on_map(lat, long)
-    names = cell_names(lat[valid], long[valid], km)
-    if valid.all():
-        return names
-    places = np.where(valid, np.cumsum(valid) - 1, len(names))
-    return pa.concat_arrays([names, pa.array([NONE])]).take(pa.array(places))
-
-
-def cell_names(lat: NDArray[np.float64], long: NDArray[np.float64], km: int) -> Any:
-    """The same for points that are all on the map."""
-    if km not in _DIGITS:
-        raise CellError(f"there are no cells of {km} km; choose from 100, 10 and 1")
-    points = np.ascontiguousarray(np.column_stack((lat, long)), np.float64)
-    records = _CONVERTER.toMGRSArray(points, MGRSPrecision=_DIGITS[km])
+    points = np.ascontiguousarray(np.column_stack((lat, long))[valid], np.float64)
+    digits = _METRE_DIGITS - round(math.log10(cell_m))
+    records = _CONVERTER.toMGRSArray(points, MGRSPrecision=digits)
     raw = pa.Array.from_buffers(
         pa.binary(_RECORD_BYTES), len(points), [None, pa.py_buffer(records)]
     )
     # Names repeat: each is decoded once, and only numbers are handled for every point.
     coded = raw.dictionary_encode()
-    names = [record.rstrip(b"\0").decode() for record in coded.dictionary.to_pylist()]
-    return pa.array(names, pa.string()).take(coded.indices)
+    decoded = [record.rstrip(b"\0").decode() for record in coded.dictionary.to_pylist()]
+    names = pa.array(decoded, pa.string()).take(coded.indices)
+    if valid.all():
+        return names
+    return names.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+
+
+class Square(NamedTuple):
+    """Where a cell is: its centre, and its corners from the south-west against the clock.
+
+    Of a cell that a zone's border cuts it is the whole square. A cell of 100 km at the edge of the
+    polar grids may have no corners.
+    """
+
+    lat: float
+    long: float
+    corners: tuple[tuple[float, float], ...] | None
+
+
+@functools.lru_cache(maxsize=100_000)
+def square_of(cell: str) -> Square:
+    """Where a cell is."""
+    found = _NAME.fullmatch(cell)
+    if found is None or len(found[2]) % 2:
+        raise CellError(f"{cell!r} is no cell of the MGRS grid, such as 33TWL7572")
+    head, digits = found[1], len(found[2]) // 2
+    east, north = found[2][:digits], found[2][digits:]
+    size_m = 10 ** (_METRE_DIGITS - digits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where bands of latitude meet
+        lat, long = _CONVERTER.toLatLon(cell)
+        try:
+            corners = tuple(
+                _corner(lat, long, size_m, head + _metres(east, x) + _metres(north, y))
+                for x, y in (("0", "0"), ("9", "0"), ("9", "9"), ("0", "9"))
+            )
+        except mgrs.core.MGRSError:
+            return Square(lat, long, None)
+    return Square(lat, long, corners)
+
+
+def _metres(digits: str, filler: str) -> str:
+    return digits.ljust(_METRE_DIGITS, filler)
+
+
+def _corner(lat: float, long: float, cell_m: int, last_metre: str) -> tuple[float, float]:
+    """From the centre of the last square metre before it, half a metre further."""
+    near_lat, near_long = _CONVERTER.toLatLon(last_metre)
+    stretch = cell_m / (cell_m - 1)
+    east = (near_long - long + 180) % 360 - 180
+    return lat + stretch * (near_lat - lat), (long + stretch * east + 180) % 360 - 180

@@ -27,25 +27,24 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import mgrs
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_type
 
 from rove.errors import RoveError
 from rove.lake import delta, upkeep
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import Location, child, folders, resolved, shown
-from rove.pipeline.cells import NONE, cells, is_on_map
+from rove.pipeline.cells import cell_names, square_of
 from rove.pipeline.commits import HOUR_US, ingestions, state_at
 from rove.pipeline.file_frames import frame_of_files
 from rove.pipeline.jobs import repeat
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
 JOB: Final = "sensors"
 TABLES_JOB: Final = "ingest"
 """The job in whose folder the typed tables are."""
-CELLS_M: Final = (100_000, 10_000, 1_000, 100)
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 PARTS: Final = 12
 """Of an interval, for its coverage."""
@@ -78,16 +76,8 @@ _UNIT_S: Final = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": DAY_S}
 _NUMBERS: Final = frozenset({"double", "float", "bigint", "int", "smallint", "tinyint"})
 _OTHERS: Final = frozenset({"position", "at", "qos", "day", "cell", "channel", "client_id"})
 """Columns of tables that are no attributes."""
-_CELL_NAME: Final = re.compile(r"(\d*[A-Z]{3})(\d*)")
-_METRE_DIGITS: Final = 5
-_HECTOMETRE_DIGITS: Final = 3
-_RECORD_BYTES: Final = 15
-_CONVERTER: Final = mgrs.MGRS()
-_SQUARE: Final = (
-    "struct<lat: double, long: double, corners: array<struct<lat: double, long: double>>>"
-)
 _POINT: Final = pa.struct([("lat", pa.float64()), ("long", pa.float64())])
-_ARROW_SQUARE: Final = pa.struct([*_POINT, ("corners", pa.list_(_POINT))])
+_SQUARE: Final = pa.struct([*_POINT, ("corners", pa.list_(_POINT))])
 _AT: Final = pa.timestamp("us", tz="UTC")
 _DAY: Final = pa.schema([("day", pa.date32())])
 _ATTRIBUTES: Final = b"rove.attributes"
@@ -103,69 +93,6 @@ class NothingToReadError(SensorsError):
 
 
 # --- cells ----------------------------------------------------------------------------------------
-
-
-class Square(NamedTuple):
-    """Where a cell is: its centre, and its corners from the south-west against the clock.
-
-    Of a cell that a zone's border cuts it is the whole square. A cell of 100 km at the edge of the
-    polar grids may have no corners.
-    """
-
-    lat: float
-    long: float
-    corners: tuple[tuple[float, float], ...] | None
-
-
-def cell_names(lat: NDArray[np.float64], long: NDArray[np.float64], cell_m: int) -> Any:
-    """The cell of each point as an Arrow array of texts; null where there is no such point."""
-    if cell_m not in CELLS_M:
-        sizes = ", ".join(f"{size:,}" for size in CELLS_M)
-        raise SensorsError(f"there are no cells of {cell_m} m; choose from {sizes}")
-    if cell_m >= 1_000:
-        names = cells(lat, long, cell_m // 1_000)
-        return pc.if_else(pc.equal(names, NONE), None, names)
-    valid = is_on_map(lat, long)
-    points = np.ascontiguousarray(np.column_stack((lat, long))[valid], np.float64)
-    records = _CONVERTER.toMGRSArray(points, MGRSPrecision=_HECTOMETRE_DIGITS)
-    padded = np.frombuffer(records, f"S{_RECORD_BYTES}")
-    names = np.full(len(lat), None, object)
-    names[valid] = np.char.decode(padded, "ascii")
-    return pa.array(names, pa.string())
-
-
-@functools.lru_cache(maxsize=100_000)
-def square_of(cell: str) -> Square:
-    """Where a cell is."""
-    found = _CELL_NAME.fullmatch(cell)
-    if found is None or len(found[2]) % 2:
-        raise SensorsError(f"{cell!r} is no cell of the MGRS grid, such as 33TWL7572")
-    head, digits = found[1], len(found[2]) // 2
-    east, north = found[2][:digits], found[2][digits:]
-    size_m = 10 ** (_METRE_DIGITS - digits)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns where bands of latitude meet
-        lat, long = _CONVERTER.toLatLon(cell)
-        try:
-            corners = tuple(
-                _corner(lat, long, size_m, head + _metres(east, x) + _metres(north, y))
-                for x, y in (("0", "0"), ("9", "0"), ("9", "9"), ("0", "9"))
-            )
-        except mgrs.core.MGRSError:
-            return Square(lat, long, None)
-    return Square(lat, long, corners)
-
-
-def _metres(digits: str, filler: str) -> str:
-    return digits.ljust(_METRE_DIGITS, filler)
-
-
-def _corner(lat: float, long: float, cell_m: int, last_metre: str) -> tuple[float, float]:
-    """From the centre of the last square metre before it, half a metre further."""
-    near_lat, near_long = _CONVERTER.toLatLon(last_metre)
-    stretch = cell_m / (cell_m - 1)
-    east = (near_long - long + 180) % 360 - 180
-    return lat + stretch * (near_lat - lat), (long + stretch * east + 180) % 360 - 180
 
 
 def cell_column(lat: Column, long: Column, cell_m: int) -> Column:
@@ -187,11 +114,11 @@ def _coordinates(values: Any) -> NDArray[np.float64]:
 def square_column(cell: Column) -> Column:
     """Where each cell is."""
 
-    @sf.arrow_udf(_SQUARE)  # type: ignore[untyped-decorator]
+    @sf.arrow_udf(from_arrow_type(_SQUARE))  # type: ignore[untyped-decorator]
     def square(cell: pa.Array) -> pa.Array:
         coded = cell.dictionary_encode()
         rows = [_as_row(name) for name in coded.dictionary.to_pylist()]
-        return pa.array(rows, _ARROW_SQUARE).take(coded.indices)
+        return pa.array(rows, _SQUARE).take(coded.indices)
 
     return square(cell)
 
@@ -286,7 +213,7 @@ SENSORS: Final = pa.schema(
         ("cell_m", pa.int32()),
         ("start", _AT),
         ("end", _AT),
-        *_ARROW_SQUARE,
+        *_SQUARE,
         ("count", pa.int64()),
         ("publishers", pa.int32()),
         *((name, pa.float64()) for name in _FIGURES[2:-4]),

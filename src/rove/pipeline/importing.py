@@ -64,7 +64,7 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _SAMPLE_ROWS: Final = 1_000
 
 
-class OutsideError(RoveError):
+class ImportingError(RoveError):
     """What is to be ingested is not there, not readable, or was ingested and has changed."""
 
 
@@ -118,22 +118,22 @@ def format_of(path: Path) -> Format:
     try:
         return FORMATS[path.suffix.lower()]
     except KeyError:
-        raise OutsideError(
+        raise ImportingError(
             f"{path} does not say what it is; give its format: csv, jsonl or parquet"
         ) from None
 
 
 def _fresh(paths: Sequence[Path], sources: Mapping[str, str]) -> list[Path]:
-    """Those that were not taken yet; OutsideError for those that are missing or have changed."""
+    """Those that were not taken yet; ImportingError for those that are missing or have changed."""
     found = []
     for path in dict.fromkeys(each.resolve() for each in paths):
         if not path.is_file():
-            raise OutsideError(f"there is no file {path}")
+            raise ImportingError(f"there is no file {path}")
         before = sources.get(str(path))
         if before is None:
             found.append(path)
         elif before != _token(path):
-            raise OutsideError(
+            raise ImportingError(
                 f"{path} was ingested before and has changed since; "
                 "give what is new in it another name"
             )
@@ -169,7 +169,7 @@ def _check_parquet(path: Path) -> None:
     try:
         pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
-        raise OutsideError(f"cannot read {path}: {first_line(error)}") from error
+        raise ImportingError(f"cannot read {path}: {first_line(error)}") from error
 
 
 class LineReader:

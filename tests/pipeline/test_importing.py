@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from rove.broker.records import LogRow
-from rove.pipeline.ingest import ingest
-from rove.pipeline.outside import (
+from rove.pipeline.importing import (
     Columns,
+    ImportingError,
     LineReader,
-    OutsideError,
     format_of,
     ingest_files,
     moment_of,
 )
+from rove.pipeline.ingest import ingest
 from rove.pipeline.quality import RuleBook, Rules
 from rove.pipeline.tables import Table, attributes_of_rows
 from rove.serve.lake import Lake as BrokersLake
@@ -105,7 +105,7 @@ def test_texts_of_csv_are_looked_at_one_by_one() -> None:
 def test_formats_by_name() -> None:
     assert format_of(Path("a/b.CSV")) == "csv"
     assert format_of(Path("b.ndjson")) == "jsonl"
-    with pytest.raises(OutsideError, match="does not say what it is; give its format"):
+    with pytest.raises(ImportingError, match="does not say what it is; give its format"):
         format_of(Path("b.txt"))
 
 
@@ -158,9 +158,9 @@ def test_three_formats_into_one_table_each_file_once(spark: Any, tmp_path: Path)
     again = ingest_files(spark, files, tmp_path / "tables", "air", columns=columns)
     assert again.rows_in == 0
     csv.write_text("when\n5\n")
-    with pytest.raises(OutsideError, match=r"in\.csv was ingested before and has changed since"):
+    with pytest.raises(ImportingError, match=r"in\.csv was ingested before and has changed since"):
         ingest_files(spark, files, tmp_path / "tables", "air", columns=columns)
-    with pytest.raises(OutsideError, match="there is no file"):
+    with pytest.raises(ImportingError, match="there is no file"):
         ingest_files(spark, [tmp_path / "none.csv"], tmp_path / "tables", "air")
 
 
@@ -193,6 +193,6 @@ def test_beside_the_lake_with_duplicates_and_late_types(spark: Any, tmp_path: Pa
 def test_a_broken_parquet_file_is_an_error_of_one_line(spark: Any, tmp_path: Path) -> None:
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(b"PAR1torn")
-    with pytest.raises(OutsideError, match=r"cannot read .*torn\.parquet") as caught:
+    with pytest.raises(ImportingError, match=r"cannot read .*torn\.parquet") as caught:
         ingest_files(spark, [torn], tmp_path / "tables", "air")
     assert "\n" not in str(caught.value)
