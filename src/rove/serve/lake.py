@@ -30,9 +30,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from rove.broker.diary import KIND as SUBSCRIPTIONS
 from rove.broker.journal import Changes
 from rove.broker.records import LogRow
+from rove.broker.subscription_log import KIND as SUBSCRIPTIONS
 from rove.lake.compaction import compact_where_many
 from rove.lake.log import (
     NOTHING,
