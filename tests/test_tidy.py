@@ -45,6 +45,8 @@ CROSS_CUTTING_TESTS = {
     "tests/policy/test_escape.py",  # no trick gets out of a policy: all of the room together
     "tests/policy/test_fuzz.py",  # nor does a program that nobody wrote
     "tests/match/test_differential.py",  # all engines of the room against the oracle
+    "tests/broker/walks.py",  # what one packet passes in the broker
+    "tests/broker/test_walks.py",
     "tests/test_docs.py",  # what strangers read first, all of it run
     "tests/pages.py",  # by this
     "tests/effort.py",  # how many examples a property is tried with

@@ -9,8 +9,8 @@ from typing import Any
 
 from PIL import Image
 
+from rove.broker.context import LakeStream, Settings
 from rove.broker.records import LogRow
-from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
@@ -238,7 +238,7 @@ class TestSetting:
         answer = ask(ann, "$rove/policy", HIGH, subscription="0")
         assert answer.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR
         set_policy(ann, "", subscription="7")
-        assert world.broker.policies_view().count == 0
+        assert world.broker.view.policies().count == 0
 
     def test_subscribing_again_with_the_same_text_goes_on(self) -> None:
         world = World()
@@ -255,7 +255,7 @@ class TestSetting:
 
     def test_a_broker_without_policies_says_so(self) -> None:
         world = World()
-        world.broker.state.agents.limits = None
+        world.broker.agents.limits = None
         ann = world.connect("ann")
         answer = ask(ann, "$rove/policy", HIGH)
         assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
@@ -274,9 +274,9 @@ class TestStopping:
         notices = values(ann)
         assert [one["event"] for one in notices] == ["stopped", "stopped", "stopped", "suspended"]
         assert {one["kind"] for one in notices} == {"steps"}
-        tally = world.broker.policies_view().total
+        tally = world.broker.view.policies().total
         assert (tally.stopped, tally.suspended) == ({"steps": 3}, 1)
-        assert world.broker.policies_view().policies[0].suspended_until is not None
+        assert world.broker.view.policies().policies[0].suspended_until is not None
 
     def test_a_suspended_one_may_be_told_to_deliver(self) -> None:
         world = World(policies=PolicyLimits(offences_max=1, suspended="deliver", suspension_s=10))
@@ -296,7 +296,7 @@ class TestStopping:
         ann.subscribe("t")
         set_policy(ann, "def arrived(m, me):\n    me.x = 1\n    return 1 / 0")
         bob.publish("t", b"{}")
-        assert world.broker.variables_view("ann")["manual"] == {}  # type: ignore[index]
+        assert world.broker.view.variables("ann")["manual"] == {}  # type: ignore[index]
 
     def test_who_uses_more_than_its_share_gets_nothing_for_a_while(self) -> None:
         workers = SimulatedWorkers()
@@ -310,7 +310,7 @@ class TestStopping:
             bob.publish("t", b'{"x": %d}' % number)
         # The first is done twice: it is not as light as was hoped.
         assert len(values(ann)) == 2
-        assert world.broker.policies_view().total.stopped == {"share": 4}
+        assert world.broker.view.policies().total.stopped == {"share": 4}
         world.advance(10)
         bob.publish("t", b'{"x": 9}')
         assert len(values(ann)) == 1
@@ -320,8 +320,8 @@ class TestStopping:
         world = World(policies=PolicyLimits(share=0.1, share_s=10), workers=workers)
         ann = world.connect("ann")
         set_policy(ann, HIGH)
-        state = world.broker.state
-        state.agents.seating.account(state.sessions["ann"]).allowance.use(1.1)
+        broker, context = world.broker, world.broker.context
+        broker.agents.policies.account(context.sessions["ann"]).allowance.use(1.1)
         answer = ask(ann, "$rove/policy", COUNTING)
         assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
         assert "used up" in (answer.properties.reason_string or "")
@@ -369,7 +369,7 @@ class TestWorkers:
         while workers.waiting:
             world.work(1)
         assert [one["x"] for one in values(ann)] == list(range(5))
-        assert world.broker.policies_view().total.in_workers == 5
+        assert world.broker.view.policies().total.in_workers == 5
 
     def test_so_do_those_that_take_few_steps_and_long(self) -> None:
         class Slow(SimulatedWorkers):
@@ -384,7 +384,7 @@ class TestWorkers:
         for number in range(20):
             bob.publish("t", b'{"x": %d}' % number)
         assert values(ann) == [{"x": n, "seen": n + 1} for n in range(20)]
-        assert 5 < world.broker.policies_view().total.in_workers < 20
+        assert 5 < world.broker.view.policies().total.in_workers < 20
 
     def test_variables_that_change_meanwhile_are_the_ones_that_count(self) -> None:
         workers = SimulatedWorkers()
@@ -446,7 +446,7 @@ class TestWorkers:
             world.work()
         assert values(ann) == [{"n": n, "seen": n + 1} for n in range(3)]
         assert workers.kills == 1
-        assert world.broker.policies_view().total.stopped == {}
+        assert world.broker.view.policies().total.stopped == {}
 
     def test_a_message_that_workers_die_of_costs_itself_and_no_more(self) -> None:
         workers = SimulatedWorkers()
@@ -459,7 +459,7 @@ class TestWorkers:
         workers.kill_share = 0.0
         bob.publish("t", b'{"n": 2}')
         assert values(ann) == [{"n": 2}]
-        assert world.broker.policies_view().total.stopped == {"error": 1}
+        assert world.broker.view.policies().total.stopped == {"error": 1}
 
     def test_a_crowd_is_turned_away(self) -> None:
         workers = SimulatedWorkers()
@@ -474,7 +474,7 @@ class TestWorkers:
         while workers.waiting:
             world.work(1)
         assert [one["n"] for one in values(ann)] == [0, 1, 2]
-        assert world.broker.policies_view().total.stopped == {"crowded": 2}
+        assert world.broker.view.policies().total.stopped == {"crowded": 2}
 
     def test_who_unsubscribes_or_leaves_is_sent_nothing_more(self) -> None:
         workers = SimulatedWorkers()
@@ -488,7 +488,7 @@ class TestWorkers:
         eve.disconnect()
         world.work()
         assert ann.payloads() == []
-        assert world.broker.policies_view().count == 0
+        assert world.broker.view.policies().count == 0
 
     def test_what_is_withdrawn_while_it_waits_is_not_sent(self) -> None:
         workers = SimulatedWorkers()
@@ -534,7 +534,7 @@ class TestSurviving:
         bob.publish("u", b"{}", 1)
         assert len(acknowledge(ann)) == 2
         world.crash()
-        view = world.broker.variables_view("ann")
+        view = world.broker.view.variables("ann")
         assert view is not None
         assert view["manual"] == {"seen": 1}
         assert view["automatic"]["battery"] == 0.3
@@ -544,7 +544,7 @@ class TestSurviving:
         bob.publish("u", b"{}", 1)
         ann.come_back()
         assert acknowledge(ann) == [{"seen": 2}]
-        assert world.broker.variables_view("ann")["automatic"]["connected"] is True  # type: ignore[index]
+        assert world.broker.view.variables("ann")["automatic"]["connected"] is True  # type: ignore[index]
 
     def test_what_waits_for_a_decision_survives_and_is_decided_once(self) -> None:
         workers = SimulatedWorkers()
@@ -609,7 +609,7 @@ class TestSurviving:
 
 class TestLogging:
     def test_the_lake_has_every_decision(self) -> None:
-        channel = Channel("all", ("t",), frozenset(("publications", "notifications")))
+        channel = LakeStream("all", ("t",), frozenset(("publications", "notifications")))
         settings = Settings(channels=(channel,), keeps_subscriptions=True)
         world = World(settings=settings)
         ann, bob = world.connect("ann"), world.connect("bob")

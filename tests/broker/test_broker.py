@@ -9,9 +9,9 @@ from types import FrameType
 import pytest
 
 from rove.broker.access import Rules
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.pressure import STUCK_LATELY_S, STUCK_S
-from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -322,7 +322,7 @@ class TestTime:
         world = World()
         world.advance(10)
         world.broker.tick(world.now - 5)
-        assert world.broker.state.now == world.now
+        assert world.broker.context.now == world.now
 
     def test_without_anything_to_wait_for_no_tick_is_needed(self) -> None:
         assert World().broker.next_tick_at() == math.inf
@@ -362,7 +362,7 @@ class TestShutDown:
             assert client.only(Disconnect).reason == Reason.SERVER_SHUTTING_DOWN
         assert old.inbox == nobody.inbox == []
         assert all(client.is_closed() for client in (stays, goes, old, nobody))
-        assert set(world.broker.state.sessions) == {"stays"}
+        assert set(world.broker.context.sessions) == {"stays"}
         world.crash()
         assert stays.come_back().session_present
 
@@ -454,7 +454,7 @@ class Nonsense:
         settings = Settings(
             topic_text=True,
             channels=(
-                Channel("c", ("#", "$rove/#"), frozenset(("publications", "notifications"))),
+                LakeStream("c", ("#", "$rove/#"), frozenset(("publications", "notifications"))),
             ),
         )
         self.world = World(limits=self.LIMITS, settings=settings)
@@ -570,7 +570,7 @@ def test_nobody_can_upset_the_broker(part: int) -> None:
         world = nonsense.world
         for _ in range(150):
             nonsense.step()
-            for session in world.broker.state.sessions.values():
+            for session in world.broker.context.sessions.values():
                 assert session.link is None or not session.link.closing
         world.holds_commits = False
         world.commit()
@@ -578,8 +578,8 @@ def test_nobody_can_upset_the_broker(part: int) -> None:
             if not client.is_closed():
                 client.drop()
         world.advance(1_000)
-        assert world.broker.state.sessions == {}
-        assert len(world.broker.state.interests) == 0
+        assert world.broker.context.sessions == {}
+        assert len(world.broker.router) == 0
         assert not {"sessions", "subscriptions", "queue", "received"} & world.disk.sizes().keys()
         client = world.connect("sane")
         client.subscribe(Filter("a/#", retain_handling=2), filter="sane = 1")

@@ -79,7 +79,7 @@ class TestSessions:
         world = World()
         client = world.connect()
         client.drop()
-        assert not world.broker.state.sessions
+        assert not world.broker.context.sessions
         assert not client.connect(clean_start=False).session_present
 
     def test_a_clean_start_ends_the_session_that_was_there(self) -> None:
@@ -117,7 +117,7 @@ class TestSessions:
         client.drop()
         assert client.come_back(0).session_present
         client.drop()
-        assert world.broker.state.sessions == {}
+        assert world.broker.context.sessions == {}
         assert world.disk.sizes() == {}
 
     def test_the_largest_expiry_means_never(self) -> None:
@@ -170,7 +170,7 @@ class TestDisconnect:
         world = World()
         client = world.connect(expiry_s=600)
         client.disconnect(properties=Properties(session_expiry_s=0))
-        assert world.broker.state.sessions == {}
+        assert world.broker.context.sessions == {}
         assert world.disk.sizes() == {}
 
     def test_an_expiry_of_zero_cannot_become_more(self) -> None:
@@ -178,7 +178,7 @@ class TestDisconnect:
         client = world.connect()
         client.disconnect(properties=Properties(session_expiry_s=10))
         assert goodbye(client).reason == Reason.PROTOCOL_ERROR
-        assert world.broker.state.sessions == {}
+        assert world.broker.context.sessions == {}
 
     def test_the_limit_holds_for_the_last_word_too(self) -> None:
         world = World(limits=Limits(session_expiry_s_max=20))
@@ -485,7 +485,7 @@ class TestConnect:
         names = [one.connect().properties.assigned_client_id for one in (first, second)]
         assert None not in names
         assert len(set(names)) == 2
-        assert set(world.broker.state.sessions) == set(names)
+        assert set(world.broker.context.sessions) == set(names)
 
     def test_a_session_of_an_assigned_client_id_can_be_resumed(self) -> None:
         world = World()
@@ -586,7 +586,7 @@ class TestConnect:
         world.turn()
         assert client.is_closed()
         assert client.inbox == []
-        assert world.broker.state.sessions == {}
+        assert world.broker.context.sessions == {}
 
     def test_who_is_known_before_is_not_asked(self) -> None:
         world = World()
@@ -596,7 +596,7 @@ class TestConnect:
         client.link.identity = Identity("alice", source="certificate")
         client.say(Connect("client", user_name="bob"))
         assert world.broker.end_turn(world.now).authentications == []
-        assert world.broker.state.sessions["client"].identity.user == "alice"
+        assert world.broker.context.sessions["client"].identity.user == "alice"
 
     def test_a_broken_connect_is_answered_if_its_version_is_known(self) -> None:
         client = World().client()
@@ -613,7 +613,7 @@ class TestConnect:
         world.broker.end_turn(world.now)
         client.drop()
         world.broker.identified(client.link, Identity(), world.now)
-        assert world.broker.state.sessions == {}
+        assert world.broker.context.sessions == {}
 
 
 class TestEnhancedAuthentication:
@@ -628,7 +628,7 @@ class TestEnhancedAuthentication:
         method = Properties(authentication_method="SCRAM-SHA-1")
         client.send(Auth(Reason.REAUTHENTICATE, method))
         assert goodbye(client).reason == Reason.PROTOCOL_ERROR
-        assert world.broker.state.sessions["client"].link is None
+        assert world.broker.context.sessions["client"].link is None
 
 
 class TestVersion311:
@@ -648,7 +648,7 @@ class TestVersion311:
     def test_a_clean_session_is_not_kept(self) -> None:
         world = World()
         world.connect(version=V311, clean_start=True).disconnect()
-        assert world.broker.state.sessions == {}
+        assert world.broker.context.sessions == {}
 
     def test_a_persistent_session_lives_as_long_as_the_limit_says(self) -> None:
         world = World(limits=Limits(session_expiry_s_max=100))
@@ -695,4 +695,4 @@ class TestMemory:
             world.advance(1)
         assert len(world.broker._connecting._due) < 150
         world.advance(100_000)
-        assert world.broker.state.sessions == {}
+        assert world.broker.context.sessions == {}

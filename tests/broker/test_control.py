@@ -2,9 +2,9 @@
 
 import pytest
 
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.records import LogRow, SessionRow
-from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import Puback, Publish, Reason
 from rove.testing.mqtt import SimulatedClient, World
 
@@ -45,10 +45,10 @@ def test_variables_are_added_changed_and_removed_by_null() -> None:
     client = world.connect()
     say(client, b'{"x": 1, "place": {"city": "Split"}}')
     say(client, b'{"y": 2, "x": 3}')
-    me = world.broker.state.sessions["client"].me
+    me = world.broker.context.sessions["client"].me
     assert (me["x"], me["y"]) == (3, 2)
     say(client, b'{"y": null}')
-    assert "y" not in world.broker.state.sessions["client"].me
+    assert "y" not in world.broker.context.sessions["client"].me
 
 
 def test_a_later_subscription_knows_the_state() -> None:
@@ -109,7 +109,7 @@ def test_what_is_no_object_is_refused_and_changes_nothing(payload: bytes) -> Non
     answer = say(client, payload)
     assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
     assert (answer.properties.reason_string or "").startswith("$rove/me takes a JSON object")
-    assert world.broker.state.sessions["client"].me == {"x": 1}
+    assert world.broker.context.sessions["client"].me == {"x": 1}
     assert not client.is_closed()
 
 
@@ -119,7 +119,7 @@ def test_more_variables_than_allowed_are_refused_as_a_whole() -> None:
     say(client, b'{"a": 1}')
     answer = say(client, b'{"b": 1, "c": 1}')
     assert answer.reason == Reason.QUOTA_EXCEEDED
-    assert world.broker.state.sessions["client"].me == {"a": 1}
+    assert world.broker.context.sessions["client"].me == {"a": 1}
     assert say(client, b'{"b": 1, "a": null, "c": 2}').reason == Reason.SUCCESS
     assert world.broker.counters.quota_hits == 1
 
@@ -129,7 +129,7 @@ def test_more_bytes_than_allowed_are_refused_as_a_whole() -> None:
     client = world.connect()
     assert say(client, b'{"a": "%s"}' % (b"x" * 50)).reason == Reason.SUCCESS
     assert say(client, b'{"b": "%s"}' % (b"x" * 50)).reason == Reason.QUOTA_EXCEEDED
-    assert set(world.broker.state.sessions["client"].me) == {"a"}
+    assert set(world.broker.context.sessions["client"].me) == {"a"}
 
 
 def test_state_of_a_session_that_stays_survives_a_crash() -> None:
@@ -181,7 +181,7 @@ def test_commands_are_not_retained() -> None:
 
 
 def test_states_are_logged_where_a_channel_keeps_them() -> None:
-    channel = Channel("states", ("$rove/me",), frozenset(("states",)))
+    channel = LakeStream("states", ("$rove/me",), frozenset(("states",)))
     world = World(settings=Settings(channels=(channel,)))
     client = world.connect()
     say(client, b'{"x": 1}')

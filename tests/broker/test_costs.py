@@ -2,9 +2,9 @@
 
 import pytest
 
+from rove.broker.context import Settings
 from rove.broker.costs import Spent, session_fault, text_fault
 from rove.broker.limits import Limits
-from rove.broker.state import Settings
 from rove.lang.costs import NO_COST, Cost, cost_of
 from rove.lang.parser import parse
 from rove.mqtt.packets import V311, Filter, Properties, Reason, Suback, Subscribe
@@ -117,11 +117,11 @@ class TestASession:
         client = world.connect("c", expiry_s=1_000)
         for number in (1, 2, 3):
             assert subscribed(client, f"a + b > {number}", number)[0] == 0
-        before = world.broker.state.sessions["c"].spent
+        before = world.broker.context.sessions["c"].spent
         world.crash()
         client.come_back()
-        assert world.broker.state.sessions["c"].spent == before
-        world.broker.state.limits = Limits(session_steps_max=1)
+        assert world.broker.context.sessions["c"].spent == before
+        world.broker.context.limits = Limits(session_steps_max=1)
         assert subscribed(client, "a + b > 4", 4)[0] == Reason.QUOTA_EXCEEDED
         client.publish("a", b'{"a": 1, "b": 1}')
         assert client.payloads() == [b'{"a": 1, "b": 1}'], "what was there is served as before"

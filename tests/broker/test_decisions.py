@@ -35,4 +35,4 @@ def test_a_call_that_is_stopped_is_told_and_sends_nothing() -> None:
     told = values(ann)
     assert told[:2] == [{"n": 1}, {"n": 2}]
     assert (told[2]["event"], told[2]["kind"], told[2]["topic"]) == ("stopped", "error", "t")
-    assert world.broker.state.sessions["ann"].me["seen"] == 1
+    assert world.broker.context.sessions["ann"].me["seen"] == 1

@@ -19,8 +19,8 @@ from msgspec.structs import astuple
 
 import rove.broker
 from rove.broker.broker import Broker
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
-from rove.broker.state import Channel, Settings
 from rove.elastic.cells import Cell
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
@@ -138,19 +138,19 @@ def _is_inside(code: CodeType) -> bool:
 
 def kept_state(broker: Broker) -> dict[str, Any]:
     """What has to survive, as the memory of a broker has it."""
-    state = broker.state
+    context = broker.context
     sessions = {}
-    for client_id, one in state.sessions.items():
+    for client_id, one in context.sessions.items():
         if not one.is_durable:
             continue
         policies = {}
-        for seat in state.agents.seats:
-            if seat.session is one:
-                topic_filter = seat.subscription.topic_filter if seat.subscription else ""
-                waiting = [_publication(case.notification) for case in seat.waiting]
-                assert seat.account.waiting_bytes == sum(len(payload) for _, payload in waiting)
-                memory = dict(seat.agent.memory)
-                policies[topic_filter] = (seat.agent.policy.text, memory, waiting)
+        for slot in broker.agents.policies.slots:
+            if slot.session is one:
+                topic_filter = slot.subscription.topic_filter if slot.subscription else ""
+                waiting = [_publication(case.notification) for case in slot.waiting]
+                assert slot.account.waiting_bytes == sum(len(payload) for _, payload in waiting)
+                memory = dict(slot.agent.memory)
+                policies[topic_filter] = (slot.agent.policy.text, memory, waiting)
         sessions[client_id] = {
             "version": one.version,
             "expiry_s": one.expiry_s,
@@ -166,14 +166,17 @@ def kept_state(broker: Broker) -> dict[str, Any]:
             "policies": policies,
             "spent": astuple(one.spent),
         }
-    keeper = state.keeper
-    kept = list(keeper.retained("#", state.now)), list(keeper.valid("#", state.now))
+    retained = broker.retained
+    kept = (
+        list(retained.find_retained("#", context.now)),
+        list(retained.find_valid("#", context.now)),
+    )
     return {
         "sessions": sessions,
         "kept": [sorted((one.topic, one.payload, one.kept > 0) for one in each) for each in kept],
-        "bytes": (keeper.retained_bytes, keeper.valid_bytes),
-        "feeds": dict(state.feeds),
-        "size": len(state.interests),
+        "bytes": (retained.retained_bytes, retained.valid_bytes),
+        "feeds": dict(broker.feeds.last),
+        "size": len(broker.router),
     }
 
 
@@ -202,7 +205,7 @@ def check_restart(world: World) -> None:
     """The disk says what the memory says, but for what ends with the broker."""
     memory, disk = kept_state(world.broker), restored_state(world)
     durable = sum(
-        len(one.subscriptions) for one in world.broker.state.sessions.values() if one.is_durable
+        len(one.subscriptions) for one in world.broker.context.sessions.values() if one.is_durable
     )
     memory["size"] = durable
     assert disk == memory
@@ -218,7 +221,7 @@ def arrived(m, me):
 """
 LIMITS: Final = Limits(topic_alias_max=4)
 LAKE: Final = Settings(
-    channels=(Channel("air", ("a/#",), frozenset(("publications", "notifications", "states"))),),
+    channels=(LakeStream("air", ("a/#",), frozenset(("publications", "notifications", "states"))),),
     keeps_subscriptions=True,
     version="1.0",
 )
@@ -282,7 +285,7 @@ class Scene:
         world = self.world
         world.advance(60.0)
         self.listen()
-        known = sorted(world.broker.state.sessions)
+        known = sorted(world.broker.context.sessions)
         for client in self.clients:
             if client.is_closed():
                 client.come_back()
@@ -544,7 +547,7 @@ def check_fault(scene: Scene) -> None:
     assert world.broker.counters.faults == 1, world.notes
     note = next(note for note in world.notes if note.event == "fault")
     assert (note.level, type(note.error)) == ("error", Injected)
-    assert not world.broker.state.steps.undo
+    assert not world.broker.context.steps.undo
     check_restart(world)
 
 
@@ -571,7 +574,7 @@ class TestTelling:
     def test_a_client_of_version_5_is_told_and_may_come_back(self) -> None:
         world = World()
         other, client = world.connect("other"), world.connect("client", expiry_s=100)
-        fail_once(world.broker.state.keeper, "retain")
+        fail_once(world.broker.retained, "retain")
         client.publish("a", b"x", 1, retain=True)
         goodbye = client.only(Disconnect)
         assert goodbye.reason == Reason.UNSPECIFIED_ERROR
@@ -584,14 +587,14 @@ class TestTelling:
     def test_a_client_of_version_3_is_closed(self) -> None:
         world = World()
         client = world.connect("client", version=V311)
-        fail_once(world.broker.state.keeper, "retain")
+        fail_once(world.broker.retained, "retain")
         client.publish("a", b"x", 1, retain=True)
         assert (client.is_closed(), client.inbox) == (True, [])
 
     def test_the_log_says_whom_it_hit_and_where_it_was_raised(self) -> None:
         world = World(settings=Settings(version="1.2.3"))
         client = world.connect("client")
-        fail_once(world.broker.state.keeper, "retain")
+        fail_once(world.broker.retained, "retain")
         client.publish("a", b"x", 1, retain=True)
         (note,) = [note for note in world.notes if note.event == "fault"]
         facts = note.facts
@@ -604,7 +607,7 @@ class TestTelling:
     def test_a_connect_that_fails_is_refused(self) -> None:
         world = World()
         client = world.client("client")
-        fail_once(world.broker.state.delivery, "resume")
+        fail_once(world.broker.delivery, "resume")
         client.connect(expiry_s=100)
         client.drop()
         client.send_connect(clean_start=False, expiry_s=100)
@@ -634,7 +637,7 @@ def test_a_publication_that_no_matcher_can_match_is_told_of(
     assert world.broker.force_split(world.now) == ""
     coordinator = world.broker.coordinator
     assert coordinator is not None
-    while not coordinator.is_out:
+    while not coordinator.is_offloaded:
         matchers.work()
         world.advance(0.02)
     match = Cell.match
@@ -655,7 +658,7 @@ def test_a_publication_that_no_matcher_can_match_is_told_of(
     assert one.only(Puback).packet_id == two.only(Puback).packet_id == 9
     assert (bad.only(Disconnect).reason, bad.take(Puback)) == (Reason.UNSPECIFIED_ERROR, [])
     assert [packet.topic for packet in near.take_all()] == ["a/one", "a/two"]
-    assert (world.broker.counters.faults, coordinator.is_out) == (1, True)
+    assert (world.broker.counters.faults, coordinator.is_offloaded) == (1, True)
 
 
 @pytest.mark.parametrize("method", ["_matched", "route"])
@@ -665,16 +668,16 @@ def test_a_batch_in_which_one_fails_is_matched_without_it(method: str) -> None:
     near = world.connect("near")
     near.subscribe("a/#", qos=1)
     near.subscribe("a/#", qos=1, identifier=2, filter="x > 1")
-    interests = world.broker.state.interests
-    original = getattr(interests, method)
+    router = world.broker.router
+    original = getattr(router, method)
 
-    def fail(asked: Any) -> Any:
-        topics = [asked] if isinstance(asked, str) else [one.topic for one in asked]
+    def fail(asked: Any, *rest: Any) -> Any:
+        topics = [asked] if isinstance(asked, str) else [one.key.topic for one in asked]
         if "a/bad" in topics:
             raise Injected(method)
-        return original(asked)
+        return original(asked, *rest)
 
-    setattr(interests, method, fail)
+    setattr(router, method, fail)
     for client in clients:
         client.say(Publish(f"a/{client.client_id}", b'{"x": 2}', 1, True, packet_id=9))
     world.turn()
@@ -682,10 +685,10 @@ def test_a_batch_in_which_one_fails_is_matched_without_it(method: str) -> None:
     assert one.only(Puback).packet_id == two.only(Puback).packet_id == 9
     assert (bad.only(Disconnect).reason, bad.take(Puback)) == (Reason.UNSPECIFIED_ERROR, [])
     assert [packet.topic for packet in near.take_all()] == ["a/one", "a/two"]
-    kept = [each.topic for each in world.broker.state.keeper.retained("#", world.now)]
+    kept = [each.topic for each in world.broker.retained.find_retained("#", world.now)]
     assert sorted(kept) == ["a/one", "a/two"]
     check_restart(world)
-    setattr(interests, method, original)
+    setattr(router, method, original)
     bad.come_back()
     bad.publish("a/bad", b'{"x": 2}', 1)
     assert bad.only(Puback).reason == Reason.SUCCESS

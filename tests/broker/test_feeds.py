@@ -10,8 +10,8 @@ import pytest
 
 from rove.broker import feeds
 from rove.broker.access import Rules
+from rove.broker.context import LakeStream, Settings
 from rove.broker.records import LogRow
-from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import (
     V311,
     Filter,
@@ -28,7 +28,7 @@ from rove.mqtt.packets import (
 from rove.testing.mqtt import SimulatedClient, World
 
 KEPT = Settings(
-    channels=(Channel("all", ("#",), frozenset(("publications", "notifications"))),),
+    channels=(LakeStream("all", ("#",), frozenset(("publications", "notifications"))),),
     keeps_subscriptions=True,
 )
 ADMIN = Rules.without_file(anonymous_is_admin=True)
@@ -43,7 +43,7 @@ def served(client: SimulatedClient, text: str = "x > 1", **options: Any) -> int:
     options.setdefault("qos", 1)
     answer = client.subscribe("air/#", filter=text, engine="spark", **options)
     assert answer.reasons == (options["qos"],)
-    return client.world.broker.state.next_subscription - 1
+    return client.world.broker.context.next_subscription - 1
 
 
 def found(sequence: int, *numbers: int, **facts: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class TestDelivering:
         asked = Filter("air/#", 1, no_local=True)
         alice.send(Subscribe(1, (asked,), Properties(user=user)))
         assert alice.only(Suback).reasons == (1,)
-        number = world.broker.state.next_subscription - 1
+        number = world.broker.context.next_subscription - 1
         deliver(pipeline, found(1, number, client_id="alice"), found(2, number))
         assert alice.payloads() == [b'{"x": 2}']
 
@@ -140,7 +140,7 @@ class TestDelivering:
         number = served(alice)
         alice.unsubscribe("air/#")
         alice.subscribe("live", filter="x > 1")
-        live = world.broker.state.next_subscription - 1
+        live = world.broker.context.next_subscription - 1
         assert sequence_of(deliver(pipeline, found(1, number, live, 999))) == 1
         assert alice.payloads() == []
         assert world.broker.counters.deliveries_gone == 3
@@ -264,7 +264,7 @@ class TestOnce:
         world = new_world()
         pipeline = world.connect("pipeline")
         assert sequence_of(deliver(pipeline)) == 0
-        assert world.broker.state.feeds == {}
+        assert world.broker.feeds.last == {}
         deliver(pipeline, found(2**63 - 1))
         assert sequence_of(deliver(pipeline)) == 2**63 - 1
 
@@ -423,7 +423,7 @@ class TestRefusals:
         answer = deliver(world.connect("pipeline"), **wrong)
         assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
         assert why in (answer.properties.reason_string or "")
-        assert world.broker.state.feeds == {}
+        assert world.broker.feeds.last == {}
 
     def test_there_may_be_so_many_feeds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(feeds, "FEEDS_MAX", 2)

@@ -118,7 +118,7 @@ def test_one_that_takes_too_long_is_refused() -> None:
     assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID
     assert "was not compiled: took longer" in (answer.properties.reason_string or "")
     # Its time counts, as that of a call would.
-    account = here.broker.state.agents.seating.account(here.broker.state.sessions["ann"])
+    account = here.broker.agents.policies.account(here.broker.context.sessions["ann"])
     assert account.allowance.left_s <= 0.5
 
 
@@ -159,7 +159,7 @@ def test_who_has_gone_waits_no_more() -> None:
     assert not here.broker.is_throttling
     workers.compile()
     here.turn()
-    assert here.broker.policies_view().count == 0
+    assert here.broker.view.policies().count == 0
 
 
 def test_a_topic_alias_hides_nothing() -> None:
@@ -173,4 +173,4 @@ def test_a_topic_alias_hides_nothing() -> None:
     assert here.broker.is_throttling
     workers.compile()
     here.turn()
-    assert "return None" in here.broker.policies_view().policies[0].text
+    assert "return None" in here.broker.view.policies().policies[0].text

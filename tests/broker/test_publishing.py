@@ -3,9 +3,9 @@
 import pytest
 
 from rove.broker.access import Rules
+from rove.broker.context import Settings
 from rove.broker.limits import Limits
 from rove.broker.publishing import RECENT_MAX, moment_of
-from rove.broker.state import Settings
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -467,7 +467,7 @@ class TestRepetition:
         client = world.connect()
         for n in range(RECENT_MAX + 5):
             client.publish("a", b"", id=f"id{n}")
-        assert len(world.broker.state.sessions["client"].recent_ids) == RECENT_MAX
+        assert len(world.broker.context.sessions["client"].recent_ids) == RECENT_MAX
 
     def test_a_refused_publication_that_comes_again_is_refused_again(self) -> None:
         world = World(limits=Limits(valid_publications_max=1))

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from rove.broker.broker import Broker
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.records import (
     QUEUE_ENTRY_BITS,
@@ -29,7 +30,6 @@ from rove.broker.records import (
     received_key,
 )
 from rove.broker.sessions import Session
-from rove.broker.state import Channel, Settings
 from rove.lang.limits import OPERATIONS_MAX, PARTS_MAX
 from rove.mqtt.packets import (
     V311,
@@ -253,8 +253,8 @@ class Chaos:
         check_nothing_is_orphaned(self.world)
         before = None
         broker = self.world.broker
-        is_routing = bool(broker._publishing._batch)  # what came in a turn that has not ended
-        if not (self.world.uncommitted or broker.state.gate.changes or is_routing):
+        is_routing = broker._queue.is_waiting  # what came in a turn that has not ended
+        if not (self.world.uncommitted or broker.context.gate.changes or is_routing):
             before = remembered(broker)
         self.world.crash()
         if before is not None:
@@ -276,7 +276,7 @@ class Chaos:
                 player.outbox or player.releasing or player.client.inbox or player.unreleased
                 for player in self.players
             )
-            if not is_open and not self.world.broker.state.delivery.is_replaying:
+            if not is_open and not self.world.broker.delivery.is_replaying:
                 return
         raise AssertionError("it never settles")
 
@@ -315,17 +315,19 @@ class Chaos:
 
 def remembered(broker: Broker) -> dict[str, Any]:
     """Everything that a restart has to bring back."""
-    state = broker.state
-    keeper = state.keeper
+    context = broker.context
+    retained = broker.retained
     return {
         "sessions": {
             session.client_id: remembered_session(session)
-            for session in state.sessions.values()
+            for session in context.sessions.values()
             if session.is_durable
         },
-        "retained": sorted((one.topic, one.payload) for one in keeper.retained("#", state.now)),
-        "valid": sorted((one.publisher, one.id) for one in keeper.valid("#", state.now)),
-        "room": (keeper.retained_bytes, keeper.valid_bytes),
+        "retained": sorted(
+            (one.topic, one.payload) for one in retained.find_retained("#", context.now)
+        ),
+        "valid": sorted((one.publisher, one.id) for one in retained.find_valid("#", context.now)),
+        "room": (retained.retained_bytes, retained.valid_bytes),
     }
 
 
@@ -403,22 +405,22 @@ def test_a_restored_broker_is_the_one_that_died() -> None:
 
 
 def test_those_that_spark_serves_are_served_again() -> None:
-    channel = Channel("all", ("#",))
+    channel = LakeStream("all", ("#",))
     world = World(settings=Settings(channels=(channel,), keeps_subscriptions=True))
     client = world.connect(expiry_s=600)
     client.subscribe("b", qos=1, filter="x > 1", engine="spark")
     index = world.broker.saved_index()
     for saved in (None, index):
         world.crash(saved)
-        interests = world.broker.state.interests
-        (one,) = world.broker.state.sessions["client"].subscriptions.values()
-        assert interests.served(one.number) is one
-        assert len(interests) == 1
+        router = world.broker.router
+        (one,) = world.broker.context.sessions["client"].subscriptions.values()
+        assert router.served(one.number) is one
+        assert len(router) == 1
     client.come_back()
     client.publish("b", b'{"x": 9}', 1)
     assert client.payloads() == []
     client.unsubscribe("b")
-    assert len(world.broker.state.interests) == 0
+    assert len(world.broker.router) == 0
     assert world.disk.sizes().get("subscriptions") is None
 
 
@@ -458,7 +460,7 @@ def test_numbers_go_on_where_they_were() -> None:
     client.come_back()
     assert [packet.payload for packet in client.take_all()] == [b"1", b"2"]
     assert [packet.payload for packet in other.take_all()] == [b"2"]
-    sessions = world.broker.state.sessions
+    sessions = world.broker.context.sessions
     assert sessions["old"].number != sessions["new"].number
 
 

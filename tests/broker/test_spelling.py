@@ -97,7 +97,7 @@ def test_a_misspelt_subscription_ends_nothing() -> None:
     answer = client.only(Unsuback)
     assert answer.reasons == (Reason.IMPLEMENTATION_SPECIFIC_ERROR,)
     assert "did you mean subscription?" in (answer.properties.reason_string or "")
-    assert len(client.world.broker.state.sessions["client"].subscriptions) == 2
+    assert len(client.world.broker.context.sessions["client"].subscriptions) == 2
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rove.broker.access import Rules
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.records import SubscriptionRow
-from rove.broker.state import Channel, Settings
 from rove.broker.subscribing import KEPT_AT_ONCE, PREDICATES_PER_LOOK
 from rove.mqtt.packets import (
     V311,
@@ -126,7 +126,7 @@ class TestUnsubscribe:
         assert client.unsubscribe("a").reasons == (Reason.SUCCESS,)
         client.publish("a", b'{"x": 1}')
         assert client.payloads() == []
-        assert len(world.broker.state.interests) == 0
+        assert len(world.broker.router) == 0
         assert "subscriptions" not in world.disk.sizes()
 
     def test_one_of_several_texts_can_be_ended_by_its_identifier(self) -> None:
@@ -321,7 +321,7 @@ class TestTexts:
         assert client.take(Pingresp)
         client.publish("a", b'{"x": 5}')
         assert client.payloads() == []
-        assert len(world.broker.state.interests) == 0
+        assert len(world.broker.router) == 0
 
     def test_another_text_takes_the_place_of_the_first(self) -> None:
         world = World()
@@ -401,9 +401,9 @@ class TestTexts:
 
 
 class TestServedBySpark:
-    AIR = Channel("air", ("air/#",))
+    AIR = LakeStream("air", ("air/#",))
 
-    def world(self, *channels: Channel, keeps_subscriptions: bool = True) -> World:
+    def world(self, *channels: LakeStream, keeps_subscriptions: bool = True) -> World:
         settings = Settings(channels=channels, keeps_subscriptions=keeps_subscriptions)
         return World(settings=settings)
 
@@ -427,7 +427,7 @@ class TestServedBySpark:
             assert self.why_not(world, "air/#", filter="x > 1", engine="spark") == needs
 
     def test_nor_where_the_lake_does_not_keep_its_topics(self) -> None:
-        states = Channel("states", ("#",), frozenset(("states",)))
+        states = LakeStream("states", ("#",), frozenset(("states",)))
         world = self.world(self.AIR, states)
         why = self.why_not(world, "sea/#", filter="x > 1", engine="spark")
         assert why == "engine = spark: no channel of the lake keeps publications on sea/#"
@@ -459,7 +459,7 @@ class TestTopicText:
         client = world.connect(version=V311)
         client.subscribe("air/+?x > 1")
         client.unsubscribe("air/+?x > 1")
-        assert len(world.broker.state.interests) == 0
+        assert len(world.broker.router) == 0
 
     def test_several_texts_of_one_topic_are_several_subscriptions(self) -> None:
         world = World(settings=self.WORLD)
@@ -484,7 +484,7 @@ class TestTopicText:
         client.publish("a", b'{"x": 1}', 1)
         assert client.payloads() == [b'{"x": 2}']
         client.unsubscribe("a?x > 1")
-        assert len(world.broker.state.interests) == 0
+        assert len(world.broker.router) == 0
 
     def test_it_can_be_shared(self) -> None:
         world = World(settings=self.WORLD)

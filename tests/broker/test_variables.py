@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.records import SessionRow
-from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import Puback, Publish, Reason, Suback
 from rove.policy.automatic import ON_ITS_WAY_S
@@ -35,7 +35,7 @@ def values(client: SimulatedClient) -> list[Any]:
 
 
 def automatic(world: World, client_id: str) -> dict[str, Any]:
-    view = world.broker.variables_view(client_id)
+    view = world.broker.view.variables(client_id)
     assert view is not None
     return view["automatic"]
 
@@ -47,7 +47,7 @@ class TestRestarts:
         assert ask(ann, "$rove/report", '{"battery": 0.5}').reason == Reason.SUCCESS
         ann.drop()
         world.crash(down_s=1_000)
-        assert world.broker.variables_view("ann") is None
+        assert world.broker.view.variables("ann") is None
         assert world.disk.sizes() == {}
 
     def test_whoever_was_connected_is_not_any_more(self) -> None:
@@ -62,7 +62,7 @@ class TestRestarts:
         assert automatic(world, "ann")["connected"] is True
 
     def test_who_was_away_already_costs_nothing(self) -> None:
-        channel = Channel("all", ("#", "$rove/me"), frozenset(("states",)))
+        channel = LakeStream("all", ("#", "$rove/me"), frozenset(("states",)))
         world = World(settings=Settings(channels=(channel,), keeps_subscriptions=True))
         ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
         ask(ann, "$rove/report", '{"battery": 0.5}')
@@ -115,7 +115,7 @@ class TestChanges:
         ask(ann, "$rove/report", '{"battery": 0.4, "received": 3}')
         bob.publish("t", b"{}")
         assert values(ann) == [{"b": 0.4, "n": 0.75, "c": True}]
-        seen = world.broker.variables_view("ann")
+        seen = world.broker.view.variables("ann")
         assert seen is not None
         assert seen["automatic"]["battery"] == 0.4
         assert seen["manual"] == {}
@@ -268,7 +268,7 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
     setting = "def arrived(m, me):\n    me.least = m.a\n    return m"
     ann.subscribe("t", qos=1, filter="a > me.least", policy=setting)
     assert world.broker.force_split(world.now) == ""
-    while not world.broker.state.interests.is_out:
+    while not world.broker.router.is_offloaded:
         matchers.work()
         world.turn()
     bob.publish("t", b'{"a": 5}', 1)
@@ -276,9 +276,9 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
         matchers.work()
         world.turn()
     bob.publish("t", b'{"a": 3}', 1)
-    assert world.broker.state.interests.waiting
+    assert world.broker.router.asked
     world.work()
-    assert world.broker.variables_view("ann")["manual"] == {"least": 5}  # type: ignore[index]
+    assert world.broker.view.variables("ann")["manual"] == {"least": 5}  # type: ignore[index]
     # Its publisher is not kept waiting until something else happens.
     assert len(bob.take(Puback)) == 2
     world.work()
@@ -292,10 +292,10 @@ def test_what_a_client_does_costs_the_routes_of_others_nothing() -> None:
     ann.subscribe("t")
     eve.subscribe("u")
     bob.publish("u", b"{}")
-    route = world.broker.state.interests.route("u")
+    route = world.broker.router.route("u")
     ask(ann, "$rove/report", '{"battery": 1}')
     ask(ann, "$rove/policy", COUNTING)
     ann.subscribe("t", policy=COUNTING)
     ask(ann, "$rove/policy", "")
     ann.disconnect()
-    assert world.broker.state.interests.route("u") is route
+    assert world.broker.router.route("u") is route

@@ -90,7 +90,7 @@ class Broker:
     @property
     def sessions(self) -> dict[str, Any]:
         """Those that the broker keeps, by client id."""
-        return self._server.shell.broker.state.sessions
+        return self._server.shell.broker.context.sessions
 
     async def start(self) -> None:
         listen, tls = Listen(mqtt_port=self._port, http_port="off"), Tls()
@@ -107,7 +107,7 @@ class Broker:
 
     def cut(self) -> None:
         """Close all connections, as a broken network would."""
-        for link in list(self._server.shell.broker.state.links):
+        for link in list(self._server.shell.broker.context.links):
             link.peer.abort()
 
 

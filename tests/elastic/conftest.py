@@ -54,7 +54,7 @@ class Bench:
             self.matchers.work_off(self.matchers.start())
         cells = [self.coordinator.new_cell(one, is_kept=False) for one in self.matchers.living]
         self.coordinator.current = ARRANGEMENTS[layout](cells)
-        self.coordinator.is_out = True
+        self.coordinator.is_offloaded = True
 
     def add(self, id: int, text: str, *, filter: int = 1, evolve: str = "") -> None:
         self.sources[id] = source(id, text, filter=filter, evolve=evolve)
@@ -104,10 +104,10 @@ class Elastic:
         self.world = World(matchers=self.matchers, elasticity=settings)
         broker = self.world.broker
         assert broker.coordinator is not None
-        assert broker.state.interests.rearranging is not None
+        assert broker.router.rearranging is not None
         self.broker = broker
         self.coordinator: Coordinator = broker.coordinator
-        self.rearranging: Rearranging = broker.state.interests.rearranging
+        self.rearranging: Rearranging = broker.router.rearranging
         self.client = self.world.connect("subscriber")
         self.publisher = self.world.connect("publisher")
         self.subscribed = 0
@@ -138,8 +138,8 @@ class Elastic:
         """Until there is something that is to take the place of the current arrangement."""
         while True:
             self.step()
-            if self.coordinator.coming is not None:
-                return self.coordinator.coming
+            if self.coordinator.next_layout is not None:
+                return self.coordinator.next_layout
 
     def subscribe(self, *texts: str, topic: str = "air/a", evolve: str = "") -> None:
         evolving = (("evolve", evolve),) if evolve else ()

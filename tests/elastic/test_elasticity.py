@@ -17,7 +17,7 @@ from rove.elastic.elasticity import (
     Decision,
     Elasticity,
     ElasticityError,
-    Judge,
+    ScalingPolicy,
 )
 from rove.elastic.view import LAYOUTS, Layout
 
@@ -45,7 +45,7 @@ class World:
         self, settings: Elasticity, seed: int, *, cores: int = 64, slow_s: int = 1
     ) -> None:
         self.settings = settings
-        self.judge = Judge(settings)
+        self.scaling = ScalingPolicy(settings)
         self.random = random.Random(seed)
         self.cores = cores
         self.slow_s = slow_s
@@ -82,7 +82,7 @@ class World:
             matching_s = 0.0 if self.shares else self.handled * (FIXED_S + WORK_S)
             other_s = self.handled * OTHER_S
             idle_s = 1 - matching_s - other_s
-            self.judge.seen(0, matching_s, idle_s, messages, self.now, other_s)
+            self.scaling.seen(0, matching_s, idle_s, messages, self.now, other_s)
         for index, (number, cost) in enumerate(zip(self.shares, costs, strict=True)):
             busy_s = min(self.handled * cost * slowed, 1.0)
             given = messages
@@ -91,8 +91,8 @@ class World:
             elif self.settings.layout == "hierarchical" and index > 0:
                 given = messages // 2
             if given:
-                self.judge.seen(number, busy_s, 1 - busy_s, given, self.now)
-        decision = self.judge.wants(list(self.shares), self.now)
+                self.scaling.seen(number, busy_s, 1 - busy_s, given, self.now)
+        decision = self.scaling.wants(list(self.shares), self.now)
         if decision is not None:
             self.obey(decision)
 
@@ -106,7 +106,7 @@ class World:
         while len(self.shares) > decision.matchers:
             self.shares.popitem()
         self.divide_evenly()
-        self.judge.done(decision, self.now)
+        self.scaling.done(decision, self.now)
 
     def divide_evenly(self) -> None:
         count = len(self.shares)
@@ -141,7 +141,7 @@ def test_a_step_of_the_load_takes_at_most_two_rearrangements(
         assert len(made) <= 2, (name, made)
         if name != "overload":
             assert world.handled >= 0.8 * LOADS[name], f"{len(world.shares)} matchers for {name}"
-            assert all(world.judge.idle_share(n) > 0.1 for n in world.shares)
+            assert all(world.scaling.idle_share(n) > 0.1 for n in world.shares)
         elif layout == "hierarchical":
             # Beyond what the parent can look at, children do not help.
             assert len(world.shares) >= 2
@@ -181,7 +181,7 @@ def test_more_matchers_than_cores_are_given_up_on() -> None:
     assert apart_s == sorted(apart_s), "each attempt comes later than the one before"
 
 
-class Naive(Judge):
+class Naive(ScalingPolicy):
     """Thresholds alone, as in CUPUS."""
 
     def wants(self, matchers: Sequence[int], now: float) -> Decision | None:
@@ -197,7 +197,7 @@ class Naive(Judge):
 
 def test_thresholds_alone_would_flap_in_this_world() -> None:
     world = World(Elasticity(matchers_max=4), 1)
-    world.judge = Naive(world.settings)
+    world.scaling = Naive(world.settings)
     assert len(world.step(700)) > 10
     world = World(Elasticity(matchers_max=4), 1)
     assert len(world.step(700)) <= 1
@@ -209,7 +209,13 @@ SETTINGS = Elasticity(window_messages=1_000, pause_s=2.0, matchers_max=4)
 
 
 def feed(
-    judge: Judge, matchers: Sequence[int], busy: float, *, since: float, seconds: int, rate: int
+    judge: ScalingPolicy,
+    matchers: Sequence[int],
+    busy: float,
+    *,
+    since: float,
+    seconds: int,
+    rate: int,
 ) -> float:
     """Seconds in which each matcher is busy for such a share; the time afterwards."""
     for second in range(seconds):
@@ -218,7 +224,9 @@ def feed(
     return since + seconds
 
 
-def asked_every_second(judge: Judge, matchers: Sequence[int], since: float, until: float) -> float:
+def asked_every_second(
+    judge: ScalingPolicy, matchers: Sequence[int], since: float, until: float
+) -> float:
     """When something was wanted."""
     now = since
     while now < until:
@@ -229,7 +237,7 @@ def asked_every_second(judge: Judge, matchers: Sequence[int], since: float, unti
 
 
 def test_the_idle_share_is_that_of_the_last_messages() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     now = feed(judge, [1], 0.1, since=0, seconds=60, rate=500)
     assert judge.idle_share(1) == pytest.approx(0.9)
     feed(judge, [1], 0.9, since=now, seconds=3, rate=500)
@@ -240,7 +248,7 @@ def test_the_idle_share_is_that_of_the_last_messages() -> None:
 
 
 def test_a_matcher_that_was_never_heard_of_is_idle() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     assert (judge.idle_share(7), judge.rate(7, 0)) == (1.0, 0.0)
     judge.seen(7, 1, 0, 10, 1)
     judge.forget(7)
@@ -248,7 +256,7 @@ def test_a_matcher_that_was_never_heard_of_is_idle() -> None:
 
 
 def test_a_fast_matcher_is_not_judged_by_a_moment() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     for tick in range(1, 20):
         judge.seen(1, 0.1, 0, 10_000, tick / 10)
         assert judge.wants([1], tick / 10) is None
@@ -257,7 +265,7 @@ def test_a_fast_matcher_is_not_judged_by_a_moment() -> None:
 
 
 def test_a_slow_matcher_is_judged_by_time() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     longest_s = int(WINDOW_PAUSES * SETTINGS.pause_s)
     now = feed(judge, [1], 1.0, since=0, seconds=longest_s - 1, rate=1)
     assert judge.wants([1], now) is None
@@ -268,14 +276,14 @@ def test_a_slow_matcher_is_judged_by_time() -> None:
 
 
 def test_an_hour_of_silence_does_not_hide_a_load() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     judge.seen(1, 0.0, 3_600.0, 1, 3_600)
     now = feed(judge, [1], 1.0, since=3_600, seconds=30, rate=10)
     assert judge.wants([1], now) is not None
 
 
 def test_many_small_samples_take_little_room() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     for sample in range(20_000):
         judge.seen(1, 0.00001, 0.00001, 1, sample * 0.00002)
     assert len(judge._windows[1]._chunks) <= 1_100
@@ -283,14 +291,14 @@ def test_many_small_samples_take_little_room() -> None:
 
 
 def test_nobody_is_divided_who_has_fallen_silent() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     now = feed(judge, [1], 1.0, since=0, seconds=5, rate=1_000)
     assert judge.wants([1], now + SETTINGS.pause_s + 0.1) is None
     assert judge.wants([1], now + SETTINGS.pause_s) is not None
 
 
 def test_nothing_heard_at_all_ends_in_the_broker() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     pauses = WINDOW_PAUSES + CALM_PAUSES
     asked_at = asked_every_second(judge, [3], 0, 1_000)
     assert asked_at == pytest.approx(pauses * SETTINGS.pause_s, abs=2)
@@ -304,7 +312,7 @@ def test_nothing_heard_at_all_ends_in_the_broker() -> None:
 
 @pytest.mark.parametrize(("busy", "matchers"), [(0.81, 2), (0.94, 2), (0.96, 2), (1.0, 2)])
 def test_the_broker_hands_its_matching_out(busy: float, matchers: int) -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     now = feed(judge, [0], busy, since=0, seconds=3, rate=1_000)
     decision = judge.wants([0], now)
     assert decision is not None
@@ -313,7 +321,7 @@ def test_the_broker_hands_its_matching_out(busy: float, matchers: int) -> None:
 
 
 def test_matchers_without_idle_time_are_doubled() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     now = feed(judge, [1, 2], 1.0, since=0, seconds=3, rate=1_000)
     decision = judge.wants([1, 2], now)
     assert decision == Decision(
@@ -323,14 +331,14 @@ def test_matchers_without_idle_time_are_doubled() -> None:
 
 @pytest.mark.parametrize(("busy", "said"), [(0.81, "19 %"), (0.803, "19.7 %"), (0.8002, "19.98 %")])
 def test_a_reason_reads_right_beside_the_threshold(busy: float, said: str) -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     decision = judge.wants([1], feed(judge, [1], busy, since=0, seconds=2, rate=1_000))
     assert decision is not None
     assert decision.reason == f"idle {said} of the last 2,000 messages, less than 20 %"
 
 
 def test_only_the_busy_one_is_divided() -> None:
-    judge = Judge(Elasticity(layout="partitioned", matchers_max=4, window_messages=1_000))
+    judge = ScalingPolicy(Elasticity(layout="partitioned", matchers_max=4, window_messages=1_000))
     now = 0.0
     for _ in range(3):
         now = feed(judge, [1, 3], 0.3, since=now, seconds=1, rate=1_000)
@@ -342,7 +350,7 @@ def test_only_the_busy_one_is_divided() -> None:
 
 
 def test_a_broker_busy_with_other_things_keeps_its_matching() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     for second in range(1, 10):
         judge.seen(0, 0.1, 0.0, 1_000, second, other_s=0.9)
         assert judge.wants([], second) is None
@@ -350,7 +358,7 @@ def test_a_broker_busy_with_other_things_keeps_its_matching() -> None:
 
 
 def test_a_parent_with_children_is_not_divided() -> None:
-    judge = Judge(Elasticity(layout="hierarchical", matchers_max=4, window_messages=1_000))
+    judge = ScalingPolicy(Elasticity(layout="hierarchical", matchers_max=4, window_messages=1_000))
     now = feed(judge, [1], 1.0, since=0, seconds=3, rate=1_000)
     feed(judge, [2], 0.4, since=0, seconds=3, rate=1_000)
     assert judge.wants([1, 2], now) is None
@@ -364,7 +372,7 @@ def test_a_parent_with_children_is_not_divided() -> None:
 
 
 def fewer(layout: Layout, loads: dict[int, float], matchers_min: int = 0) -> Decision | None:
-    judge = Judge(
+    judge = ScalingPolicy(
         Elasticity(layout=layout, matchers_min=matchers_min, matchers_max=4, window_messages=1_000)
     )
     for second in range(1, 60):
@@ -415,7 +423,7 @@ def test_the_broker_takes_over_only_if_it_has_time() -> None:
 
 
 def test_a_broker_that_was_busy_otherwise_is_not_given_back_its_matching() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     decision, now = None, 0.0
     while decision is None:
         now += 1
@@ -436,7 +444,7 @@ def test_a_broker_that_was_busy_otherwise_is_not_given_back_its_matching() -> No
 
 
 def test_after_a_rearrangement_windows_begin_anew() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     now = feed(judge, [1], 0.9, since=0, seconds=3, rate=1_000)
     decision = judge.wants([1], now)
     assert decision is not None
@@ -449,7 +457,7 @@ def test_after_a_rearrangement_windows_begin_anew() -> None:
 
 
 def test_matchers_that_change_by_themselves_begin_anew() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     now = feed(judge, [1, 2], 0.9, since=0, seconds=3, rate=1_000)
     assert judge.wants([1, 2], now) is not None
     assert judge.wants([1], now) is None, "2 has died: 1 may be busy for that reason"
@@ -458,7 +466,7 @@ def test_matchers_that_change_by_themselves_begin_anew() -> None:
 
 
 def test_a_failure_waits_twice_as_long_each_time() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     now, waits = 0.0, []
     for _ in range(DOUBLINGS_MAX + 2):
         failed_at = now
@@ -470,7 +478,7 @@ def test_a_failure_waits_twice_as_long_each_time() -> None:
 
 
 def test_going_back_on_a_decision_makes_pauses_longer_and_quiet_time_shorter() -> None:
-    judge = Judge(SETTINGS)
+    judge = ScalingPolicy(SETTINGS)
     more, fewer = Decision("split", 1, "", 2), Decision("merge", 1, "", 1)
     now, rate, waits = 0.0, 1_000, []
     for decision in (more, fewer, more, fewer, fewer):
@@ -488,8 +496,8 @@ def test_going_back_on_a_decision_makes_pauses_longer_and_quiet_time_shorter() -
 
 
 def test_a_merge_after_flapping_waits_longer() -> None:
-    calm = Judge(SETTINGS)
-    flapping = Judge(SETTINGS)
+    calm = ScalingPolicy(SETTINGS)
+    flapping = ScalingPolicy(SETTINGS)
     more, fewer = Decision("split", 1, "", 2), Decision("merge", 1, "", 1)
     for judge, decisions in ((calm, [more]), (flapping, [more, fewer, more])):
         for decision in decisions:
@@ -499,9 +507,9 @@ def test_a_merge_after_flapping_waits_longer() -> None:
 
 
 def test_more_than_allowed_are_reduced() -> None:
-    judge = Judge(Elasticity(matchers_max=1))
+    judge = ScalingPolicy(Elasticity(matchers_max=1))
     assert judge.wants([1, 2], 0) == Decision("merge", 2, "2 of at most 1 matchers", 1)
-    judge = Judge(Elasticity(matchers_max=0))
+    judge = ScalingPolicy(Elasticity(matchers_max=0))
     assert judge.wants([1], 0) == Decision("in", 1, "1 of at most 0 matchers", 0)
 
 

@@ -39,7 +39,7 @@ class TestKinds:
             assert len(elastic.matchers.living) == count
             working(elastic)
         assert elastic.rearranging.done == {"out": 1, "split": 2, "merge": 2, "in": 1}
-        assert not elastic.coordinator.is_out
+        assert not elastic.coordinator.is_offloaded
         assert not elastic.matchers.files
 
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -158,7 +158,7 @@ class TestGivenUp:
         failed = Replies([Failed(max(made), "no room")], 0.0, 0.0, 0, 0)
         elastic.coordinator.arrived(elastic.coordinator.cells[max(made)].matcher, failed)
         assert elastic.coordinator.current is before
-        assert elastic.coordinator.coming is None
+        assert elastic.coordinator.next_layout is None
         assert set(elastic.coordinator.cells) == cells
         assert elastic.rearranging.layout == "partitioned"
         assert elastic.rearranging.failed == 1
@@ -213,7 +213,7 @@ class TestRecovery:
         elastic.matchers.work()
         assert not elastic.coordinator.cells
         elastic.settle()
-        assert elastic.coordinator.is_out
+        assert elastic.coordinator.is_offloaded
         assert elastic.matchers.living == [2]
         working(elastic)
 
@@ -369,7 +369,7 @@ class TestTakenBack:
             elastic.settle()
             elastic.matchers.kill_share = seed / 80
             elastic.broker.take_back(elastic.world.now)
-            assert not elastic.coordinator.is_out
+            assert not elastic.coordinator.is_offloaded
             assert not elastic.matchers.files
             elastic.matchers.kill_share = 0.0
             working_ranked(elastic, 2)
@@ -396,7 +396,7 @@ class TestSeen:
         elastic = Elastic()
         elastic.subscribe("x > 5")
         elastic.publish(1, 2)
-        view = elastic.broker.matchers_view(elastic.world.now)
+        view = elastic.broker.view.matchers(elastic.world.now)
         assert view is not None
         [one] = view.matchers
         assert (one.number, one.role, one.subscriptions, one.messages) == (0, "broker", 1, 2)
@@ -406,7 +406,7 @@ class TestSeen:
     def test_matchers(self) -> None:
         elastic = Elastic(3, "hierarchical")
         elastic.subscribe("x > 5", "x > 6", RANKED)
-        view = elastic.broker.matchers_view(elastic.world.now)
+        view = elastic.broker.view.matchers(elastic.world.now)
         assert view is not None
         assert [one.number for one in view.matchers] == [1, 2, 3]
         assert sorted(one.role for one in view.matchers) == ["child", "child", "parent"]
@@ -418,7 +418,7 @@ class TestSeen:
     def test_while_something_is_under_way(self) -> None:
         elastic = Elastic()
         elastic.broker.force_split(elastic.world.now)
-        view = elastic.broker.matchers_view(elastic.world.now)
+        view = elastic.broker.view.matchers(elastic.world.now)
         assert view is not None
         assert view.is_reconfiguring
 
@@ -454,14 +454,14 @@ def test_nothing_is_left_behind_by_a_life(seed: int) -> None:
 
 
 def left_behind(elastic: Elastic) -> None:
-    coordinator, interests = elastic.coordinator, elastic.broker.state.interests
+    coordinator, router = elastic.coordinator, elastic.broker.router
     in_use = (*coordinator.current.cells, *coordinator.kept)
     assert set(elastic.matchers.files) == elastic.files_in_use()
     assert set(coordinator.cells) == {cell.number for cell in in_use}
     there = {number for one in elastic.matchers.living for number in elastic.matchers.cells_of(one)}
     assert there == set(coordinator.cells)
     assert coordinator.probed <= coordinator.cells.keys()
-    assert coordinator.hits.keys() <= interests._with_text.keys()
+    assert coordinator.hits.keys() <= router._with_text.keys()
     assert not coordinator.deaths
     assert not coordinator.awaited
     assert len(coordinator.kept) <= coordinator.settings.matchers_max
@@ -471,4 +471,4 @@ def left_behind(elastic: Elastic) -> None:
     for cell in coordinator.kept:
         held = elastic.matchers.cells_of(cell.matcher)[cell.number].live_keys()
         assert all(cell.may_deliver(cast(int, key)) for key in held)
-        assert interests._shown.keys() >= set(held)
+        assert router._shown.keys() >= set(held)

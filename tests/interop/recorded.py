@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rove.broker.context import LakeStream, Settings
 from rove.broker.records import LogRow, decoded
-from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import LAYOUTS
 from rove.lake.log import COLUMNS
@@ -35,9 +35,9 @@ from rove.testing.mqtt import SimulatedClient, World
 KEPT = frozenset(("publications", "notifications"))
 SETTINGS = Settings(
     channels=(
-        Channel("air", ("air/#",), KEPT),
-        Channel("road", ("road/#",), KEPT),
-        Channel("places", ("+/a",), KEPT),  # what it keeps, one of the others keeps too
+        LakeStream("air", ("air/#",), KEPT),
+        LakeStream("road", ("road/#",), KEPT),
+        LakeStream("places", ("+/a",), KEPT),  # what it keeps, one of the others keeps too
     ),
     keeps_subscriptions=True,
 )
@@ -182,7 +182,7 @@ class Recording:
 
     def rearranged(self) -> int:
         """How often matchers were."""
-        view = self.world.broker.matchers_view(self.world.now)
+        view = self.world.broker.view.matchers(self.world.now)
         return self._rearranged + (0 if view is None else sum(view.done.values()))
 
     def _pass(self, micros: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 from PIL import Image
 
-from rove.broker.state import Channel, Settings
+from rove.broker.context import LakeStream, Settings
 from rove.mqtt.packets import Filter, Properties, Publish
 from rove.pipeline.lake import Lake as ReadLake
 from rove.policy.limits import PolicyLimits
@@ -34,8 +34,8 @@ DAY_S = 86_400
 MORNING_S = 1_700_006_400.0
 SETTINGS = Settings(
     channels=(
-        Channel("ward", ("ward/#",), KEPT),
-        Channel("air", ("air/#", "+/1"), KEPT),  # ward/1 is kept by both
+        LakeStream("ward", ("ward/#",), KEPT),
+        LakeStream("air", ("air/#", "+/1"), KEPT),  # ward/1 is kept by both
     ),
     keeps_subscriptions=True,
 )

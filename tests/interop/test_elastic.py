@@ -226,7 +226,7 @@ class Life:
 
     def settle(self) -> None:
         """Until nothing is under way any more."""
-        rearranging = self.world.broker.state.interests.rearranging
+        rearranging = self.world.broker.router.rearranging
         assert rearranging is not None
         for _ in range(3000):
             self.matchers.work()
@@ -260,7 +260,7 @@ class Life:
 
     def done(self) -> Counter[str]:
         """What was done to the matchers so far."""
-        view = self.world.broker.matchers_view(self.world.now)
+        view = self.world.broker.view.matchers(self.world.now)
         assert view is not None
         done: Counter[str] = Counter(kill=self.matchers.kills)
         done.update({str(kind): count for kind, count in view.done.items()})

@@ -191,8 +191,8 @@ class Life:
                 return
 
     def _is_waiting(self) -> bool:
-        sessions = self.world.broker.state.sessions.values()
-        view = self.world.broker.policies_view()
+        sessions = self.world.broker.context.sessions.values()
+        view = self.world.broker.view.policies()
         return any(one.waiting for one in view.policies) or any(
             session.queue or session.inflight for session in sessions
         )

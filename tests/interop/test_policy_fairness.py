@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rove.broker.access import Identity
-from rove.broker.state import Output
+from rove.broker.context import Output
 from rove.policy.agents import Allowance
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
@@ -19,7 +19,7 @@ from tests.broker.test_agents import COUNTING, ENDLESS, set_policy, values
 def user(world: World, client_id: str, name: str, **given: Any) -> SimulatedClient:
     """A client of which it is known whose it is."""
     client = world.connect(client_id, **given)
-    world.broker.state.sessions[client_id].identity = Identity(name, client_id)
+    world.broker.context.sessions[client_id].identity = Identity(name, client_id)
     return client
 
 
@@ -42,11 +42,11 @@ class TestAccounts:
         for _ in range(5):
             set_policy(ann, ENDLESS)
             self.offend(world, 1)
-        total = world.broker.policies_view().total
+        total = world.broker.view.policies().total
         assert (total.stopped, total.suspended) == ({"steps": 2}, 5)
         world.advance(101)
         self.offend(world, 1)
-        assert world.broker.policies_view().total.stopped == {"steps": 3}
+        assert world.broker.view.policies().total.stopped == {"steps": 3}
 
     def test_another_text_is_tried_once_and_then_none(self) -> None:
         world = World(policies=self.LIMITS)
@@ -57,7 +57,7 @@ class TestAccounts:
         for number in range(6):
             set_policy(ann, ENDLESS + f"# {number}")
             self.offend(world, 1)
-        total = world.broker.policies_view().total
+        total = world.broker.view.policies().total
         assert (total.stopped, total.suspended) == ({"steps": 3}, 5)
 
     def test_a_mended_text_goes_on_at_once(self) -> None:
@@ -78,7 +78,7 @@ class TestAccounts:
         self.offend(world, 1)
         set_policy(ann, ENDLESS + "# other")
         self.offend(world, 2)
-        total = world.broker.policies_view().total
+        total = world.broker.view.policies().total
         assert (total.stopped, total.suspended) == ({"steps": 2}, 1)
 
     def test_a_new_session_of_the_same_user_begins_suspended(self) -> None:
@@ -93,7 +93,7 @@ class TestAccounts:
             again.subscribe("t")
             set_policy(again, ENDLESS)
         self.offend(world, 1)
-        total = world.broker.policies_view().total
+        total = world.broker.view.policies().total
         assert (total.stopped, total.suspended) == ({"steps": 3}, 2)
 
     def test_it_is_still_so_after_a_restart(self) -> None:
@@ -107,7 +107,7 @@ class TestAccounts:
         other.subscribe("t")
         set_policy(other, ENDLESS)
         self.offend(world, 1)
-        assert world.broker.policies_view().total.stopped == {}
+        assert world.broker.view.policies().total.stopped == {}
 
     def test_sessions_of_one_user_have_one_share(self) -> None:
         workers = SimulatedWorkers()
@@ -138,15 +138,15 @@ class TestAccounts:
         for _ in range(4):
             bob.publish("t", b"x" * 1_000)
         # The first of each is being worked on, whatever it has.
-        stopped = world.broker.policies_view().total.stopped
-        waiting = [one.waiting for one in world.broker.policies_view().policies]
+        stopped = world.broker.view.policies().total.stopped
+        waiting = [one.waiting for one in world.broker.view.policies().policies]
         assert stopped == {"crowded": 24 - sum(waiting)}
         assert all(sum(waiting[place : place + 2]) <= 4 for place in (0, 2, 4))
         assert sum(waiting) <= 5 + 6
         while workers.waiting:
             world.work()
-        assert [one.waiting for one in world.broker.policies_view().policies] == [0] * 6
-        accounts = world.broker.state.agents.seating._accounts
+        assert [one.waiting for one in world.broker.view.policies().policies] == [0] * 6
+        accounts = world.broker.agents.seating._accounts
         assert accounts.waiting_bytes == 0
         bob.publish("t", b"x")
         assert workers.waiting
@@ -191,7 +191,7 @@ def arrived(m, me):
             done.append(workers.done)
         assert done == [1, 3, 4]
         assert [one["n"] for one in values(ann)] == [1, 30_000, 30_000]
-        assert world.broker.policies_view().total.stopped == {}
+        assert world.broker.view.policies().total.stopped == {}
 
     def test_an_answer_for_who_has_used_little_is_taken_before_dear_ones(self) -> None:
         """Taking an answer takes time too, and a turn has little of it."""
@@ -226,14 +226,14 @@ class TestTurns:
         for client in clients:
             set_policy(client, COUNTING)
         bob = world.connect("bob")
-        agents = world.broker.state.agents
+        agents = world.broker.agents
         calls: list[int] = []
         end_turn = world.broker.end_turn
 
         def counted(now: float) -> Output:
-            before = world.broker.policies_view().total.calls
+            before = world.broker.view.policies().total.calls
             output = end_turn(now)
-            calls.append(world.broker.policies_view().total.calls - before)
+            calls.append(world.broker.view.policies().total.calls - before)
             assert agents._spent_s == 0.0
             return output
 
@@ -263,12 +263,12 @@ class TestTurns:
             client.subscribe("t")
             set_policy(client, COUNTING)
         world.connect("bob").publish("t", b'{"x": 1}')
-        waiting = len(world.broker.state.agents._later)
+        waiting = len(world.broker.agents._later)
         assert waiting > 80
         workers.tick_s = 0.0
         monkeypatch.setattr(Allowance, "left_s", property(left_s))
         world.advance(0.001)
-        assert not world.broker.state.agents.has_later
+        assert not world.broker.agents.has_later
         assert looks == waiting
 
     def test_messages_stay_in_order_when_they_wait_for_a_turn(self) -> None:
@@ -278,6 +278,6 @@ class TestTurns:
         set_policy(ann, COUNTING)
         for number in range(30):
             bob.publish("t", b'{"x": %d}' % number)
-        while world.broker.state.agents.has_later:
+        while world.broker.agents.has_later:
             world.advance(0.001)
         assert values(ann) == [{"x": n, "seen": n + 1} for n in range(30)]

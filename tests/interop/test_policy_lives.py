@@ -28,10 +28,10 @@ from PIL import Image
 from rove.broker.access import Rules
 from rove.broker.agents import Isolation
 from rove.broker.broker import Broker
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.publications import Publication
 from rove.broker.records import LogRow
-from rove.broker.state import Channel, Settings
 from rove.broker.subscriptions import Subscription
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
@@ -150,7 +150,7 @@ FED = json.dumps({"n": 5, "ecg": PICTURES[0]}).encode()
 
 def settings_of(log: str) -> Settings:
     """Let topics that meet this filter be logged."""
-    return Settings(channels=(Channel("c", (log,), KEPT),), keeps_subscriptions=True)
+    return Settings(channels=(LakeStream("c", (log,), KEPT),), keeps_subscriptions=True)
 
 
 Act = Callable[[], None]
@@ -264,7 +264,7 @@ class Life:
         matchers, broker, now = self.matchers, self.world.broker, self.world.now
         if matchers is None:
             return
-        self.steps_out += broker.state.interests.is_out
+        self.steps_out += broker.router.is_offloaded
         lot = self.chance.random()
         if lot < 0.35:
             matchers.work()
@@ -284,25 +284,25 @@ class Life:
         self.check()
 
     def reconfigure(self) -> None:
-        state = self.world.broker.state
+        broker, context = self.world.broker, self.world.broker.context
         policies = self.chance.choice((self.limits, NARROW))
         is_guarded = self.chance.random() < 0.5
-        self.world.broker.reconfigure(state.limits, state.rules, is_guarded, policies)
+        broker.reconfigure(context.limits, context.rules, is_guarded, policies)
 
     def feed(self) -> None:
         """Somebody tells what was found for those that the broker does not match itself."""
-        state = self.world.broker.state
+        broker = self.world.broker
         served = [one for one in self._subscriptions() if _is_served(one)]
         admin = next((one for one in self.clients if not one.is_closed()), None)
         if not served or admin is None:
             return
-        last = state.feeds.get("f", 0)
+        last = broker.feeds.last.get("f", 0)
         found = [self._found(last + number, served) for number in (1, 2)]
         told = {"feed": "f", "after": last, "notifications": found}
         admin.publish("$rove/deliver", json.dumps(told).encode(), 1)
 
     def _subscriptions(self) -> Iterator[Subscription]:
-        for session in self.world.broker.state.sessions.values():
+        for session in self.world.broker.context.sessions.values():
             yield from session.subscriptions.values()
 
     def _found(self, sequence: int, served: list[Subscription]) -> dict[str, Any]:
@@ -413,7 +413,7 @@ class Life:
         client.send_subscribe(topic_filter, qos=chance.randrange(3), properties=properties)
 
     def unsubscribe(self, client: SimulatedClient) -> None:
-        session = self.world.broker.state.sessions.get(client.client_id)
+        session = self.world.broker.context.sessions.get(client.client_id)
         if session is not None and session.subscriptions:
             topic_filter, *_ = self.chance.choice(list(session.subscriptions))
             client.send(Unsubscribe(client.next_packet_id(), (topic_filter,)))
@@ -502,44 +502,47 @@ class Life:
 
     def _kept(self) -> Counter[Publication]:
         """Who has to be on disk, and for how many reasons."""
-        state = self.world.broker.state
+        broker, context = self.world.broker, self.world.broker.context
         kept: Counter[Publication] = Counter()
-        for session in state.sessions.values():
+        for session in context.sessions.values():
             if session.is_durable:
                 kept.update(one.publication for one in session.inflight.values())
                 kept.update(one.publication for one in session.queue)
-        for seat in state.agents.seats:
-            kept.update(case.notification.publication for case in seat.waiting if case.key)
-        kept.update(state.keeper._retained.values())
-        kept.update(state.keeper._valid.values())
+        for slot in broker.agents.policies.slots:
+            kept.update(case.notification.publication for case in slot.waiting if case.key)
+        kept.update(broker.retained._retained.values())
+        kept.update(broker.retained._valid.values())
         return kept
 
     def _check_places(self) -> None:
         """Policies sit where they say that they do, and who waits for a worker is waited for."""
-        state = self.world.broker.state
-        for session in state.sessions.values():
-            if session.desk is not None:
-                assert session.desk.is_asking or not session.desk.turns
-                assert session.desk.seat is None or session.desk.seat in state.agents.seats
-        for seat in state.agents.seats:
-            assert state.sessions.get(seat.session.client_id) is seat.session
-            if seat.subscription is not None:
-                assert seat.subscription.seat is seat
-                assert seat.session.subscriptions[seat.subscription.key] is seat.subscription
+        broker, context = self.world.broker, self.world.broker.context
+        for session in context.sessions.values():
+            if session.subscriber is not None:
+                assert session.subscriber.is_asking or not session.subscriber.turns
+                assert (
+                    session.subscriber.slot is None
+                    or session.subscriber.slot in broker.agents.policies.slots
+                )
+        for slot in broker.agents.policies.slots:
+            assert context.sessions.get(slot.session.client_id) is slot.session
+            if slot.subscription is not None:
+                assert slot.subscription.slot is slot
+                assert slot.session.subscriptions[slot.subscription.key] is slot.subscription
 
     def _check_disk(self, kept: Counter[Publication]) -> None:
         """When everything is committed."""
-        rows, agents = self.world.disk.tables, self.world.broker.state.agents
-        waiting = [case.key for seat in agents.seats for case in seat.waiting if case.key]
+        rows, agents = self.world.disk.tables, self.world.broker.agents
+        waiting = [case.key for slot in agents.policies.slots for case in slot.waiting if case.key]
         assert rows["cases"].keys() == set(waiting)
-        durable = {seat.key for seat in agents.seats if seat.session.is_durable}
-        assert rows["agents"].keys() == durable | agents.seating.unrun
+        durable = {slot.key for slot in agents.policies.slots if slot.session.is_durable}
+        assert rows["agents"].keys() == durable | agents.policies.unrun
         assert rows["publications"].keys() == {one.number for one in kept}
 
     def check_calm(self) -> None:
         self.check()
         if not self.workers.waiting:
-            view = self.world.broker.policies_view()
+            view = self.world.broker.view.policies()
             assert not [one for one in view.policies if one.waiting]
 
     def check_nothing_left(self) -> None:
@@ -547,8 +550,8 @@ class Life:
         sizes = self.world.disk.sizes()
         assert sizes.pop("publications", 0) == sizes.pop("retained", 0)
         assert sizes.keys() <= {"log", "feeds"}
-        assert not self.world.broker.policies_view().count
-        assert not self.world.broker.state.sessions
+        assert not self.world.broker.view.policies().count
+        assert not self.world.broker.context.sessions
 
 
 def _is_served(one: Subscription) -> bool:
@@ -637,9 +640,9 @@ def test_new_limits_hold_for_what_a_worker_is_busy_with() -> None:
     ann.subscribe("t")
     ann.publish("$rove/policy", SEVERAL.encode(), 1)
     ann.publish("t", b'{"n": 1}')
-    state = world.broker.state
+    broker, context = world.broker, world.broker.context
     # With few steps, the second time would be two: a light call that does not suffice comes first.
-    world.broker.reconfigure(state.limits, state.rules, False, PolicyLimits(outputs_max=1))
+    broker.reconfigure(context.limits, context.rules, False, PolicyLimits(outputs_max=1))
     while workers.waiting:
         world.work(1)
     assert workers.done == 2
@@ -656,8 +659,8 @@ def test_the_log_tells_of_the_end_of_policies_that_were_not_run() -> None:
     limits, world._policies = world._policies, UNRUN
     world.crash()
     ann.connect(expiry_s=EXPIRES_NEVER_S)
-    state = world.broker.state
-    world.broker.reconfigure(state.limits, state.rules, False, limits)
+    broker, context = world.broker, world.broker.context
+    broker.reconfigure(context.limits, context.rules, False, limits)
     ann.subscribe("t", policy=FOLLOWS)
     ann.publish("$rove/me", b'{"least": 5}', 1)
     ann.publish("t", b'{"n": 1}')

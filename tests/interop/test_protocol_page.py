@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
+from rove.broker.context import Settings
 from rove.broker.counters import Counters
 from rove.broker.limits import Limits
-from rove.broker.state import Settings
 from rove.mqtt.packets import V5, V311, Malformed, Packet, Reason
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode

@@ -58,12 +58,12 @@ class Place:
 
     @property
     def feeds(self) -> dict[str, int]:
-        found: dict[str, int] = self.broker.look(lambda one: one.shell.broker.state.feeds)
+        found: dict[str, int] = self.broker.look(lambda one: one.shell.broker.feeds.last)
         return found
 
     def in_lake(self) -> None:
         """Wait until everything that was published is in the lake."""
-        last = self.broker.look(lambda one: one.shell.broker.state.position)
+        last = self.broker.look(lambda one: one.shell.broker.context.position)
         eventually(lambda: ReadLake(self.lake).position() >= last)
 
     def match(self) -> HandMatch:
@@ -148,7 +148,7 @@ def test_ranked_ones_have_a_feed_for_each_table(place: Place, tmp_path: Path) ->
         for x in (3, 5, 4):
             client.publish("air/1", {"x": x})
         place.in_lake()
-        number = place.broker.look(lambda one: one.shell.broker.state.next_subscription) - 1
+        number = place.broker.look(lambda one: one.shell.broker.context.next_subscription) - 1
         rows = ReadLake(place.lake)
         position = rows.files("publications")[-1].last
         for _ in range(2):
@@ -210,7 +210,7 @@ def test_a_broker_that_has_forgotten_is_told_again(place: Place) -> None:
         thread.start()
         try:
             eventually(lambda: steps and steps[-1].rows_out == 1)
-            place.broker.look(lambda one: one.shell.broker.state.feeds.clear())
+            place.broker.look(lambda one: one.shell.broker.feeds.last.clear())
             client.publish("air/1", {"x": 1})
             place.in_lake()
             match.step()

@@ -31,7 +31,7 @@ class Workers:
 
 def taken(pool: Pool[str]) -> list[Ready[str]]:
     ready: list[Ready[str]] = []
-    while pool.has_ready:
+    while pool.ready:
         ready.append(pool.take())
     return ready
 
@@ -196,7 +196,7 @@ def test_the_same_wish_is_done_once_and_told_to_all() -> None:
         ("a", answer, True),
     ]
     assert pool.compressed[wish()] is answer
-    assert not pool.has_ready
+    assert not pool.ready
 
 
 def test_who_wants_the_same_does_not_wait_for_all_that_another_wants() -> None:
@@ -244,13 +244,13 @@ def test_what_a_worker_died_of_is_done_once_more_and_before_what_else_its_owner_
         pool.run("ann", call(f"a{number}"), f"a{number}", 500, is_light=True)
     first = workers.given[0].number
     pool.lost(first, "error", "killed")
-    assert not pool.has_ready
+    assert not pool.ready
     texts = [one.text for one in workers.given if isinstance(one, Run)]
     assert texts == ["a0", "a1", "a0"]
     again = workers.given[2].number
     assert again != first
     pool.answered(Ran(first, Outcome((), {}, None, 0)))
-    assert not pool.has_ready
+    assert not pool.ready
     pool.lost(again, "error", "killed")
     (ready,) = taken(pool)
     assert (ready.asker, ready.answer.is_lost) == ("a0", True)
@@ -276,7 +276,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     pool: Pool[str] = Pool(Workers())
     pool.answered(Compressed(7, b"x"))
     pool.lost(8, "error", "dead")
-    assert not pool.has_ready
+    assert not pool.ready
 
 
 def test_the_oldest_answers_are_forgotten() -> None:

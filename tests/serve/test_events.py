@@ -66,14 +66,14 @@ def test_many_notifications_come_in_order(server: Running) -> None:
 
 
 def inflight(server: Any) -> int:
-    return sum(len(one.inflight) for one in server.shell.broker.state.sessions.values())
+    return sum(len(one.inflight) for one in server.shell.broker.context.sessions.values())
 
 
 def test_a_stream_that_is_left_leaves_nothing_behind(server: Running) -> None:
     stream = server.stream("/subscribe?topic=n")
-    assert server.look(lambda s: len(s.shell.broker.state.sessions)) == 1
+    assert server.look(lambda s: len(s.shell.broker.context.sessions)) == 1
     stream.close()
-    wait_until(lambda: server.look(lambda s: len(s.shell.broker.state.sessions)) == 0)
+    wait_until(lambda: server.look(lambda s: len(s.shell.broker.context.sessions)) == 0)
     assert "rove_event_streams_open 0" in server.get("/metrics").text
 
 

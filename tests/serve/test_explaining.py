@@ -83,7 +83,7 @@ def test_what_expired_and_what_was_withdrawn(server: Running) -> None:
     server.post("/publish?topic=a&id=e&expiry=1", b"{}")
 
     def pass_time(s: Any) -> None:
-        s.shell.broker.state.now += 2
+        s.shell.broker.context.now += 2
 
     server.look(pass_time)
     assert checks(one(server, publication="e", client="s"))["expiry"] is None

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from rove.broker.context import ExpiredSession
 from rove.broker.limits import Limits
-from rove.broker.state import ExpiredSession
 from rove.serve.config import Access, Matchers
 from rove.serve.operations import OPERATIONS
 from rove.serve.passwords import set_password
@@ -73,7 +73,7 @@ def test_every_quality_of_service(server: Running, qos: int) -> None:
             assert taken.json["matched"] is (None if qos == 0 else True)
         assert [stream.data()["value"] for _ in range(5)] == list(range(5))
     released = server.look(
-        lambda s: [one.received for one in s.shell.broker.state.sessions.values()]
+        lambda s: [one.received for one in s.shell.broker.context.sessions.values()]
     )
     assert not any(released)
 
@@ -94,7 +94,8 @@ def test_a_publication_expires(server: Running) -> None:
     server.post("/publish?topic=r&retain&expiry=1000", b"1")
     left_s = server.look(
         lambda s: (
-            next(s.shell.broker.state.keeper.retained("r", 0)).expires_at - s.shell.broker.state.now
+            next(s.shell.broker.retained.find_retained("r", 0)).expires_at
+            - s.shell.broker.context.now
         )
     )
     assert 900 < left_s <= 1000
@@ -105,7 +106,7 @@ def test_the_content_type_travels_unless_it_says_nothing(server: Running) -> Non
     server.post("/publish?topic=b&retain", b"1")
     kinds = server.look(
         lambda s: [
-            one.properties.content_type for one in s.shell.broker.state.keeper.retained("#", 0)
+            one.properties.content_type for one in s.shell.broker.retained.find_retained("#", 0)
         ]
     )
     assert set(kinds) == {"text/x-one", None}
@@ -178,7 +179,7 @@ def test_a_session_queues_while_nobody_reads(server: Running) -> None:
 
 
 def wait_for_leaving(server: Running, client: str) -> None:
-    while server.look(lambda s: s.shell.broker.state.sessions[client].link) is not None:
+    while server.look(lambda s: s.shell.broker.context.sessions[client].link) is not None:
         pass
 
 
@@ -277,10 +278,10 @@ def test_a_user_who_is_too_quick(
 def test_a_broker_that_pushes_back(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rove.serve.in_process.PATIENCE_S", 0.01)
     assert server.post("/publish?topic=a", b"x").status == 200
-    server.look(lambda s: next(iter(s.shell.broker.state.links)).peer.pause())
+    server.look(lambda s: next(iter(s.shell.broker.context.links)).peer.pause())
     refused = server.post("/publish?topic=a", b"x")
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-    server.look(lambda s: next(iter(s.shell.broker.state.links)).peer.resume())
+    server.look(lambda s: next(iter(s.shell.broker.context.links)).peer.resume())
     assert server.post("/publish?topic=a", b"x").status == 200
 
 
@@ -379,14 +380,14 @@ def test_a_picture_on_another_site_takes_nothing_out_of_a_queue(
     guarded.post("/publish?topic=air/1", b"x", as_("alice"))
     for path in ("/subscribe?session=phone", "/subscribe?session=new&topic=air/1"):
         assert guarded.ask(method, path, None, as_("alice") | headers).status == 403
-    state = guarded.server.shell.broker.state
-    assert guarded.look(lambda _: [len(one.queue) for one in state.sessions.values()]) == [1, 0]
+    broker = guarded.server.shell.broker.view
+    assert guarded.look(lambda _: [len(one.queue) for one in broker.sessions.values()]) == [1, 0]
     assert guarded.get("/subscriptions", as_("alice") | headers).status == 200
 
 
 def test_sessions_that_expired_are_listed_for_administrators(guarded: Running) -> None:
     gone = ExpiredSession("gone", "alice", 5.0, 300, 2)
-    guarded.look(lambda s: s.shell.broker.state.expired.append(gone))
+    guarded.look(lambda s: s.shell.broker.view.expired.append(gone))
     assert guarded.get("/expired", as_("alice")).status == 403
     assert guarded.get("/expired", as_("admin")).json == {
         "items": [{"client": "gone", "user": "alice", "at": 5.0, "expiry_s": 300, "dropped": 2}]

@@ -44,9 +44,9 @@ def test_every_quality_of_service_both_ways(server: Running) -> None:
         await one.subscribe((Filter("a", 2),), Properties())
         for qos in (0, 1, 2):
             await one.publish(Publish("a", bytes((qos,)), qos))
-        while len(one.heard) < 3 or broker.state.sessions["one"].inflight:
+        while len(one.heard) < 3 or broker.context.sessions["one"].inflight:
             await asyncio.sleep(0.001)
-        assert not broker.state.sessions["one"].received
+        assert not broker.context.sessions["one"].received
 
     broker = server.server.shell.broker
     server.call(talk())

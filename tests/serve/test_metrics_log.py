@@ -42,8 +42,8 @@ def wait_for(rows: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_channel_gets_what_metrics_says(start_server: Start, tmp_path: Path) -> None:
-    keeper = Channel("broker", (), ("metrics",))
-    server = start_server(lake=lake_with(keeper))
+    retained = Channel("broker", (), ("metrics",))
+    server = start_server(lake=lake_with(retained))
     server.post("/publish?topic=a", b"x")
     rows = wait_for(len(rows_of(tmp_path)) + 3, tmp_path)
     assert {row["channel"] for row in rows} == {"broker"}

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 import rove
-from rove.broker.interests import Interests
 from rove.broker.limits import Limits
+from rove.broker.router import Interests
 from rove.elastic.elasticity import Elasticity
 from rove.errors import RoveError
 from rove.lang.ranking import RankedWindow
@@ -87,7 +87,8 @@ def test_subscriptions_and_state_are_there_after_a_restart(start_server: Start) 
     run(publish(url_of(second), {"NO2": 1, "lat": 45.9}, {"NO2": 1, "lat": 45.7}))
     queued = second.look(
         lambda server: [
-            entry.publication.payload for entry in server.shell.broker.state.sessions["away"].queue
+            entry.publication.payload
+            for entry in server.shell.broker.context.sessions["away"].queue
         ]
     )
     assert queued == [b'{"NO2":1,"lat":45.9}']
@@ -131,7 +132,7 @@ def test_ranked_subscriptions_that_are_restored_before_the_kernels_become_quick(
     run(until(lambda: second.look(is_merged)))
     run(publish(url_of(second), {"NO2": 2}))
     assert len(plain) == 20
-    sessions = second.look(lambda server: server.shell.broker.state.sessions)
+    sessions = second.look(lambda server: server.shell.broker.context.sessions)
     assert [len(sessions[f"ranked-{number}"].queue) for number in range(20)] == [2] * 20
 
 
@@ -165,7 +166,7 @@ def test_a_damaged_index_costs_nothing_but_time(
 def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_path: Path) -> None:
     first = start_server(matchers=Matchers(min=1, max=1))
     end_at = time.monotonic() + 3 * PATIENCE_S
-    while not first.look(lambda server: server.shell.broker.state.interests.is_out):
+    while not first.look(lambda server: server.shell.broker.router.is_offloaded):
         assert time.monotonic() < end_at
         time.sleep(0.02)
     run(subscribe_and_leave(url_of(first)))
@@ -289,7 +290,7 @@ def members(server: Running) -> dict[int, int]:
     def look(running: Server) -> dict[int, int]:
         coordinator = running.shell.broker.coordinator
         assert coordinator is not None
-        if not coordinator.is_out:
+        if not coordinator.is_offloaded:
             return {}
         return {number: member.pid for number, member in coordinator.members.items()}
 
@@ -342,7 +343,7 @@ def test_the_layout_of_matchers_is_reloaded(start_server: Start) -> None:
     server.look(lambda running: running.reload(changed))
 
     def layout(running: Server) -> str:
-        view = running.shell.broker.matchers_view(running.shell.now())
+        view = running.shell.broker.view.matchers(running.shell.now())
         assert view is not None
         return view.layout
 
@@ -408,7 +409,7 @@ def test_policies_run_within_the_broker_unless_they_take_long(
     server = start_server(policies=Policies(workers=1, steps_max=20_000))
 
     def calls() -> tuple[int, int]:
-        total = server.look(lambda running: running.shell.broker.policies_view().total)
+        total = server.look(lambda running: running.shell.broker.view.policies().total)
         return total.calls, total.in_workers
 
     assert run(shown(server, COUNTS, 7, 8)) == [{"n": 1, "x": 7}, {"n": 2, "x": 8}]

@@ -143,7 +143,7 @@ def test_what_is_refused(
         pass
     assert refused.value.response.status_code == status
     assert what in (refused.value.response.body or b"").decode()
-    assert server.look(lambda s: len(s.shell.broker.state.links)) == 0
+    assert server.look(lambda s: len(s.shell.broker.context.links)) == 0
 
 
 def test_a_name_that_was_bent_to_this_machine_is_refused(server: Running) -> None:
@@ -182,7 +182,7 @@ def test_who_leaves_without_a_word_has_left(server: Running) -> None:
         one.send(Connect("one"))
         one.read()
     wait_until(lambda: sessions(server) == 0)
-    assert server.look(lambda s: len(s.shell.broker.state.links)) == 0
+    assert server.look(lambda s: len(s.shell.broker.context.links)) == 0
 
 
 def test_who_reads_nothing_is_slow_and_hurts_nobody(start_server: Callable[..., Running]) -> None:
@@ -216,7 +216,7 @@ def test_paho_over_websocket(server: Running) -> None:
 
 
 def sessions(server: Running) -> int:
-    found: int = server.look(lambda s: len(s.shell.broker.state.sessions))
+    found: int = server.look(lambda s: len(s.shell.broker.context.sessions))
     return found
 
 

@@ -49,14 +49,14 @@ def test_a_crash_forgets_what_was_not_committed() -> None:
     lost.send_connect(expiry_s=60)
     world.crash()
     assert lost.is_closed()
-    assert set(world.broker.state.sessions) == {"kept"}
+    assert set(world.broker.context.sessions) == {"kept"}
 
 
 def test_time_passes_only_when_told() -> None:
     world = World()
     world.advance(2.5)
     assert world.now == START + 2.5
-    assert world.broker.state.now == START + 2.5
+    assert world.broker.context.now == START + 2.5
 
 
 def test_a_dropped_connection_is_no_more() -> None:
@@ -64,7 +64,7 @@ def test_a_dropped_connection_is_no_more() -> None:
     client = world.connect("client")
     client.drop()
     assert client.is_closed()
-    assert not world.broker.state.links
+    assert not world.broker.context.links
 
 
 def test_only_says_what_came_instead() -> None:
@@ -83,5 +83,5 @@ def test_take_all_acknowledges_until_nothing_more_comes() -> None:
     for qos in (0, 1, 2):
         client.publish("a", bytes([qos]), qos)
     assert [packet.payload for packet in client.take_all()] == [b"\0", b"\1", b"\2"]
-    assert not world.broker.state.sessions["client"].inflight
+    assert not world.broker.context.sessions["client"].inflight
     assert client.take(Publish) == []

@@ -12,31 +12,43 @@ subscriber gets, 10 µs for one of QoS 1, plus the matcher's time where texts ar
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from rove.broker.access import Identity, Rules
-from rove.broker.agents import Isolation
-from rove.broker.connecting import KEEP_ALIVE_GRACE, Connecting
+from rove.broker.agents import Agents, Isolation
+from rove.broker.connecting import Connecting
+from rove.broker.context import BrokerContext, Output, Settings
+from rove.broker.control import PREFIX, Control
 from rove.broker.counters import Counters
+from rove.broker.decisions import Decisions
+from rove.broker.delivery import Delivery
 from rove.broker.faults import RETRY_S
+from rove.broker.feeds import Feeds
 from rove.broker.holding import POLICY
 from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
+from rove.broker.notifying import Notifying
+from rove.broker.policy_store import PolicyStore
 from rove.broker.pressure import Pressure
+from rove.broker.publication_log import PublicationLog
 from rove.broker.publishing import Publishing
+from rove.broker.recent import Recent
+from rove.broker.records import LogRow
 from rove.broker.restoring import restore
-from rove.broker.state import Output, Settings, State
+from rove.broker.retained_store import RetainedStore
+from rove.broker.router import Router
 from rove.broker.subscribing import Subscribing
-from rove.broker.variables import view_of
+from rove.broker.subscription_log import SubscriptionLog
+from rove.broker.variables import Variables
+from rove.broker.views import BrokerView
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.ports import Matchers
 from rove.elastic.rearranging import Rearranging
-from rove.elastic.view import Kind, Layout, MatchersView
+from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
 from rove.match.saving import SavedError
 from rove.mqtt.packets import (
@@ -59,10 +71,10 @@ from rove.mqtt.packets import (
 from rove.mqtt.writing import PINGRESP
 from rove.policy.jobs import Listener, Workers
 from rove.policy.limits import PolicyLimits
-from rove.policy.view import PoliciesView
 
-DEADLINES_SPARE = 1_000
-"""Deadlines of connections that have gone that are left alone before they are cleared away."""
+Result = TypeVar("Result")
+TAKES_NO_DRAINING: Final = frozenset((Publish, Puback, Pubrec, Pubcomp, Pingreq))
+"""Packets that change nothing for those who are notified of what came before; but for commands."""
 PENDING_MAX = 1_000
 """Packets that a client may send before it is known who it is."""
 
@@ -91,33 +103,67 @@ class Broker:
         With `policies`, subscribers may leave policies; with `workers`, others do for these what
         would take the broker too long, or with an isolation of `process` all that they do.
         """
-        self.state = State(
+        self.context = context = BrokerContext(
             limits or Limits(),
             rules or Rules.without_file(),
             settings or Settings(),
+            now=now,
             new_name=new_name,
-            compiled=compiled,
             position=position,
-            policies=policies,
-            workers=workers,
-            isolation=isolation,
         )
-        self.state.now = now
+        self.router = Router(context.steps, compiled=compiled)
         self.coordinator: Coordinator | None = None
         if matchers is not None:
-            self.coordinator = self.state.interests.attach(matchers, elasticity or Elasticity())
-        self._publishing = Publishing(self.state)
-        self._subscribing = Subscribing(self.state, self._publishing)
-        self._connecting = Connecting(self.state, self._publishing, self._subscribing)
-        self._deadlines: list[tuple[float, int, Link]] = []
-        """A heap of the moments at which a silent connection is looked at."""
-        self._looks = 0
+            self.coordinator = self.router.attach(matchers, elasticity or Elasticity())
+        self.delivery = Delivery(context.gate, context.limits, context.counters)
+        self.retained = RetainedStore(context.gate, self.delivery, context.limits, context.counters)
+        self.recent = Recent(context.limits.explain_publications_max)
+        self.subscription_log = SubscriptionLog(
+            context.log, is_kept=context.settings.keeps_subscriptions
+        )
+        self.publication_log = PublicationLog(context, self.delivery)
+        self.variables = Variables(context, self.router, self.delivery, self.subscription_log)
+        self.agents = self._policies(policies, workers, isolation)
+        self._serve_clients()
+        self.view = BrokerView(
+            context, self.router, self.retained, self.recent, self.agents, self._connecting
+        )
         self._ticked_at = now
-        self._pressure = Pressure(self.state, self._leave)
+        self._pressure = Pressure(context, self._leave)
         self._unfinished: dict[Link, float] = {}
         """Connections that are gone and could not be dealt with, and when that is tried again."""
-        self.state.faults.end_connection = self._end_faulty
+        context.faults.end_connection = self._end_faulty
         self._handlers = self._all_handlers()
+
+    def _policies(
+        self, limits: PolicyLimits | None, workers: Workers | None, isolation: Isolation
+    ) -> Agents:
+        """The parts that deal with policies."""
+        context, router, log = self.context, self.router, self.subscription_log
+        policies = PolicyStore(context, router, self.variables, log)
+        decisions = Decisions(
+            context, self.delivery, self.retained, self.variables, policies, self.publication_log
+        )
+        return Agents(context, self.variables, policies, decisions, log, limits, workers, isolation)
+
+    def _serve_clients(self) -> None:
+        """The parts that deal with what clients send."""
+        context, router, delivery = self.context, self.router, self.delivery
+        retained, variables, agents = self.retained, self.variables, self.agents
+        log = self.publication_log
+        notifying = Notifying(context, router, delivery, agents, variables, log)
+        self.feeds = Feeds(context, router, retained, notifying.notify_behind)
+        control = Control(context, retained, variables, agents, self.feeds)
+        self._publishing = Publishing(
+            context, router, retained, notifying, control, self.recent, log
+        )
+        self._queue = self._publishing.queue
+        self._subscribing = Subscribing(
+            context, router, retained, variables, agents, notifying, self.subscription_log
+        )
+        self._connecting = Connecting(
+            context, delivery, variables, agents, self._publishing, self._subscribing
+        )
 
     def _all_handlers(self) -> Mapping[type, Callable[[Link, Any], None]]:
         return {
@@ -135,7 +181,7 @@ class Broker:
 
     @property
     def counters(self) -> Counters:
-        return self.state.counters
+        return self.context.counters
 
     def restore(
         self,
@@ -145,12 +191,12 @@ class Broker:
         """Take up what was kept before a restart; with an index that was saved, more quickly."""
         if index is not None:
             try:
-                self.state.next_subscription = self.state.interests.load(index)
+                self.context.next_subscription = self.router.load(index)
             except SavedError as error:
-                self.state.note("warning", "index built anew", reason=str(error))
-        for session in restore(self.state, tables):
+                self.context.note("warning", "index built anew", reason=str(error))
+        for session in restore(self, tables):
             self._connecting.restored(session)
-        self.state.steps.succeed()
+        self.context.steps.succeed()
 
     def begin_log(self, position: int, *, is_new: bool, now: float) -> None:
         """Log from above this position on; a new log is told of all subscriptions there are.
@@ -158,62 +204,86 @@ class Broker:
         A number in the log must never mean another subscription later, and those of sessions that
         are not kept are remembered nowhere. So from here on numbers stay below positions.
         """
-        state = self._at(now)
-        state.position = max(state.position, position, state.next_subscription)
-        state.next_subscription = state.position + 1
-        sessions = state.sessions.values() if is_new else ()
+        context = self._at(now)
+        context.position = max(context.position, position, context.next_subscription)
+        context.next_subscription = context.position + 1
+        sessions = context.sessions.values() if is_new else ()
         untold = [one for session in sessions for one in session.subscriptions.values()]
-        seats = state.agents.seats if is_new else ()
-        state.diary.started(state.now, untold, seats, state.agents.limits)
-        state.steps.succeed()
+        slots = self.agents.policies.slots if is_new else ()
+        self.subscription_log.started(context.now, untold, slots, self.agents.limits)
+        context.steps.succeed()
+
+    def log(self, row: LogRow) -> None:
+        """Put a line of the shell's own on its way to the lake."""
+        self.context.log(row)
 
     # -- what happens --------------------------------------------------------------------------
 
     def opened(self, name: str, now: float) -> Link:
         """Somebody has connected; `name` is where from."""
-        state = self._at(now)
-        link = Link(name, state.now, state.limits.packet_bytes_max)
-        state.counters.connections += 1
-        link.deadline = state.now + state.limits.connect_timeout_s
-        state.faults.attempt("connection", self._look_at, link, link=link)
-        if len(state.links) >= state.limits.connections_max:
-            state.counters.quota_hits += 1
-            state.counters.connections_refused += 1
-            state.note("warning", "connection refused", link=name, reason="connections_max")
-            state.hang_up(link)
-        state.links[link] = None
-        state.steps.succeed()
+        context = self._at(now)
+        link = Link(name, context.now, context.limits.packet_bytes_max)
+        context.counters.connections += 1
+        link.deadline = context.now + context.limits.connect_timeout_s
+        context.faults.attempt("connection", self._connecting.watch, link, link=link)
+        if len(context.links) >= context.limits.connections_max:
+            context.counters.quota_hits += 1
+            context.counters.connections_refused += 1
+            context.note("warning", "connection refused", link=name, reason="connections_max")
+            context.hang_up(link)
+        context.links[link] = None
+        context.steps.succeed()
         return link
+
+    def _in_order(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Do something that others are to notice: behind all publications that came before it."""
+        self._queue.drain()
+        return function(*arguments)
+
+    def _change(
+        self,
+        what: str,
+        function: Callable[..., object],
+        *arguments: object,
+        link: Link | None = None,
+        client: str = "",
+    ) -> bool:
+        """The same as a step (`Faults.attempt`): whatever is no packet comes this way."""
+        attempt = self.context.faults.attempt
+        return attempt(what, self._in_order, function, *arguments, link=link, client=client)
 
     def received(self, link: Link, data: bytes, now: float) -> None:
         """Bytes have come."""
-        state = self._at(now)
-        state.counters.bytes_received += len(data)
-        link.heard_at = state.now
+        context = self._at(now)
+        context.counters.bytes_received += len(data)
+        link.heard_at = context.now
         try:
             packets = link.reader.feed(data)
         except Exception as error:
-            state.faults.happened(error, "input", link)
+            context.faults.happened(error, "input", link)
             return
         if link.authenticating is not None or link.held is not None:
             link.pending += packets
             if link.held is None and len(link.pending) > PENDING_MAX:
-                state.faults.attempt("input", state.hang_up, link, link=link)
+                context.faults.attempt("input", context.hang_up, link, link=link)
             return
         self._handle(link, packets)
 
     def _handle(self, link: Link, packets: list[Packet | Malformed]) -> None:
         """Handle what came, each packet as a step."""
         handlers = self._handlers
-        steps = self.state.steps
+        steps = self.context.steps
         for position, packet in enumerate(packets):
             if link.closing:
                 break
             if link.authenticating is not None or link.held is not None:
                 link.pending += packets[position:]
                 return
-            handler = handlers.get(type(packet))
+            kind = type(packet)
+            handler = handlers.get(kind)
             try:
+                if kind not in TAKES_NO_DRAINING:
+                    self._queue.drain()
                 if link.session is not None and handler is not None:
                     handler(link, packet)
                 elif isinstance(packet, Connect):
@@ -223,21 +293,19 @@ class Broker:
                 if steps.undo:
                     steps.succeed()
             except Exception as error:
-                self.state.faults.happened(error, type(packet).__name__.upper(), link)
+                self.context.faults.happened(error, type(packet).__name__.upper(), link)
         if link.closing and link.session is not None:
             # Closed for what it sent: nothing must follow the goodbye.
-            self.state.faults.attempt("end of a connection", self._left, link, link=link)
+            self._change("end of a connection", self._left, link, link=link)
 
     def _let_in(self, link: Link, connect: Callable[..., None], *known: object) -> None:
         """Go on with a client that introduces itself."""
-        self._publishing.flush()
         # A session that is over must not be found, even if no tick came since.
         self._connecting.advance()
         connect(link, *known)
-        self._look_at(link)
+        self._connecting.watch(link)
 
     def _left(self, link: Link) -> None:
-        self._publishing.flush()
         self._connecting.left(link, says_will=True)
 
     def _end_faulty(self, link: Link, text: str) -> None:
@@ -246,49 +314,44 @@ class Broker:
             link.version = link.reader.version
             self._connecting.refuse(link, Reason.UNSPECIFIED_ERROR, text)
         else:
-            self.state.close(link, Reason.UNSPECIFIED_ERROR, text)
+            self.context.close(link, Reason.UNSPECIFIED_ERROR, text)
             self._connecting.left(link, says_will=True)
 
     def identified(self, link: Link, identity: Identity | None, now: float) -> None:
         """It was found out who a client is; None is nobody who may come in."""
         self._at(now)
         packet = link.authenticating
-        if packet is None or link.closing or link not in self.state.links:
+        if packet is None or link.closing or link not in self.context.links:
             return
         if identity is None:
             link.authenticating = None
             what = "the user name or the password is wrong"
-            reason = Reason.BAD_USER_NAME_OR_PASSWORD
-            self.state.faults.attempt(
-                "CONNECT", self._connecting.refuse, link, reason, what, link=link
-            )
+            refuse, reason = self._connecting.refuse, Reason.BAD_USER_NAME_OR_PASSWORD
+            self.context.faults.attempt("CONNECT", refuse, link, reason, what, link=link)
             return
         admit = self._connecting.admit
-        if self.state.faults.attempt(
-            "CONNECT", self._let_in, link, admit, packet, identity, link=link
-        ):
+        if self._change("CONNECT", self._let_in, link, admit, packet, identity, link=link):
             pending, link.pending = link.pending, []
             self._handle(link, pending)
 
     def closed(self, link: Link, now: float) -> None:
         """The connection is gone, whoever ended it."""
-        state = self._at(now)
-        if link not in state.links:
+        context = self._at(now)
+        if link not in context.links:
             return
-        del state.links[link]
+        del context.links[link]
         link.closing = True
         self._leave(link)
-        state.faults.attempt("end of a connection", self._pressure.forget, link)
-        state.faults.attempt("end of a connection", state.agents.holding.left, link)
+        context.faults.attempt("end of a connection", self._pressure.forget, link)
+        context.faults.attempt("end of a connection", self.agents.holding.left, link)
 
     def _leave(self, link: Link) -> None:
         """Its client has gone; if that cannot be dealt with, it is tried again."""
         client = "" if link.session is None else link.session.client_id
-        state = self.state
-        if state.faults.attempt("end of a connection", self._left, link, client=client):
+        if self._change("end of a connection", self._left, link, client=client):
             self._unfinished.pop(link, None)
         else:
-            self._unfinished[link] = state.now + RETRY_S
+            self._unfinished[link] = self.context.now + RETRY_S
 
     def failed(self, error: Exception, what: str, link: Link | None, now: float) -> None:
         """Something failed outside that this connection was the cause of, or nobody."""
@@ -297,94 +360,96 @@ class Broker:
     def commit_done(self, number: int, now: float) -> None:
         """The changes of that turn are on disk."""
         gate = self._at(now).gate
-        if not self.state.faults.attempt("commit", gate.commit_done, number):
+        if not self.context.faults.attempt("commit", gate.commit_done, number):
             # Nothing is lost by it, and nobody else would say so again.
             gate.commit_done(number)
 
     @property
     def has_work(self) -> bool:
         """Whether ending the turn would do anything; most acknowledgements need nothing more."""
-        state = self.state
-        gate = state.gate
+        context = self.context
+        gate = context.gate
         return bool(
             gate.ready
             or gate.waiting
             or gate.changes.tables
-            or self._publishing.has_waiting
+            or self._queue.has_work
             or self._subscribing.is_giving
-            or state.variables.has_restored
-            or state.agents.has_work
-            or state.agents.holding.is_waiting
-            or state.authentications
-            or state.notes
+            or self.variables.restored
+            or self.agents.has_work
+            or self.agents.holding.is_waiting
+            or self._connecting.authentications
+            or context.faults.notes
         )
 
     def end_turn(self, now: float) -> Output:
         """Everything was handed over: decide, and say what is to be done."""
-        state = self._at(now)
-        attempt = state.faults.attempt
-        pool = state.agents.pool
+        context = self._at(now)
+        attempt, gate = context.faults.attempt, context.gate
+        pool = self.agents.pool
         if pool is not None and pool.texts:
             handle, is_throttled = self._handle, self._pressure.is_throttled
-            attempt("turn of policies", state.agents.holding.go_on, handle, is_throttled)
+            attempt("turn of policies", self.agents.holding.go_on, handle, is_throttled)
         try:
-            self._publishing.pass_on()
-            if state.variables.has_restored:
-                state.variables.take_up()
-            state.agents.work()
-            # What policies have set may have had to wait for matchers, who have answered by it.
-            self._publishing.route_answered()
+            self._queue.go_on()
+            self._work()
         except Exception as error:
-            state.faults.happened(error, "turn")
-            attempt("turn of policies", state.agents.work)
-            attempt("turn", self._publishing.route_answered)
+            context.faults.happened(error, "turn")
+            attempt("turn of policies", self._work)
         if self.coordinator is not None:
             attempt("turn of matchers", self._rearrange_on, self.coordinator)
-        if state.steps.troubles or state.steps.warnings:
-            state.faults.tell_of_troubles()
+        if context.steps.troubles or context.steps.warnings:
+            context.faults.tell_of_troubles()
         changes: Changes | None = None
         try:
-            changes = state.gate.end_turn()
+            changes = gate.end_turn()
         except Exception as error:
             # Nothing is lost by it, and nothing else would have it tried again.
-            state.faults.happened(error, "end of a turn")
-            changes = state.gate.end_turn()
-        try:
-            self._pressure.judge()
-        except Exception as error:
-            state.faults.happened(error, "turn")
-        authentications, state.authentications = state.authentications, []
-        notes, state.notes = state.notes, []
-        routed, state.routed = state.routed, []
-        return Output(
-            state.gate.take_ready(), changes, state.gate.submitted, authentications, notes, routed
-        )
+            context.faults.happened(error, "end of a turn")
+            changes = gate.end_turn()
+        pressure = self._pressure
+        if gate.held_bytes or pressure.backlog_bytes or pressure.stuck_links or pressure.is_paused:
+            attempt("turn", pressure.judge)
+        connecting = self._connecting
+        authentications, connecting.authentications = connecting.authentications, []
+        notes, context.faults.notes = context.faults.notes, []
+        routed, self._queue.routed = self._queue.routed, []
+        ready = gate.take_ready()
+        return Output(ready, changes, gate.submitted, authentications, notes, routed)
+
+    def _work(self) -> None:
+        """Go on with what waited for this turn: after a restart, and for policies."""
+        variables, agents = self.variables, self.agents
+        if variables.restored:
+            variables.take_up()
+        if agents.has_turn or (agents.pool is not None and agents.pool.ready):
+            agents.work()
+            if self._queue.is_waiting:
+                # What policies set may have had to wait for matchers, who have answered by it.
+                self._queue.go_on()
 
     def _rearrange_on(self, coordinator: Coordinator) -> None:
-        state = self.state
-        rearranging = state.interests.rearranging
-        if rearranging is not None and rearranging.wants_step(state.now):
-            self._publishing.flush()
-            rearranging.step(state.now)
+        context = self.context
+        rearranging = self.router.rearranging
+        if rearranging is not None and rearranging.wants_step(context.now):
+            self._in_order(rearranging.step, context.now)
             self._tell_of_rearranging(rearranging)
         for trouble in coordinator.troubles:
-            state.note("warning", "trouble with a matcher", what=trouble)
+            context.note("warning", "trouble with a matcher", what=trouble)
         coordinator.troubles.clear()
 
     def shut_down(self, now: float) -> None:
         """Tell everybody that the broker stops; wills stay unsaid, as sessions go on."""
-        state = self._at(now)
-        self._publishing.flush()
-        for link in list(state.links):
-            state.faults.attempt("end of the broker", self._say_goodbye, link, link=link)
+        for link in list(self._at(now).links):
+            self._change("end of the broker", self._say_goodbye, link, link=link)
 
     def _say_goodbye(self, link: Link) -> None:
         if link.session is not None:
             link.session.will_at = math.inf
-            self.state.close(link, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+            self.context.close(link, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
             self._connecting.left(link, says_will=False)
         else:
-            self.state.hang_up(link)
+            self.context.hang_up(link)
 
     # -- packets -------------------------------------------------------------------------------
 
@@ -392,64 +457,61 @@ class Broker:
         session = link.session
         assert session is not None
         topic = packet.topic or link.aliases.get(packet.properties.topic_alias or 0, "")
-        if topic == POLICY and self.state.agents.holding.hold(link, packet):
-            return
-        if self.state.limits.publish_per_s_max:
+        if topic.startswith(PREFIX):
+            self._queue.drain()
+            if topic == POLICY and self.agents.holding.hold(link, packet):
+                return
+        if self.context.limits.publish_per_s_max:
             self._pressure.published(session, link)
         # Last: what was collected cannot be undone.
         self._publishing.publish(session, link, packet)
 
     def _puback(self, link: Link, packet: Puback) -> None:
         assert link.session is not None
-        self.state.delivery.acknowledged(link.session, packet.packet_id, 1, self.state.now)
+        self.delivery.acknowledged(link.session, packet.packet_id, 1, self.context.now)
 
     def _pubrec(self, link: Link, packet: Pubrec) -> None:
         assert link.session is not None
-        delivery = self.state.delivery
+        delivery = self.delivery
         if packet.reason >= Reason.UNSPECIFIED_ERROR:
-            delivery.acknowledged(link.session, packet.packet_id, 2, self.state.now)
+            delivery.acknowledged(link.session, packet.packet_id, 2, self.context.now)
         else:
             delivery.received(link.session, link, packet.packet_id)
 
     def _pubrel(self, link: Link, packet: Pubrel) -> None:
         assert link.session is not None
-        # Its publication may wait in the batch still; acknowledgements keep their order.
-        self._publishing.flush()
         self._publishing.released(link.session, link, packet.packet_id)
 
     def _pubcomp(self, link: Link, packet: Pubcomp) -> None:
         assert link.session is not None
-        self.state.delivery.acknowledged(link.session, packet.packet_id, 2, self.state.now)
+        self.delivery.acknowledged(link.session, packet.packet_id, 2, self.context.now)
 
     def _subscribe(self, link: Link, packet: Subscribe) -> None:
         assert link.session is not None
-        if packet.properties.user and self.state.agents.holding.hold(link, packet):
+        if packet.properties.user and self.agents.holding.hold(link, packet):
             return
-        self._publishing.flush()
         self._subscribing.subscribe(link.session, link, packet)
 
     def _unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
         assert link.session is not None
-        self._publishing.flush()
         self._subscribing.unsubscribe(link.session, link, packet)
 
     def _pingreq(self, link: Link, _packet: Pingreq) -> None:
-        self.state.gate.send(link, PINGRESP)
+        self.context.gate.send(link, PINGRESP)
 
     def _disconnect(self, link: Link, packet: Disconnect) -> None:
-        self._publishing.flush()
         self._connecting.disconnect(link, packet)
 
     def _auth(self, link: Link, _packet: Auth) -> None:
         what = "there was no extended authentication to go on with"
-        self.state.close(link, Reason.PROTOCOL_ERROR, what)
+        self.context.close(link, Reason.PROTOCOL_ERROR, what)
 
     def _malformed(self, link: Link, packet: Malformed) -> None:
-        state = self.state
-        state.counters.packets_malformed += 1
-        state.note("warning", "malformed packet", link=link.name, reason=packet.text)
+        context = self.context
+        context.counters.packets_malformed += 1
+        context.note("warning", "malformed packet", link=link.name, reason=packet.text)
         if link.session is not None:
-            state.close(link, packet.reason, packet.text)
+            context.close(link, packet.reason, packet.text)
         elif link.reader.version == V5:
             link.version = V5
             self._connecting.refuse(link, packet.reason, packet.text)
@@ -459,28 +521,26 @@ class Broker:
             self._connecting.refuse(link, packet.reason, packet.text)
         else:
             # 3.1.1 has no answer to a CONNECT that cannot be read: [MQTT-3.1.4-1].
-            state.hang_up(link)
+            context.hang_up(link)
 
     # -- time ----------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float:
         """Do what is due; gives the moment of the next tick that is needed."""
-        state = self._at(now)
-        passed_s = state.now - self._ticked_at
-        self._ticked_at = state.now
-        attempt = state.faults.attempt
-        attempt("tick", self._publishing.flush)
-        attempt("tick", self._subscribing.go_on)
-        attempt("tick", self._publishing.slide)
-        attempt("tick", state.keeper.advance, state.now, attempt)
-        attempt("tick", state.delivery.advance, state.now, passed_s, attempt)
-        attempt("tick", self._connecting.advance)
-        attempt("tick", self._look_at_deadlines)
-        attempt("tick", self._pressure.look_at_stuck)
-        attempt("tick", self._pressure.release_throttled)
-        state.faults.tell_of_troubles()
+        context = self._at(now)
+        passed_s = context.now - self._ticked_at
+        self._ticked_at = context.now
+        change, attempt = self._change, context.faults.attempt
+        change("tick", self._subscribing.go_on)
+        change("tick", self.retained.advance, context.now, attempt)
+        change("tick", self.delivery.advance, context.now, passed_s, attempt)
+        change("tick", self._connecting.advance)
+        change("tick", self._connecting.close_silent, change)
+        change("tick", self._pressure.look_at_stuck)
+        change("tick", self._pressure.release_throttled)
+        context.faults.tell_of_troubles()
         for link in list(self._unfinished):
-            if self._unfinished[link] <= state.now:
+            if self._unfinished[link] <= context.now:
                 self._leave(link)
         return self.next_tick_at()
 
@@ -489,73 +549,33 @@ class Broker:
         try:
             return self._next_tick_at()
         except Exception as error:
-            self.state.faults.happened(error, "tick")
-            return self.state.now + RETRY_S
+            self.context.faults.happened(error, "tick")
+            return self.context.now + RETRY_S
 
     def _next_tick_at(self) -> float:
-        state = self.state
-        if self._subscribing.is_giving or state.agents.has_later:
-            return state.now
-        if state.delivery.is_replaying or self._pressure.wants_looking_at:
-            return state.now + 0.02
-        rearranging = state.interests.rearranging
+        context = self.context
+        if self._subscribing.is_giving or self.agents.has_later:
+            return context.now
+        if self.delivery.is_replaying or self._pressure.wants_looking_at:
+            return context.now + 0.02
+        rearranging = self.router.rearranging
         return min(
-            state.interests.next_change_at(),
-            math.inf if rearranging is None else rearranging.next_step_at(state.now),
-            state.keeper.next_change_at(),
+            self.router.next_change_at(),
+            math.inf if rearranging is None else rearranging.next_step_at(context.now),
+            self.retained.next_change_at(),
             self._connecting.next_change_at(),
-            self._deadlines[0][0] if self._deadlines else math.inf,
             min(self._unfinished.values()) if self._unfinished else math.inf,
         )
 
-    def _at(self, now: float) -> State:
+    def _at(self, now: float) -> BrokerContext:
         """Time never runs back here, whatever clocks do."""
-        state = self.state
-        if now > state.now:
-            state.now = now
+        context = self.context
+        if now > context.now:
+            context.now = now
         # What was done from outside between two steps, such as a row for the log, has gone well.
-        if state.steps.undo:
-            state.steps.succeed()
-        return state
-
-    def _look_at(self, link: Link) -> None:
-        if link.deadline < math.inf and not link.closing:
-            self._looks += 1
-            if len(self._deadlines) > 2 * len(self.state.links) + DEADLINES_SPARE:
-                # Connections that are gone would stay in memory until their time is over.
-                self._deadlines = [one for one in self._deadlines if self._is_looked_at(*one)]
-                heapq.heapify(self._deadlines)
-            heapq.heappush(self._deadlines, (link.deadline, self._looks, link))
-
-    def _is_looked_at(self, due_at: float, _look: int, link: Link) -> bool:
-        # Letting a client in sets another deadline: the one before it counts no more.
-        return not link.closing and link in self.state.links and due_at == link.deadline
-
-    def _look_at_deadlines(self) -> None:
-        state = self.state
-        while self._deadlines and self._deadlines[0][0] <= state.now:
-            at, look, link = heapq.heappop(self._deadlines)
-            if not state.faults.attempt("deadline", self._look_at_silent, at, look, link):
-                if at == link.deadline:
-                    link.deadline = state.now + RETRY_S
-                heapq.heappush(self._deadlines, (state.now + RETRY_S, look, link))
-
-    def _look_at_silent(self, due_at: float, look: int, link: Link) -> None:
-        """Close a connection that was silent for too long."""
-        if not self._is_looked_at(due_at, look, link):
-            return
-        state = self.state
-        if link.session is None:
-            state.note("info", "no CONNECT in time", link=link.name)
-            state.hang_up(link)
-            return
-        link.deadline = link.heard_at + link.keep_alive_s * KEEP_ALIVE_GRACE
-        if link.deadline <= state.now:
-            state.close(link, Reason.KEEP_ALIVE_TIMEOUT, "nothing was heard for too long")
-            self._connecting.left(link, says_will=True)
-            state.counters.keep_alive_timeouts += 1
-        else:
-            self._look_at(link)
+        if context.steps.undo:
+            context.steps.succeed()
+        return context
 
     # -- pressure ------------------------------------------------------------------------------
 
@@ -593,26 +613,22 @@ class Broker:
         return self._pressure.is_given_up(link)
 
     def judge_pressure(self) -> None:
-        """Pause publishers while too much waits inside, and let them go on when it has gone.
-
-        Every turn ends with it; the shell asks again when sending has left somebody stuck, for
-        what it reads before the next turn would be dropped.
-        """
+        """Pause publishers while too much waits inside; the shell asks again when sending has left
+        somebody stuck, for what it reads before the next turn would be dropped."""
         self._pressure.judge()
 
     @property
     def is_throttling(self) -> bool:
         """Whether some publishers are too quick (their links say `is_paused`)."""
-        return self._pressure.is_throttling or self.state.agents.holding.is_waiting
+        return self._pressure.is_throttling or self.agents.holding.is_waiting
 
     # -- upkeep and changes of mind --------------------------------------------------------------
 
     def saved_index(self) -> bytes | None:
         """The index as `restore` takes it; None while matchers have it."""
-        self._publishing.flush()
-        if self.state.interests.is_out:
+        if self.router.is_offloaded:
             return None
-        return self.state.interests.saved(self.state.next_subscription)
+        return self._in_order(self.router.saved, self.context.next_subscription)
 
     def reconfigure(
         self,
@@ -622,55 +638,36 @@ class Broker:
         policies: PolicyLimits | None = None,
     ) -> None:
         """Go on under other limits and rules; what is there already stays."""
-        state = self.state
-        if policies is not None and state.agents.limits not in (None, policies):
-            state.agents.limits = policies
-            state.diary.limits_changed(policies, state.now)
-            state.steps.succeed()
-        state.limits = state.delivery.limits = state.keeper.limits = limits
-        state.rules, state.is_guarded = rules, is_guarded
+        context = self.context
+        if policies is not None and self.agents.limits not in (None, policies):
+            self.agents.limits = policies
+            self.subscription_log.limits_changed(policies, context.now)
+            context.steps.succeed()
+        context.limits = self.delivery.limits = self.retained.limits = limits
+        context.rules, context.is_guarded = rules, is_guarded
 
     def merge_due(self) -> Work | None:
         """Work on the index to be run beside, then given to `install`."""
-        return self.state.interests.merge_due()
+        return self.router.merge_due()
 
     def install(self, work: Work) -> bool:
         """Take over finished work; False if that failed, and everything is as it was."""
-        return self.state.faults.attempt("merge of the index", self._install, work)
-
-    def _install(self, work: Work) -> None:
-        self._publishing.flush()
-        work.install()
+        return self._change("merge of the index", work.install)
 
     # -- policies ------------------------------------------------------------------------------
 
     @property
     def jobs(self) -> Listener | None:
         """Who hears of what workers do; None if there are none."""
-        return self.state.agents.pool
-
-    def policies_view(self, limit: int | None = None, client_id: str | None = None) -> PoliciesView:
-        """What there is to see of policies; of all, or of one client's."""
-        return self.state.agents.view(limit, client_id)
-
-    def variables_view(self, client_id: str) -> dict[str, dict[str, object]] | None:
-        """A subscriber's variables: what it set, and what the system keeps; None if unknown."""
-        session = self.state.sessions.get(client_id)
-        return None if session is None else view_of(session)
+        return self.agents.pool
 
     # -- matchers ------------------------------------------------------------------------------
 
-    def matchers_view(self, now: float) -> MatchersView | None:
-        """What there is to see of the matchers; None if there cannot be any."""
-        rearranging = self._at(now).interests.rearranging
-        return None if rearranging is None else rearranging.view(now)
-
     def take_back(self, now: float) -> None:
         """Match by itself again, at once; for the end, when the index is saved."""
-        rearranging = self._at(now).interests.rearranging
-        if rearranging is not None:
-            self._publishing.flush()
-            rearranging.take_back()
+        self._at(now)
+        if self.router.rearranging is not None:
+            self._in_order(self.router.rearranging.take_back)
 
     def switch_layout(self, layout: Layout, now: float) -> str:
         """Have matchers arranged in another way; empty, or why that is not done."""
@@ -685,7 +682,8 @@ class Broker:
         return self._rearrange("merge", now)
 
     def _rearrange(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
-        rearranging = self._at(now).interests.rearranging
+        self._at(now)
+        rearranging = self.router.rearranging
         if rearranging is None:
             return "this broker matches by itself; see [matchers] in its configuration"
         return rearranging.force(kind, now, layout)
@@ -695,6 +693,6 @@ class Broker:
         for one in untold:
             if one.failure:
                 event = "matchers left as they were"
-                self.state.note("warning", event, **one.facts(), why=one.failure)
+                self.context.note("warning", event, **one.facts(), why=one.failure)
             else:
-                self.state.note("info", "matchers rearranged", **one.facts())
+                self.context.note("info", "matchers rearranged", **one.facts())

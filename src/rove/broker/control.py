@@ -17,12 +17,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rove.broker.feeds import FeedError, Feeds, FeedsFull, Notify
+from rove.broker.agents import Agents
+from rove.broker.context import BrokerContext
+from rove.broker.feeds import FeedError, Feeds, FeedsFull
 from rove.broker.publications import Publication, user_property
 from rove.broker.records import encoded
+from rove.broker.retained_store import RetainedStore
 from rove.broker.sessions import Session
-from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
+from rove.broker.variables import Variables
 from rove.lang.errors import LanguageError
 from rove.lang.values import change_state
 from rove.mqtt.packets import Reason
@@ -50,9 +53,19 @@ _CHANGES = msgspec.json.Decoder(dict[str, object])
 class Control:
     """Does what is asked on control topics."""
 
-    def __init__(self, state: State, notify: Notify) -> None:
-        self._state = state
-        self._feeds = Feeds(state, notify)
+    def __init__(
+        self,
+        context: BrokerContext,
+        retained: RetainedStore,
+        variables: Variables,
+        agents: Agents,
+        feeds: Feeds,
+    ) -> None:
+        self._context = context
+        self._retained = retained
+        self._variables = variables
+        self._agents = agents
+        self._feeds = feeds
         self._commands: dict[str, Callable[[Session, Publication], Answer]] = {
             "me": self._set_state,
             "report": self._report,
@@ -81,11 +94,11 @@ class Control:
         if fixed := refused_change(changes.keys(), session.automatic):
             return Answer(Reason.PAYLOAD_FORMAT_INVALID, fixed)
         if refusal is None:
-            self._state.variables.change(session, changes)
+            self._variables.change(session, changes)
         return refusal or DONE
 
     def _report(self, session: Session, publication: Publication) -> Answer:
-        variables = self._state.variables
+        variables = self._variables
         try:
             report = _CHANGES.decode(publication.payload)
             changes = variables.report(session, report)
@@ -95,7 +108,7 @@ class Control:
             return Answer(Reason.PAYLOAD_FORMAT_INVALID, what)
         if refusal is None:
             variables.reported(session, report, changes)
-        every = f"{self._state.settings.report_s:g}"
+        every = f"{self._context.settings.report_s:g}"
         return refusal or Answer(Reason.SUCCESS, user=(("every", every),))
 
     def _unfit(self, session: Session, changes: Mapping[str, Any]) -> Answer | None:
@@ -106,7 +119,7 @@ class Control:
         """
         me = dict(session.me)
         change_state(me, changes)
-        limits = self._state.limits
+        limits = self._context.limits
         if len(me) > max(limits.state_variables_max, len(session.me)):
             return self._full(f"more than {limits.state_variables_max} variables")
         size_bytes = len(encoded(me))
@@ -115,7 +128,7 @@ class Control:
         return None
 
     def _set_policy(self, session: Session, publication: Publication) -> Answer:
-        agents = self._state.agents
+        agents = self._agents
         identifier = user_property(publication.properties, "subscription")
         places: list[Subscription | None] = [None]
         if identifier is not None:
@@ -138,23 +151,23 @@ class Control:
         return DONE
 
     def _full(self, what: str) -> Answer:
-        self._state.counters.quota_hits += 1
+        self._context.counters.quota_hits += 1
         return Answer(Reason.QUOTA_EXCEEDED, what)
 
     def _unpublish(self, session: Session, publication: Publication) -> Answer:
         id = publication.payload.decode("utf-8", "replace")
-        state, identity = self._state, session.identity
-        found = state.keeper.owned(identity.user, session.client_id, id)
+        context, identity = self._context, session.identity
+        found = self._retained.owned(identity.user, session.client_id, id)
         if found is None:
             text = f"{session.client_id} has no publication {id!r} that is valid or waits"
             return Answer(Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
-        if not state.rules.allowed(identity, "publish", found.topic):
+        if not context.rules.allowed(identity, "publish", found.topic):
             return Answer(Reason.NOT_AUTHORIZED, f"withdrawing from {found.topic} is not allowed")
-        state.keeper.withdraw(found.name)
+        self._retained.withdraw(found.name)
         return DONE
 
     def _deliver(self, session: Session, publication: Publication) -> Answer:
-        if not self._state.rules.allowed(session.identity, "admin"):
+        if not self._context.rules.allowed(session.identity, "admin"):
             return Answer(Reason.NOT_AUTHORIZED, f"{PREFIX}deliver needs the right `admin`")
         try:
             sequence = self._feeds.take(publication.payload)

@@ -21,10 +21,11 @@ from rove.broker.faults import Attempt
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
 from rove.broker.links import Link
+from rove.broker.notifications import Notification
 from rove.broker.publications import Publication
 from rove.broker.records import encoded
-from rove.broker.sessions import PACKET_ID_MAX, Entry, Select, Session
-from rove.broker.targets import Target
+from rove.broker.routes import Target
+from rove.broker.sessions import PACKET_ID_MAX, Entry, Session
 from rove.mqtt.packets import Pubrel, Reason
 
 DUP = 0x08
@@ -68,25 +69,12 @@ class Delivery:
 
     # -- sending -------------------------------------------------------------------------------
 
-    def deliver(
-        self,
-        session: Session,
-        publication: Publication,
-        qos: int,
-        retain: bool,
-        ids: tuple[int, ...],
-        now: float,
-        select: Select = None,
-        waits: bool = False,
-    ) -> None:
-        """Notify one session; `qos` is what was granted, the publication's own may be less.
-
-        With `waits`, even QoS 0 goes out behind what waits for the commit of this turn.
-        """
-        if publication.qos < qos:
-            qos = publication.qos
+    def deliver(self, one: Notification, now: float) -> None:
+        """Notify one session; one that waits goes out behind what waits for the commit."""
+        publication, session = one.publication, one.session
+        qos = min(one.qos, publication.qos)
         if qos == 0:
-            self._send_unassured(session, publication, retain, ids, now, select, waits)
+            self._send_unassured(one, now)
             return
         link = session.link
         if (
@@ -96,7 +84,7 @@ class Delivery:
             and publication.expires_at > now
         ):
             # The way of nearly all: the client is there and its window has room.
-            entry = Entry(session.next_entry, publication, qos, retain, ids, select)
+            entry = Entry(session.next_entry, publication, qos, one.retain, one.ids, one.select)
             session.next_entry += 1
             if session.is_durable:
                 self.keep(publication)
@@ -104,8 +92,8 @@ class Delivery:
             return
         if not self._has_room(session, publication, now):
             return
-        entry = Entry(session.next_entry, publication, qos, retain, ids, select)
-        if waits:
+        entry = Entry(session.next_entry, publication, qos, one.retain, one.ids, one.select)
+        if one.waits:
             entry.queued_at = now
         session.next_entry += 1
         size_bytes = publication.size_bytes
@@ -157,7 +145,8 @@ class Delivery:
             sent.append(link)
         self._counters.notifications_sent += len(sent)
         for target in others:
-            self._send_unassured(target.session, publication, False, target.ids, now, None, False)
+            one = Notification(target.session, publication, 0, False, target.ids)
+            self._send_unassured(one, now)
         return len(sent) + len(others)
 
     def _broadcast_assured(
@@ -205,20 +194,13 @@ class Delivery:
             sent.append(session)
         self._counters.notifications_sent += len(sent)
         for target in others:
-            self.deliver(target.session, publication, target.qos, False, target.ids, now)
+            one = Notification(target.session, publication, target.qos, False, target.ids)
+            self.deliver(one, now)
         return len(sent) + len(others)
 
-    def _send_unassured(
-        self,
-        session: Session,
-        publication: Publication,
-        retain: bool,
-        ids: tuple[int, ...],
-        now: float,
-        select: Select,
-        waits: bool,
-    ) -> None:
-        link = session.link
+    def _send_unassured(self, one: Notification, now: float) -> None:
+        publication, waits = one.publication, one.waits
+        link = one.session.link
         if link is None:
             self._counters.notifications_dropped_away += 1
             return
@@ -229,7 +211,7 @@ class Delivery:
         aliases, written = link.sent_aliases, None
         if aliases is not None:
             written = aliases.written(publication.topic, waits=False)
-        data, _ = publication.parts(link.version, 0, retain, ids, now, select, written)
+        data, _ = publication.parts(link.version, 0, one.retain, one.ids, now, one.select, written)
         if link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
             self._counters.notifications_dropped_size += 1
             return

@@ -12,14 +12,13 @@ Costs nothing until something fails.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
+from rove.broker.counters import Counters
+from rove.broker.gate import Gate
 from rove.broker.links import Link
-
-if TYPE_CHECKING:
-    from rove.broker.state import State
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -43,8 +42,13 @@ class Note(msgspec.Struct):
 class Faults:
     """Ends faults."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, gate: Gate, counters: Counters, version: str) -> None:
+        self._gate = gate
+        self._steps = gate.steps
+        self._counters = counters
+        self._version = version
+        self.notes: list[Note] = []
+        """What the shell is to log."""
         self.end_connection: Callable[[Link, str], None] = lambda _link, _text: None
         """Ends one with a reason; it fails as a whole if it fails."""
 
@@ -62,7 +66,7 @@ class Faults:
         """
         try:
             function(*arguments)
-            self._state.steps.succeed()
+            self._steps.succeed()
         except Exception as error:
             self.happened(error, what, link, client=client)
             return False
@@ -72,8 +76,7 @@ class Faults:
         self, error: Exception, what: str, link: Link | None = None, *, client: str = ""
     ) -> None:
         """A step has failed: undo it, tell of it, and end the connection if it was one's."""
-        state = self._state
-        failures = state.steps.roll_back()
+        failures = self._steps.roll_back()
         session = None if link is None else link.session
         self.tell(error, what, client if session is None else session.client_id, link)
         for failure in failures:
@@ -82,36 +85,35 @@ class Faults:
             text = f"the broker failed while it handled this {what}; nothing of it was done"
             try:
                 self.end_connection(link, text)
-                state.steps.succeed()
+                self._steps.succeed()
             except Exception as second:
-                failures = state.steps.roll_back()
+                failures = self._steps.roll_back()
                 self.tell(second, "ending a connection", client, link)
                 link.closing = True
-                state.gate.ready.append(link)
+                self._gate.ready.append(link)
 
     def tell(self, error: Exception, what: str, client: str, link: Link | None) -> None:
         """Count a fault and have it logged."""
-        state = self._state
-        state.counters.faults += 1
+        self._counters.faults += 1
         facts: dict[str, object] = {
             "what": what,
             "client": client,
             "error": f"{type(error).__name__}: {error}",
-            "version": state.settings.version,
+            "version": self._version,
             "report": REPORT,
         }
         if link is not None:
             facts["link"] = link.name
-        state.notes.append(Note("error", "fault", facts, error))
+        self.notes.append(Note("error", "fault", facts, error))
 
     def tell_of_troubles(self) -> None:
         """Tell of faults inside the index that were mended and cost nobody a connection."""
-        troubles, warnings = self._state.steps.troubles, self._state.steps.warnings
+        troubles, warnings = self._steps.troubles, self._steps.warnings
         if troubles:
             for error in troubles:
                 self.tell(error, "change of the index", "", None)
             troubles.clear()
         if warnings:
             for what in warnings:
-                self._state.note("warning", "windows made anew", what=what)
+                self.notes.append(Note("warning", "windows made anew", {"what": what}))
             warnings.clear()

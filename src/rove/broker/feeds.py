@@ -22,10 +22,12 @@ from typing import Annotated, Final
 
 import msgspec
 
+from rove.broker.context import BrokerContext
 from rove.broker.publications import Publication
 from rove.broker.records import encoded
+from rove.broker.retained_store import RetainedStore
+from rove.broker.router import Router
 from rove.broker.sessions import Session
-from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
 from rove.mqtt.packets import NO_PROPERTIES, Properties, Publish
 from rove.mqtt.topics import name_fault, text_fault
@@ -33,7 +35,7 @@ from rove.mqtt.topics import name_fault, text_fault
 FEEDS_MAX: Final = 1_000
 """Names of feeds are kept for ever, so there must not be one for everything."""
 
-Notify = Callable[[Publication, list[Subscription], bytes], bool]
+Notify = Callable[[Publication, list[Subscription], bytes], None]
 """Notifies one session of what several of its subscriptions met; the log is told the bytes."""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -85,9 +87,15 @@ _read = msgspec.json.Decoder(Delivery).decode
 class Feeds:
     """Takes notifications of feeds and hands them to the sessions that they are for."""
 
-    def __init__(self, state: State, notify: Notify) -> None:
-        self._state = state
+    def __init__(
+        self, context: BrokerContext, router: Router, retained: RetainedStore, notify: Notify
+    ) -> None:
+        self._context = context
+        self._router = router
+        self._retained = retained
         self._notify = notify
+        self.last: dict[str, int] = {}
+        """By name, the sequence of the last notification that came by it."""
 
     def take(self, payload: bytes) -> int:
         """Deliver what is new; the last sequence of that feed. FeedError if it cannot be."""
@@ -95,21 +103,21 @@ class Feeds:
             delivery = _read(payload)
         except (ValueError, RecursionError) as error:
             raise FeedError(str(error)) from None
-        feeds = self._state.feeds
+        feeds = self.last
         last = feeds.get(delivery.feed, 0)
         self._check(delivery, last)
         new = last
         for found in delivery.notifications:
             if found.sequence <= new:
-                self._state.counters.deliveries_repeated += 1
+                self._context.counters.deliveries_repeated += 1
             else:
-                self._state.counters.deliveries_taken += 1
+                self._context.counters.deliveries_taken += 1
                 self._deliver(found)
                 new = found.sequence
         if new > last:
-            self._state.steps.saves_item(feeds, delivery.feed)
+            self._context.steps.saves_item(feeds, delivery.feed)
             feeds[delivery.feed] = new
-            self._state.gate.changes.put("feeds", delivery.feed, encoded(new))
+            self._context.gate.changes.put("feeds", delivery.feed, encoded(new))
         return new
 
     def _check(self, delivery: Delivery, last: int) -> None:
@@ -120,7 +128,7 @@ class Feeds:
                 f"the feed {feed!r} is at {last} and this begins after {delivery.after}; "
                 "send first what lies between"
             )
-        if feed not in self._state.feeds and len(self._state.feeds) >= FEEDS_MAX:
+        if feed not in self.last and len(self.last) >= FEEDS_MAX:
             raise FeedsFull(f"there are {FEEDS_MAX} feeds; {feed!r} would be one more")
         for found in delivery.notifications:
             texts = (text for pair in found.user for text in pair)
@@ -131,16 +139,16 @@ class Feeds:
     def _deliver(self, found: Found) -> None:
         by_session: dict[Session, list[Subscription]] = {}
         for number in found.subscriptions:
-            one = self._state.interests.served(number)
+            one = self._router.served(number)
             if one is None:
-                self._state.counters.deliveries_gone += 1
+                self._context.counters.deliveries_gone += 1
             elif not (one.no_local and found.client_id == one.session.client_id):
                 by_session.setdefault(one.session, []).append(one)
         if not by_session:
             return
         publication = self._publication(found)
-        if publication.is_over(self._state.now):
-            self._state.counters.deliveries_gone += 1
+        if publication.is_over(self._context.now):
+            self._context.counters.deliveries_gone += 1
             return
         why = _why(found)
         for subscriptions in by_session.values():
@@ -148,16 +156,16 @@ class Feeds:
 
     def _publication(self, found: Found) -> Publication:
         """The publication as it came, if anybody still has it; or what the lake knows of it."""
-        state = self._state
-        living = state.keeper.last_of_client(found.client_id, found.id)
+        context = self._context
+        living = self._retained.last_of_client(found.client_id, found.id)
         if living is not None and (living.at, living.topic) == (found.at, found.topic):
             return living
         properties = Properties(user=found.user) if found.user else NO_PROPERTIES
         publish = Publish(found.topic, found.payload, found.qos, properties=properties)
-        state.next_publication += 1
-        made = Publication(state.next_publication, publish, found.client_id, found.id, found.at)
+        context.next_publication += 1
+        made = Publication(context.next_publication, publish, found.client_id, found.id, found.at)
         made.position = found.position
-        publisher = state.sessions.get(found.client_id)
+        publisher = context.sessions.get(found.client_id)
         if (
             living is None
             and ("id", found.id) in found.user
@@ -167,7 +175,7 @@ class Feeds:
             # So that whoever published it can take it back while it waits. The lake does not
             # know the user: only a session that was there at the time says who it was.
             made.user = publisher.identity.user
-            state.keeper.name(made)
+            self._retained.name(made)
         return made
 
 

@@ -108,7 +108,7 @@ class Gate:
     def end_turn(self) -> Changes | None:
         """Close the turn; what has to be committed now, if anything."""
         # Whatever fails here, nothing is lost: what is held and what is to be committed stay so.
-        fresh = Changes(self._undo) if self.changes else None
+        fresh = Changes(self._undo) if self.changes.tables and self.changes else None
         number = self.submitted if fresh is None else self.submitted + 1
         if self._in_order:
             for link in self._in_order:

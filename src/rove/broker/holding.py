@@ -25,7 +25,7 @@ from rove.policy.limits import PolicyLimits
 
 if TYPE_CHECKING:
     from rove.broker.agents import Agents
-    from rove.broker.state import State
+    from rove.broker.context import BrokerContext
 
 POLICY: Final = "$rove/policy"
 
@@ -33,8 +33,10 @@ POLICY: Final = "$rove/policy"
 class Holding:
     """The packets that wait, each with its link."""
 
-    def __init__(self, state: State, agents: Agents, clock: Callable[[], float] | None) -> None:
-        self._state = state
+    def __init__(
+        self, context: BrokerContext, agents: Agents, clock: Callable[[], float] | None
+    ) -> None:
+        self._context = context
         self._agents = agents
         self._clock = clock
         self._texts: dict[Link, tuple[str, Account]] = {}
@@ -57,7 +59,7 @@ class Holding:
             return False
         if known(text, bytes_max=limits.text_bytes_max) is not None or text in self._made:
             return False
-        account = agents.seating.account(session)
+        account = agents.policies.account(session)
         if agents.is_over_share(account):
             return False
         self._texts[link] = text, account
@@ -75,7 +77,7 @@ class Holding:
         is_throttled: Callable[[Link], bool],
     ) -> None:
         """Have handled what waited for a text that is compiled now, and what came after it."""
-        pool, attempt = self._agents.pool, self._state.faults.attempt
+        pool, attempt = self._agents.pool, self._context.faults.attempt
         while pool is not None and pool.texts:
             link, answer = pool.texts.popleft()
             assert isinstance(link, Link)
@@ -94,10 +96,10 @@ class Holding:
             return
         text, account = found
         account.allowance.use(answer.took_s)
-        agents.seating.remember(account, limits)
+        agents.policies.remember(account, limits)
         self._made[text] = _made(text, answer, limits)
         try:
-            if link.held is not None and not link.closing and link in self._state.links:
+            if link.held is not None and not link.closing and link in self._context.links:
                 pending = [link.held, *link.pending]
                 link.held, link.pending, link.is_paused = None, [], is_throttled(link)
                 handle(link, pending)
@@ -117,7 +119,7 @@ class Holding:
             raise made
         if made is not None:
             return made
-        account = None if session is None else agents.seating.account(session)
+        account = None if session is None else agents.policies.account(session)
         if account is not None and agents.is_over_share(account):
             raise PolicyError("the share of a processor is used up", "try again in some seconds")
         begun_s = 0.0 if self._clock is None else self._clock()
@@ -126,7 +128,7 @@ class Holding:
         finally:
             if account is not None and self._clock is not None:
                 account.allowance.use(self._clock() - begun_s)
-                agents.seating.remember(account, agents.limits)
+                agents.policies.remember(account, agents.limits)
 
 
 def _text_in(packet: Publish | Subscribe) -> str:

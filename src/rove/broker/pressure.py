@@ -9,11 +9,11 @@ Costs nothing while nobody is behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
+from rove.broker.context import BrokerContext
 from rove.broker.links import Link
 from rove.broker.sessions import Session
-from rove.broker.state import State
 
 CONGESTED_SHARE = 0.5
 """Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""
@@ -27,20 +27,16 @@ STUCK_S = 1.0
 class Pressure:
     """Who is slow, who is quick, and who has to wait."""
 
-    def __init__(self, state: State, leave: Callable[[Link], None]) -> None:
+    def __init__(self, context: BrokerContext, leave: Callable[[Link], None]) -> None:
         """`leave` ends what a connection was for."""
-        self._state = state
+        self._context = context
         self._leave = leave
         self.is_paused = False
         self.backlog_bytes = 0
-        self._stuck: dict[Link, None] = {}
+        self.stuck_links: dict[Link, None] = {}
+        """Those that take nothing for the moment."""
         self._given_up: dict[Link, None] = {}
         self._throttled: dict[Link, None] = {}
-
-    @property
-    def stuck_links(self) -> Iterable[Link]:
-        """Those that take nothing for the moment."""
-        return self._stuck
 
     @property
     def is_throttling(self) -> bool:
@@ -54,21 +50,21 @@ class Pressure:
     @property
     def wants_looking_at(self) -> bool:
         """Whether a tick would do anything soon."""
-        return bool(self._stuck or self._throttled)
+        return bool(self.stuck_links or self._throttled)
 
     def stuck(self, link: Link) -> None:
         """The connection takes nothing for the moment."""
-        link.stuck_at = link.moved_at = self._state.now
+        link.stuck_at = link.moved_at = self._context.now
         link.seen_bytes = link.buffered_bytes
-        self._stuck[link] = None
+        self.stuck_links[link] = None
 
     def unstuck(self, link: Link) -> None:
         """It takes again."""
-        self._stuck.pop(link, None)
+        self.stuck_links.pop(link, None)
 
     def forget(self, link: Link) -> None:
         """The connection is gone."""
-        self._stuck.pop(link, None)
+        self.stuck_links.pop(link, None)
         self._throttled.pop(link, None)
         self._given_up.pop(link, None)
 
@@ -86,35 +82,33 @@ class Pressure:
 
     def look_at_stuck(self) -> None:
         """Close connections that took nothing for too long."""
-        state = self._state
-        for link in list(self._stuck):
+        context = self._context
+        for link in list(self.stuck_links):
             if link.buffered_bytes < link.seen_bytes:
-                link.moved_at = state.now
+                link.moved_at = context.now
             link.seen_bytes = link.buffered_bytes
-            if state.now - link.moved_at >= state.limits.unsent_disconnect_s:
-                del self._stuck[link]
-                state.counters.slow_disconnected += 1
+            if context.now - link.moved_at >= context.limits.unsent_disconnect_s:
+                del self.stuck_links[link]
+                context.counters.slow_disconnected += 1
                 # It would not take a goodbye either.
                 link.closing = True
                 self._given_up[link] = None
-                state.gate.ready.append(link)
-                state.note("warning", "slow consumer closed", link=link.name)
+                context.gate.ready.append(link)
+                context.note("warning", "slow consumer closed", link=link.name)
                 self._leave(link)
 
     def judge(self) -> None:
         """Pause publishers while too much waits inside, and let them go on when it has gone."""
-        state = self._state
-        waiting = self.backlog_bytes + state.gate.held_bytes
-        if not (waiting or self._stuck or self.is_paused):
-            return
-        limits = state.limits
+        context = self._context
+        waiting = self.backlog_bytes + context.gate.held_bytes
+        limits = context.limits
         congested = self._is_congested()
         if self.is_paused:
             calm = min(limits.commit_backlog_bytes_max, limits.memory_bytes_low) // 2
             self.is_paused = waiting > calm or congested
         elif waiting > min(limits.commit_backlog_bytes_max, limits.memory_bytes_high) or congested:
             self.is_paused = True
-            state.counters.publishers_paused += 1
+            context.counters.publishers_paused += 1
 
     def _is_congested(self) -> bool:
         """Whether receivers are behind because all is quick, and not because they are slow.
@@ -122,20 +116,20 @@ class Pressure:
         Either half of them are stuck and still take something, or several got stuck a moment ago,
         as happens when publishers outrun everybody. Few that are slow for long slow nobody.
         """
-        if not self._stuck:
+        if not self.stuck_links:
             return False
-        now = self._state.now
-        receivers = max(1, len(self._state.links) - 1)
-        moving = sum(now - link.moved_at < STUCK_S for link in self._stuck)
+        now = self._context.now
+        receivers = max(1, len(self._context.links) - 1)
+        moving = sum(now - link.moved_at < STUCK_S for link in self.stuck_links)
         if moving >= receivers * CONGESTED_SHARE:
             return True
-        fresh = sum(now - link.stuck_at < STUCK_LATELY_S for link in self._stuck)
+        fresh = sum(now - link.stuck_at < STUCK_LATELY_S for link in self.stuck_links)
         return fresh >= max(2, receivers * STUCK_LATELY_SHARE)
 
     def _refill(self, session: Session) -> None:
         """Let a publisher have what it saved since the last time, a second's worth at most."""
-        rate = self._state.limits.publish_per_s_max
-        now = self._state.now
+        rate = self._context.limits.publish_per_s_max
+        now = self._context.now
         saved = rate * (now - session.publish_allowance_at)
         session.publish_allowance = min(session.publish_allowance + saved, rate)
         session.publish_allowance_at = now

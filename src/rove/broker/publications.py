@@ -1,6 +1,6 @@
 """A publication inside the broker: what came, when, from whom, and how it goes out again.
 
-Its attributes (`rove.lang.attributes`) are read when the first subscription with a text asks:
+Its payload is decoded once, when the first subscription with a text or the first policy asks:
 brokers that nobody asks never parse.
 
 The packet that goes out is made once for all receivers that get it with the same options, and
@@ -16,7 +16,7 @@ import msgspec
 
 from rove.broker.aliases import Written
 from rove.broker.records import PublicationRow
-from rove.lang.attributes import attributes_of
+from rove.lang.attributes import members_of, merged
 from rove.lang.selection import selected
 from rove.lang.tree import Attribute, Literal, Subscription
 from rove.mqtt.packets import NO_PROPERTIES, V5, Properties, Publish
@@ -25,16 +25,19 @@ from rove.mqtt.writing import publish_parts
 PARTS_MAX = 64
 """Forms in which a publication is ready to be sent; each holds its payload once more, and one that
 is retained may live for years."""
+_UNREAD: dict[str, object] = {}
+"""Stands for a payload that nobody has looked into."""
 Name = tuple[str | None, str, str]
 """The user who published it (None for the anonymous), the client id, and the id that it gave."""
 
 
 class Publication:
-    """One publication; alive as long as a queue, a window or a keeper holds it."""
+    """One publication; alive as long as a queue, a window or a retained holds it."""
 
     __slots__ = (
         "__weakref__",
         "_attributes",
+        "_members",
         "_parts",
         "at",
         "expires_at",
@@ -87,6 +90,7 @@ class Publication:
         """A policy made it of another with the same id."""
         self.kept = 0
         """How many rows of the journal speak of it; its own row is there while any does."""
+        self._members: dict[str, object] | None = _UNREAD
         self._attributes: Mapping[str, object] | None = None
         self._parts: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
@@ -104,10 +108,16 @@ class Publication:
 
     # -- what it says --------------------------------------------------------------------------
 
+    def members(self) -> dict[str, object] | None:
+        """The members of its payload, decoded once; None if it is no JSON object."""
+        if self._members is _UNREAD:
+            self._members = members_of(self.payload)
+        return self._members
+
     def attributes(self) -> Mapping[str, object]:
         """What subscriptions see of it."""
         if self._attributes is None:
-            self._attributes = attributes_of(self.topic, self.payload, self.properties.user)
+            self._attributes = merged(self.topic, self.members(), self.properties.user)
         return self._attributes
 
     @property

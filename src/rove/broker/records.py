@@ -12,8 +12,8 @@ a default. Encoding or decoding one costs less than a microsecond.
     valid           see `valid_key`       number of a publication
     log             position              LogRow           (on its way to the lake)
     feeds           name                  sequence of the last notification that came by it
-    agents          see `Seat.key`        Kept of `rove.policy.agents`
-    cases           see `queue_key`       CaseRow          (what waits for a policy's decision)
+    agents          see `PolicySlot.key`  Kept of `rove.policy.agents`
+    cases           see `queue_key`       PendingDecisionRow
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class QueueRow(msgspec.Struct, array_like=True):
     """When it began to wait, where that is not the moment of the publication."""
 
 
-class CaseRow(msgspec.Struct, array_like=True):
+class PendingDecisionRow(msgspec.Struct, array_like=True):
     """A notification that waits for a policy's decision."""
 
     publication: int

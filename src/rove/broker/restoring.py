@@ -7,16 +7,20 @@ when the broker did. A queue whose publication is no longer there was withdrawn,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
 import msgspec
 
 from rove.broker.access import Identity
+from rove.broker.agents import Agents
+from rove.broker.context import BrokerContext
+from rove.broker.feeds import Feeds
 from rove.broker.journal import Key
 from rove.broker.publications import Publication
 from rove.broker.records import (
     QUEUE_ENTRY_BITS,
     USER_UNKNOWN,
-    CaseRow,
+    PendingDecisionRow,
     PublicationRow,
     QueueRow,
     SessionRow,
@@ -25,51 +29,66 @@ from rove.broker.records import (
     decoded_number,
     encoded,
 )
+from rove.broker.retained_store import RetainedStore
+from rove.broker.router import Router
 from rove.broker.sessions import Entry, Session
-from rove.broker.state import State
 from rove.broker.subscriptions import Interest, Subscription, engine_of
+from rove.broker.variables import Variables
 from rove.lang.costs import Cost
 from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter
 from rove.policy.agents import Kept
 
+
+class Parts(Protocol):
+    """The parts of a broker that are filled."""
+
+    context: BrokerContext
+    router: Router
+    retained: RetainedStore
+    variables: Variables
+    agents: Agents
+    feeds: Feeds
+
+
 Rows = Iterable[tuple[Key, bytes]]
 ENTRY_MASK = (1 << QUEUE_ENTRY_BITS) - 1
 
 
-def restore(state: State, tables: Mapping[str, Rows]) -> Iterator[Session]:
+def restore(parts: Parts, tables: Mapping[str, Rows]) -> Iterator[Session]:
     """Fill the state from the tables; gives the sessions."""
-    sessions = _sessions(state, tables.get("sessions", ()))
-    _subscriptions(state, tables.get("subscriptions", ()))
-    state.interests.end_restoring()
-    publications = _publications(state, tables.get("publications", ()))
-    _queues(state, sessions, publications, tables.get("queue", ()))
-    _policies(state, sessions, publications, tables)
+    context = parts.context
+    sessions = _sessions(context, tables.get("sessions", ()))
+    _subscriptions(parts, tables.get("subscriptions", ()))
+    parts.router.end_restoring()
+    publications = _publications(parts, tables.get("publications", ()))
+    _queues(context, sessions, publications, tables.get("queue", ()))
+    _policies(parts, sessions, publications, tables)
     for key, _ in tables.get("received", ()):
         assert isinstance(key, int)
         if (owner := sessions.get(key >> 16)) is not None:
             owner.received.add(key & 0xFFFF)
         else:
-            state.gate.changes.delete("received", key)
+            context.gate.changes.delete("received", key)
     for _, row in tables.get("retained", ()):
         if (publication := publications.get(decoded_number(row))) is not None:
-            state.keeper.restore_retained(publication)
+            parts.retained.restore_retained(publication)
     for valid_key, row in tables.get("valid", ()):
         if (publication := publications.get(decoded_number(row))) is not None:
-            state.keeper.restore_valid(publication, valid_key)
+            parts.retained.restore_valid(publication, valid_key)
     for number, publication in publications.items():
         if not publication.kept:
-            state.gate.changes.delete("publications", number)
+            context.gate.changes.delete("publications", number)
     for feed, row in tables.get("feeds", ()):
         assert isinstance(feed, str)
-        state.feeds[feed] = decoded_number(row)
+        parts.feeds.last[feed] = decoded_number(row)
     for key, _ in tables.get("log", ()):
         assert isinstance(key, int)
-        state.position = max(state.position, key)
+        context.position = max(context.position, key)
     yield from sessions.values()
 
 
-def _sessions(state: State, rows: Rows) -> dict[int, Session]:
+def _sessions(context: BrokerContext, rows: Rows) -> dict[int, Session]:
     sessions: dict[int, Session] = {}
     for client_id, row in rows:
         assert isinstance(client_id, str)
@@ -82,24 +101,25 @@ def _sessions(state: State, rows: Rows) -> dict[int, Session]:
         )
         session.me, session.automatic = kept.me, frozenset(kept.automatic)
         session.will = kept.will
-        session.away_since = state.now if kept.away_since is None else kept.away_since
+        session.away_since = context.now if kept.away_since is None else kept.away_since
         if session.will is not None:
-            session.will_at = session.away_since + state.will_delay_s(session.will)
+            session.will_at = session.away_since + context.will_delay_s(session.will)
         if kept.away_since is None:
-            state.gate.changes.put("sessions", client_id, encoded(session.row()))
-        sessions[kept.number] = state.sessions[client_id] = session
-        state.next_session = max(state.next_session, kept.number + 1)
+            context.gate.changes.put("sessions", client_id, encoded(session.row()))
+        sessions[kept.number] = context.sessions[client_id] = session
+        context.next_session = max(context.next_session, kept.number + 1)
     return sessions
 
 
-def _subscriptions(state: State, rows: Rows) -> None:
+def _subscriptions(parts: Parts, rows: Rows) -> None:
+    context = parts.context
     for number, row in rows:
         assert isinstance(number, int)
         kept = decoded(SubscriptionRow, row)
-        state.next_subscription = max(state.next_subscription, number + 1)
-        session = state.sessions.get(kept.client_id)
+        context.next_subscription = max(context.next_subscription, number + 1)
+        session = context.sessions.get(kept.client_id)
         if session is None:
-            state.gate.changes.delete("subscriptions", number)
+            context.gate.changes.delete("subscriptions", number)
             continue
         asked = Filter(kept.topic_filter, kept.qos, kept.no_local, kept.retain_as_published)
         try:
@@ -107,10 +127,10 @@ def _subscriptions(state: State, rows: Rows) -> None:
                 number, session, asked, kept.identifier, _interest(kept), kept.accepted_at
             )
             made.filter_number = kept.filter_number
-            state.interests.add(made)
+            parts.router.add(made)
         except LanguageError as error:
             # Written by a version with another language: the rest must not suffer.
-            state.note("warning", "subscription lost", client=kept.client_id, reason=str(error))
+            context.note("warning", "subscription lost", client=kept.client_id, reason=str(error))
             continue
         session.subscriptions[made.key] = made
 
@@ -129,35 +149,36 @@ def _interest(kept: SubscriptionRow) -> Interest | None:
     )
 
 
-def _publications(state: State, rows: Rows) -> dict[int, Publication]:
+def _publications(parts: Parts, rows: Rows) -> dict[int, Publication]:
+    context = parts.context
     publications: dict[int, Publication] = {}
     for number, row in rows:
         assert isinstance(number, int)
         publication = Publication.restored(number, decoded(PublicationRow, row))
         publications[number] = publication
         if publication.user == USER_UNKNOWN:
-            _find_owner(state, publication)
+            _find_owner(context, publication)
         if publication.is_derived:
-            state.keeper.name_derived(publication)
+            parts.retained.name_derived(publication)
         else:
-            state.keeper.name(publication)
-        state.next_publication = max(state.next_publication, number)
+            parts.retained.name(publication)
+        context.next_publication = max(context.next_publication, number)
     return publications
 
 
-def _find_owner(state: State, publication: Publication) -> None:
+def _find_owner(context: BrokerContext, publication: Publication) -> None:
     """Ask the publisher's session, if there is one, whose a publication is that does not say."""
-    session = state.sessions.get(publication.publisher)
+    session = context.sessions.get(publication.publisher)
     if session is not None:
         publication.user = session.identity.user
-        changes = state.gate.changes
+        changes = context.gate.changes
         # Deleted first: what is dropped before this is committed must not stay on disk.
         changes.delete("publications", publication.number)
         changes.put("publications", publication.number, encoded(publication.row()))
 
 
 def _queues(
-    state: State,
+    context: BrokerContext,
     sessions: Mapping[int, Session],
     publications: Mapping[int, Publication],
     rows: Rows,
@@ -169,7 +190,7 @@ def _queues(
         session = sessions.get(key >> QUEUE_ENTRY_BITS)
         publication = publications.get(kept.publication)
         if session is None or publication is None:
-            state.gate.changes.delete("queue", key)
+            context.gate.changes.delete("queue", key)
             continue
         number = key & ENTRY_MASK
         entry = Entry(
@@ -196,24 +217,24 @@ def _queues(
 
 
 def _policies(
-    state: State,
+    parts: Parts,
     sessions: Mapping[int, Session],
     publications: Mapping[int, Publication],
     tables: Mapping[str, Rows],
 ) -> None:
     for session in sessions.values():
         if session.automatic:
-            state.variables.restore_desk(session)
+            parts.variables.restore_subscriber(session)
     for key, row in tables.get("agents", ()):
         assert isinstance(key, str)
-        state.agents.restore_agent(key, decoded(Kept, row))
+        parts.agents.restore_agent(key, decoded(Kept, row))
     for number, row in tables.get("cases", ()):
         assert isinstance(number, int)
-        waiting = decoded(CaseRow, row)
+        waiting = decoded(PendingDecisionRow, row)
         owner = sessions.get(number >> QUEUE_ENTRY_BITS)
         publication = publications.get(waiting.publication)
         if owner is None or publication is None:
-            state.gate.changes.delete("cases", number)
+            parts.context.gate.changes.delete("cases", number)
             continue
         owner.next_entry = max(owner.next_entry, (number & ENTRY_MASK) + 1)
-        state.agents.restore_case(number, waiting, owner, publication)
+        parts.agents.restore_pending(number, waiting, owner, publication)

@@ -25,7 +25,7 @@ from rove.mqtt.packets import Will
 
 if TYPE_CHECKING:
     from rove.broker.links import Link
-    from rove.broker.seats import Desk
+    from rove.broker.policy_slots import SubscriberContext
     from rove.broker.subscriptions import Subscription, SubscriptionKey
 
 PACKET_ID_MAX = 65_535
@@ -73,7 +73,6 @@ class Session:
         "away_since",
         "began_at",
         "client_id",
-        "desk",
         "expiry_s",
         "identity",
         "inflight",
@@ -92,6 +91,7 @@ class Session:
         "replaying",
         "resends",
         "spent",
+        "subscriber",
         "subscriptions",
         "version",
         "watched_at",
@@ -120,7 +120,7 @@ class Session:
         """Never changed, only replaced: who computes with it sees whether it still holds."""
         self.automatic: frozenset[str] = frozenset()
         """Variables that the system keeps."""
-        self.desk: Desk | None = None
+        self.subscriber: SubscriberContext | None = None
         """Where policies and reports are dealt with; None for nearly all."""
         self.subscriptions: dict[SubscriptionKey, Subscription] = {}
         self.spent = Spent()

@@ -19,14 +19,18 @@ from itertools import islice, repeat
 from typing import NamedTuple
 
 from rove.broker.access import filters_overlap
+from rove.broker.agents import Agents
+from rove.broker.context import BrokerContext
 from rove.broker.costs import session_fault, text_fault
 from rove.broker.links import Link
+from rove.broker.notifying import Notifying
 from rove.broker.publications import Publication, user_property
-from rove.broker.publishing import Publishing
 from rove.broker.records import encoded
+from rove.broker.retained_store import RetainedStore
+from rove.broker.router import Router
 from rove.broker.sessions import Session
 from rove.broker.spelling import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt
-from rove.broker.state import State
+from rove.broker.subscription_log import SubscriptionLog
 from rove.broker.subscriptions import (
     Interest,
     Subscription,
@@ -35,7 +39,7 @@ from rove.broker.subscriptions import (
     key_of,
     split_text,
 )
-from rove.broker.variables import ME
+from rove.broker.variables import ME, Variables
 from rove.lang.costs import NO_COST
 from rove.lang.errors import LanguageError
 from rove.lang.normal import NormalForm, holds, normalise, parts_of
@@ -85,16 +89,30 @@ class _Kept(NamedTuple):
 class Subscribing:
     """Makes and ends subscriptions."""
 
-    def __init__(self, state: State, publishing: Publishing) -> None:
-        self._state = state
-        self._publishing = publishing
+    def __init__(
+        self,
+        context: BrokerContext,
+        router: Router,
+        retained: RetainedStore,
+        variables: Variables,
+        agents: Agents,
+        notifying: Notifying,
+        log: SubscriptionLog,
+    ) -> None:
+        self._context = context
+        self._router = router
+        self._retained = retained
+        self._variables = variables
+        self._agents = agents
+        self._log = log
+        self._notifying = notifying
         self._giving: deque[_Kept] = deque()
 
     # -- making --------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, link: Link, packet: Subscribe) -> None:
         """Grant what can be granted, acknowledge, then send what is there already."""
-        state = self._state
+        context = self._context
         reasons: list[int] = []
         texts: list[str] = []
         made_here: list[tuple[Subscription, Filter, bool]] = []
@@ -102,8 +120,8 @@ class Subscribing:
             try:
                 made, is_new = self._granted(session, link, asked, packet.properties)
             except _Refused as refused:
-                state.counters.subscriptions_refused += 1
-                state.note(
+                context.counters.subscriptions_refused += 1
+                context.note(
                     "warning",
                     "subscription refused",
                     client=session.client_id,
@@ -119,9 +137,9 @@ class Subscribing:
         if texts and link.wants_problems:
             properties = link.explained("; ".join(dict.fromkeys(texts)))
         data = link.encoded(Suback(packet.packet_id, tuple(reasons), properties))
-        kept = _Kept(link, data or b"", self._first_matches(made_here, state.next_publication))
+        kept = _Kept(link, data or b"", self._first_matches(made_here, context.next_publication))
         if not self._give(kept, is_first=True):
-            state.steps.undoes(self._giving.remove, kept)
+            context.steps.undoes(self._giving.remove, kept)
             self._giving.append(kept)
         for made, _, _ in made_here:
             self._greet(made)
@@ -131,18 +149,18 @@ class Subscribing:
         part = list(islice(kept.matches, KEPT_AT_ONCE))
         is_all = len(part) < KEPT_AT_ONCE
         if is_all and is_first:
-            self._state.gate.send_after_commit(kept.link, kept.acknowledgement)
+            self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
         for found in part:
             if found is not None:
-                self._publishing.notify_later(*found, why="initial")
+                self._notifying.notify_later(*found, why="initial")
         if is_all and not is_first:
-            self._state.gate.send_after_commit(kept.link, kept.acknowledgement)
+            self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
         return is_all
 
     def _greet(self, made: Subscription) -> None:
         """Who subscribes to its own variables is shown them."""
         if made.topic_filter == ME:
-            self._state.variables.tell_variables(made.session)
+            self._variables.tell_variables(made.session)
 
     @property
     def is_giving(self) -> bool:
@@ -153,7 +171,7 @@ class Subscribing:
         """Give the next who waits a part; one at a time, so that many take no longer than one."""
         if self._giving:
             kept = self._giving.popleft()
-            attempt = self._state.faults.attempt
+            attempt = self._context.faults.attempt
             attempt("kept publications", self._give_next, kept, link=kept.link)
 
     def _give_next(self, kept: _Kept) -> None:
@@ -164,7 +182,7 @@ class Subscribing:
         self, session: Session, link: Link, asked: Filter, properties: Properties
     ) -> tuple[Subscription, bool]:
         """The subscription that a filter asks for, in force; and whether there was none before."""
-        state = self._state
+        context = self._context
         if properties.user and (wrong := misspelt(properties.user, SUBSCRIBE_NAMES)) is not None:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
         interest = self._interest(link, asked, properties)
@@ -181,32 +199,32 @@ class Subscribing:
         if old is None:
             self._check_room(session)
         self._check_cost(session, interest, old)
-        number = state.next_subscription
-        made = Subscription(number, session, asked, identifier, interest, state.now)
+        number = context.next_subscription
+        made = Subscription(number, session, asked, identifier, interest, context.now)
         try:
             # The new one first: if it is refused after all, the old one stays.
-            state.interests.add(made)
+            self._router.add(made)
         except LanguageError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
-        state.next_subscription += 1
-        state.diary.made(made, state.now)
-        state.steps.saves_item(session.subscriptions, made.key)
+        context.next_subscription += 1
+        self._log.made(made, context.now)
+        context.steps.saves_item(session.subscriptions, made.key)
         if old is not None:
-            state.agents.take_over(old, made, policy)
+            self._agents.take_over(old, made, policy)
             self._end(old)
         session.subscriptions[made.key] = made
-        if policy is not None and made.seat is None:
-            state.agents.set_policy(session, policy, made)
+        if policy is not None and made.slot is None:
+            self._agents.set_policy(session, policy, made)
         if session.is_durable:
-            state.gate.changes.put("subscriptions", number, encoded(made.row()))
-        state.counters.subscriptions_made += 1
+            context.gate.changes.put("subscriptions", number, encoded(made.row()))
+        context.counters.subscriptions_made += 1
         return made, old is None
 
     def _interest(self, link: Link, asked: Filter, properties: Properties) -> Interest | None:
         try:
             if link.is_v5:
                 return interest_of(properties) if properties.user else None
-            if self._state.settings.topic_text:
+            if self._context.settings.topic_text:
                 text = split_text(asked.topic_filter)[1]
                 return None if text is None else interest_in(text)
         except LanguageError as error:
@@ -216,24 +234,24 @@ class Subscribing:
     def _policy(self, session: Session, properties: Properties) -> Policy | None:
         text = user_property(properties, "policy")
         try:
-            return None if text is None else self._state.agents.holding.compiled(text, session)
+            return None if text is None else self._agents.holding.compiled(text, session)
         except PolicyError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
 
     def _check(self, session: Session, topic_filter: str) -> None:
-        state = self._state
+        context = self._context
         fault = filter_fault(topic_filter)
         if fault is not None:
             raise _Refused(Reason.TOPIC_FILTER_INVALID, fault)
-        levels_max = state.limits.topic_levels_max
+        levels_max = context.limits.topic_levels_max
         if topic_filter.count("/") >= levels_max:
             raise _Refused(Reason.TOPIC_FILTER_INVALID, f"more than {levels_max} levels")
-        if not state.rules.allowed(session.identity, "subscribe", topic_filter):
+        if not context.rules.allowed(session.identity, "subscribe", topic_filter):
             raise _Refused(Reason.NOT_AUTHORIZED, f"subscribing to {topic_filter} is not allowed")
 
     def _check_served(self, topic_filter: str) -> None:
         """Refuse what Spark could not serve, because the lake will not tell it."""
-        settings = self._state.settings
+        settings = self._context.settings
         if not settings.keeps_subscriptions:
             what = "engine = spark needs a lake with subscriptions, and this broker keeps none"
         elif split_shared(topic_filter) is not None:
@@ -249,14 +267,14 @@ class Subscribing:
         raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
 
     def _check_room(self, session: Session) -> None:
-        limits = self._state.limits
+        limits = self._context.limits
         if len(session.subscriptions) >= limits.subscriptions_per_session_max:
             what = f"more than {limits.subscriptions_per_session_max} subscriptions of one session"
-        elif len(self._state.interests) >= limits.subscriptions_max:
+        elif len(self._router) >= limits.subscriptions_max:
             what = f"more than {limits.subscriptions_max} subscriptions"
         else:
             return
-        self._state.counters.quota_hits += 1
+        self._context.counters.quota_hits += 1
         raise _Refused(Reason.QUOTA_EXCEEDED, what)
 
     def _check_cost(
@@ -264,13 +282,13 @@ class Subscribing:
     ) -> None:
         if interest is None or not interest.is_live:
             return
-        limits = self._state.limits
+        limits = self._context.limits
         freed = NO_COST if old is None or old.interest is None else old.interest.cost
         fault = text_fault(interest.cost, limits) or session_fault(
             interest.cost, freed, session.spent, limits
         )
         if fault is not None:
-            self._state.counters.quota_hits += 1
+            self._context.counters.quota_hits += 1
             raise _Refused(Reason.QUOTA_EXCEEDED, fault)
 
     # -- what is there already -----------------------------------------------------------------
@@ -303,15 +321,15 @@ class Subscribing:
         self, made: Subscription, asked: Filter, is_new: bool
     ) -> Iterator[tuple[Publication, bool]]:
         """What is kept on the topics of a new subscription, and whether it is retained."""
-        state = self._state
+        context = self._context
         retained_ones: set[Publication] = set()
         if asked.retain_handling != RETAINED_NEVER and (
             is_new or asked.retain_handling != RETAINED_IF_NEW
         ):
-            for publication in state.keeper.retained(made.topic_filter, state.now):
+            for publication in self._retained.find_retained(made.topic_filter, context.now):
                 retained_ones.add(publication)
                 yield publication, True
-        for publication in state.keeper.valid(made.topic_filter, state.now):
+        for publication in self._retained.find_valid(made.topic_filter, context.now):
             if publication not in retained_ones:
                 yield publication, False
 
@@ -330,7 +348,7 @@ class Subscribing:
             properties = link.explained(wrong)
         data = link.encoded(Unsuback(packet.packet_id, tuple(reasons), properties))
         if data is not None:
-            self._state.gate.send_after_commit(link, data)
+            self._context.gate.send_after_commit(link, data)
 
     def _end_asked(self, session: Session, packet: Unsubscribe, only: str | None) -> list[Reason]:
         """A reason for each topic filter."""
@@ -342,7 +360,7 @@ class Subscribing:
                 if key[0] == topic_filter and (only is None or str(one.identifier) == only)
             ]
             for one in ending:
-                self._state.steps.saves_item(session.subscriptions, one.key)
+                self._context.steps.saves_item(session.subscriptions, one.key)
                 del session.subscriptions[one.key]
                 self._end(one)
             reasons.append(Reason.SUCCESS if ending else Reason.NO_SUBSCRIPTION_EXISTED)
@@ -352,15 +370,15 @@ class Subscribing:
         """The session ends, and all its subscriptions with it."""
         for one in session.subscriptions.values():
             self._end(one)
-        self._state.steps.saves(session, "subscriptions")
+        self._context.steps.saves(session, "subscriptions")
         session.subscriptions = {}
 
     def _end(self, old: Subscription) -> None:
-        self._state.agents.ended(old)
-        self._state.interests.remove(old)
-        self._state.diary.ended(old, self._state.now)
+        self._agents.ended(old)
+        self._router.remove(old)
+        self._log.ended(old, self._context.now)
         if old.session.is_durable:
-            self._state.gate.changes.delete("subscriptions", old.number)
+            self._context.gate.changes.delete("subscriptions", old.number)
 
 
 def _looks_back(subscription: Subscription) -> bool:

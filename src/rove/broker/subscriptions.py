@@ -29,7 +29,7 @@ from rove.mqtt.packets import Filter, Properties
 from rove.mqtt.topics import split_shared
 
 if TYPE_CHECKING:
-    from rove.broker.seats import Seat
+    from rove.broker.policy_slots import PolicySlot
 
 SubscriptionKey = tuple[str, int]
 """The topic filter as it was sent, and the identifier of those with a text (-1 without)."""
@@ -100,8 +100,8 @@ class Subscription:
         "number",
         "qos",
         "retain_as_published",
-        "seat",
         "session",
+        "slot",
         "topic_filter",
     )
 
@@ -134,7 +134,7 @@ class Subscription:
         """0 is none."""
         self.interest = interest
         self.accepted_at = accepted_at
-        self.seat: Seat | None = None
+        self.slot: PolicySlot | None = None
         """Its own policy, instead of its session's."""
         self.filter_number = 0
         """The number of the topic filter among those of subscriptions with a text."""

@@ -8,15 +8,19 @@ subscribed to `$rove/me`. What was published before is matched by what the varia
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from rove.broker.delivery import Delivery
+from rove.broker.notifications import Notification
+from rove.broker.policy_slots import SubscriberContext
 from rove.broker.publications import Publication
 from rove.broker.records import LogRow, encoded
-from rove.broker.seats import Desk
+from rove.broker.router import Router
 from rove.broker.sessions import Session
+from rove.broker.subscription_log import SubscriptionLog
 from rove.broker.subscriptions import NO_TEXT
 from rove.lang.values import change_state
 from rove.mqtt.packets import V5, Publish
@@ -31,7 +35,7 @@ from rove.policy.automatic import (
 )
 
 if TYPE_CHECKING:
-    from rove.broker.state import State
+    from rove.broker.context import BrokerContext
 
 ME: Final = "$rove/me"
 
@@ -39,54 +43,57 @@ ME: Final = "$rove/me"
 class Variables:
     """The variables of all sessions."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.match_first: Callable[[], None] = lambda: None
-        """Has everything matched that came before a change."""
-        self._restored: list[Session] = []
+    def __init__(
+        self, context: BrokerContext, router: Router, delivery: Delivery, log: SubscriptionLog
+    ) -> None:
+        self._context = context
+        self._router = router
+        self._delivery = delivery
+        self._log = log
+        self.restored: list[Session] = []
         """Sessions whose clients a restart has sent away."""
 
-    def desk(self, session: Session) -> Desk:
-        """The desk of a session; from now on the broker keeps its own variables for it."""
-        if session.desk is None:
-            self._state.steps.undoes(self._forget_routes, session)
-            self._state.steps.saves(session, "desk", "automatic")
-            session.desk = Desk()
+    def subscriber(self, session: Session) -> SubscriberContext:
+        """The subscriber of a session; from now on the broker keeps its own variables for it."""
+        if session.subscriber is None:
+            self._context.steps.undoes(self._forget_routes, session)
+            self._context.steps.saves(session, "subscriber", "automatic")
+            session.subscriber = SubscriberContext()
             session.automatic |= OWN
-            self._state.interests.forget_routes(session.subscriptions.values())
+            self._router.forget_routes(session.subscriptions.values())
             self.change(session, self._facts(session))
-        return session.desk
+        return session.subscriber
 
     def _forget_routes(self, session: Session) -> None:
-        self._state.interests.forget_routes(session.subscriptions.values())
+        self._router.forget_routes(session.subscriptions.values())
 
     def _facts(self, session: Session) -> dict[str, Any]:
         if session.link is None:
             return {CONNECTED: False}
         return {
             CONNECTED: True,
-            CONNECTED_AT: self._state.now,
+            CONNECTED_AT: self._context.now,
             PROTOCOL: 5 if session.version == V5 else 4,
         }
 
     def connection_changed(self, session: Session) -> None:
         """A client has come, or gone."""
-        if session.desk is not None:
+        if session.subscriber is not None:
             self.change(session, self._facts(session))
 
     def report(self, session: Session, report: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a device's report changes; ReportError if it cannot be used."""
-        traffic = Traffic() if session.desk is None else session.desk.traffic
-        return changes_of(report, traffic, self._state.now)
+        traffic = Traffic() if session.subscriber is None else session.subscriber.traffic
+        return changes_of(report, traffic, self._context.now)
 
     def reported(
         self, session: Session, report: Mapping[str, Any], changes: Mapping[str, Any]
     ) -> None:
         """Take a report, with what it changes."""
-        traffic = self.desk(session).traffic
-        self._state.steps.saves(traffic, "_accounted")
-        traffic.account(report.get(RECEIVED, traffic.sent), self._state.now)
-        self._state.steps.saves(session, "automatic")
+        traffic = self.subscriber(session).traffic
+        self._context.steps.saves(traffic, "_accounted")
+        traffic.account(report.get(RECEIVED, traffic.sent), self._context.now)
+        self._context.steps.saves(session, "automatic")
         told = {name for name, value in changes.items() if value is not None}
         session.automatic = (session.automatic - changes.keys()) | told | OWN
         self.change(session, changes, by="report")
@@ -95,24 +102,18 @@ class Variables:
         self, session: Session, changes: Mapping[str, Any], by: Literal["", "policy", "report"] = ""
     ) -> None:
         """Let variables change, whoever says so; None removes one."""
-        state = self._state
-        if state.interests.follows(session):
-            # What came before was published before: it is matched by what the variables were.
-            self.match_first()
+        context = self._context
         me = dict(session.me)
         change_state(me, changes)
-        state.interests.about_to_move(session, changes)
-        state.steps.saves(session, "me")
-        session.me = me
-        state.interests.set_state(session, changes)
-        state.diary.state_changed(session, changes, state.now, by)
+        self._router.set_state(session, me, changes)
+        self._log.state_changed(session, changes, context.now, by)
         if session.is_durable:
-            state.gate.changes.put("sessions", session.client_id, encoded(session.row()))
-        for channel in state.channels_of(ME, "states"):
+            context.gate.changes.put("sessions", session.client_id, encoded(session.row()))
+        for channel in context.channels_of(ME, "states"):
             payload = msgspec.json.encode(changes)
-            state.log(
+            context.log(
                 LogRow(
-                    "states", channel, state.now, ME, client_id=session.client_id, payload=payload
+                    "states", channel, context.now, ME, client_id=session.client_id, payload=payload
                 )
             )
         self.tell_variables(session)
@@ -131,34 +132,30 @@ class Variables:
         one = session.subscriptions.get((topic, NO_TEXT))
         if one is None:
             return
-        state = self._state
-        state.next_publication += 1
-        number = state.next_publication
+        context = self._context
+        context.next_publication += 1
+        number = context.next_publication
         publish = Publish(topic, payload, one.qos)
-        publication = Publication(number, publish, "", f"rove-{number}", state.now)
+        publication = Publication(number, publish, "", f"rove-{number}", context.now)
         ids = (one.identifier,) if one.identifier else ()
-        state.delivery.deliver(session, publication, one.qos, False, ids, state.now, waits=True)
+        told = Notification(session, publication, one.qos, False, ids, waits=True)
+        self._delivery.deliver(told, context.now)
 
     # -- restarts ------------------------------------------------------------------------------
 
-    def restore_desk(self, session: Session) -> None:
+    def restore_subscriber(self, session: Session) -> None:
         """The broker kept variables for this session before a restart."""
-        if session.desk is None:
-            session.desk = Desk()
-            self._restored.append(session)
-
-    @property
-    def has_restored(self) -> bool:
-        """Whether `take_up` would do anything."""
-        return bool(self._restored)
+        if session.subscriber is None:
+            session.subscriber = SubscriberContext()
+            self.restored.append(session)
 
     def take_up(self) -> None:
         """After a restart, when the log is there: nobody is connected any more."""
-        restored, self._restored = self._restored, []
-        attempt = self._state.faults.attempt
+        restored, self.restored = self.restored, []
+        attempt = self._context.faults.attempt
         for session in restored:
             # A session may have ended since, before there was a turn.
-            if session.link is not None or session.desk is None:
+            if session.link is not None or session.subscriber is None:
                 continue
             # Whoever was away already still is: thousands may be.
             if session.me.get(CONNECTED) is not False:

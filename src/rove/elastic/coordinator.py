@@ -2,8 +2,8 @@
 
 It stands inside the broker. While it is *in*, the broker matches by itself and all this costs
 nothing. Once it is *out*, every change goes to the cells concerned and every batch of publications
-becomes a ticket (`tickets`). Cells see commands in one order, and nothing is changed while a ticket
-is on its way, so an answer is always that of the subscriptions at the time of the publication.
+becomes a ticket (`tickets`). Cells see commands in one order, and a change waits for the tickets on
+their way, so an answer is always that of the subscriptions at the time of the publication.
 
 When a matcher dies, its cells are made again where there is one that lives, or in the broker
 itself, and what they had not answered is asked again. How cells are spread, and how that is
@@ -40,7 +40,7 @@ from rove.elastic.commands import (
     Unsaved,
     encoded_rows,
 )
-from rove.elastic.elasticity import Elasticity, Judge
+from rove.elastic.elasticity import Elasticity, ScalingPolicy
 from rove.elastic.hosts import CellHost, matched_of
 from rove.elastic.ports import Matchers
 from rove.elastic.records import CellRecord
@@ -96,17 +96,17 @@ class Coordinator:
         """`find` tells of a subscription; `came_in` takes cells that the broker asks itself."""
         self.matchers = matchers
         self.settings = settings
-        self.judge = Judge(settings)
+        self.scaling = ScalingPolicy(settings)
         self.find = find
         self._came_in = came_in
-        self.is_out = False
+        self.is_offloaded = False
         self.members: dict[int, Member] = {}
         """The matchers that live and have said so."""
         self.awaited: set[int] = set()
         """Those that were started and have not said anything."""
         self.cells: dict[int, CellRecord] = {}
         self.current: Arrangement = Partitioned([])
-        self.coming: Arrangement | None = None
+        self.next_layout: Arrangement | None = None
         """What is being built beside, to take its place."""
         self.kept: list[CellRecord] = []
         self.kept_owner: dict[int, CellRecord] = {}
@@ -148,23 +148,23 @@ class Coordinator:
             self.tell(cell, one.command(cell.number))
             return
         self._place(self.current.add(one))
-        if self.coming is not None:
-            self._place(self.coming.add(one))
+        if self.next_layout is not None:
+            self._place(self.next_layout.add(one))
 
-    def place_coming(self, id: int) -> None:
+    def place_next(self, id: int) -> None:
         """A subscription is to be in what is being built, too."""
-        assert self.coming is not None
-        self._place(self.coming.add(self.find(id)))
+        assert self.next_layout is not None
+        self._place(self.next_layout.add(self.find(id)))
 
-    def remove_coming(self, id: int) -> None:
+    def remove_next(self, id: int) -> None:
         """It is not to be in what is being built any more."""
-        if self.coming is not None and id in self.coming:
-            self._place(self.coming.remove(id))
+        if self.next_layout is not None and id in self.next_layout:
+            self._place(self.next_layout.remove(id))
 
-    def change_coming(self, id: int, changes: dict[str, object]) -> None:
+    def change_next(self, id: int, changes: dict[str, object]) -> None:
         """The same for a change of its subscriber's state."""
-        if self.coming is not None and id in self.coming:
-            for cell in self.coming.holders(id):
+        if self.next_layout is not None and id in self.next_layout:
+            for cell in self.next_layout.holders(id):
                 self.tell(cell, Change(cell.number, id, changes))
 
     def remove(self, id: int, filter: int) -> None:
@@ -173,7 +173,7 @@ class Coordinator:
         cell = self.kept_owner.pop(id, None)
         if cell is None:
             self._place(self.current.remove(id))
-            self.remove_coming(id)
+            self.remove_next(id)
             return
         cell.ids.discard(id)
         cell.filters[filter] -= 1
@@ -191,7 +191,7 @@ class Coordinator:
         for cell in [owner] if owner is not None else self.current.holders(id):
             self.tell(cell, Change(cell.number, id, changes))
         if owner is None:
-            self.change_coming(id, changes)
+            self.change_next(id, changes)
 
     def _place(self, placed: Iterable[Placed]) -> None:
         for cell, id, is_there in placed:
@@ -214,8 +214,9 @@ class Coordinator:
         return cell
 
     def tell(self, cell: CellRecord, command: AnyCommand) -> None:
-        """Send a command that changes a cell."""
-        assert not self._tickets, "nothing changes while publications are on their way"
+        """Send a command that changes a cell, when all that was asked before is answered."""
+        while self._tickets:
+            self.matchers.wait()
         cell.keep(command)
         self.matchers.send(cell.matcher, [command])
         if cell.wants_saving:
@@ -341,7 +342,7 @@ class Coordinator:
             return
         messages = member.messages + replies.messages
         self.members[matcher] = Member(member.pid, replies.subscriptions, messages)
-        self.judge.seen(
+        self.scaling.seen(
             matcher, replies.busy_s, replies.waited_s, replies.messages, self.matchers.clock()
         )
         for reply in replies.replies:
@@ -413,7 +414,7 @@ class Coordinator:
         """A process is gone: what it had goes elsewhere, what it owed is asked again."""
         self.awaited.discard(matcher)
         was_member = self.members.pop(matcher, None) is not None
-        self.judge.forget(matcher)
+        self.scaling.forget(matcher)
         self.deaths.append((matcher, why))
         # Whatever was being rearranged is given up first, and what was built for it ended.
         self.on_death(matcher, why)
@@ -535,7 +536,7 @@ class Coordinator:
         self._learned.clear()
         self.hits.clear()
         self._may_forget = False
-        self.current, self.coming, self.is_out = Partitioned([]), None, False
+        self.current, self.next_layout, self.is_offloaded = Partitioned([]), None, False
         self._came_in(cells)
 
     def _make_here(self, cell: CellRecord, host: CellHost) -> Failed | None:

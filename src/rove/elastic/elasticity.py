@@ -213,7 +213,7 @@ class _Figures(msgspec.Struct, frozen=True):
     rate: float
 
 
-class Judge:
+class ScalingPolicy:
     """Hears how busy matchers are, and says when to rearrange them.
 
     Nothing happens by itself: `wants` is to be asked about once in a pause or more often, also

@@ -102,7 +102,7 @@ class Rearranging:
         """When `step` should be called at the latest."""
         if self._steps is not None or self._extra or self._is_recovery_due(now):
             return now + LATER_S
-        if self._c.is_out or self._c.deaths or self._c.settings.matchers_min:
+        if self._c.is_offloaded or self._c.deaths or self._c.settings.matchers_min:
             return max(self._considered_at, 0.0) + 5 * CONSIDERED_EVERY_S
         return float("inf")  # the broker matches by itself, and looks whenever it has
 
@@ -127,7 +127,7 @@ class Rearranging:
         if self._is_recovery_due(now):
             self._replace_the_dead()
             return
-        decision = self._c.judge.wants(self._parent_first(), self._c.matchers.clock())
+        decision = self._c.scaling.wants(self._parent_first(), self._c.matchers.clock())
         if decision is not None:
             self._decide(decision)
 
@@ -203,7 +203,7 @@ class Rearranging:
         self._steps = self._running = self._decision = None
         self.history.append(running)
         self.untold.append(running)
-        judge = self._c.judge
+        judge = self._c.scaling
         if running.kind == "recovery":
             self._recovers_at = self._now + self._recovery_pause_s
             self._recovery_pause_s = min(2 * self._recovery_pause_s, RECOVERY_PAUSE_S_MAX)
@@ -225,7 +225,7 @@ class Rearranging:
 
     def _give_up(self, why: str) -> None:
         """Leave everything as it was."""
-        self._c.coming = None
+        self._c.next_layout = None
         for cell in self._made:
             self._c.close(cell)
         for matcher in self._started:
@@ -242,7 +242,7 @@ class Rearranging:
     def _stop(self, matcher: int) -> None:
         self._c.members.pop(matcher, None)
         self._c.awaited.discard(matcher)
-        self._c.judge.forget(matcher)
+        self._c.scaling.forget(matcher)
         self._c.matchers.stop(matcher)
 
     # -- numbers of matchers -------------------------------------------------------------------
@@ -265,7 +265,7 @@ class Rearranging:
         moved = 0
         for _ in range(more):
             matcher = yield from self._begun()
-            if c.is_out:
+            if c.is_offloaded:
                 new.append(matcher)
             else:
                 moved += yield from self._go_out(matcher)
@@ -301,17 +301,17 @@ class Rearranging:
             if ids or not plain:
                 plain.append(self._taken_over(matcher, own, ids, is_kept=False))
         coming = Replicated(plain) if self._is_one_replica(plain) else Partitioned(plain)
-        c.coming = coming
+        c.next_layout = coming
         yield from self._caught_up(plain)
         kept = [
             self._taken_over(matcher, own, kept_ids, is_kept=True)
             for own in self._own_cells()
             if (kept_ids := own.kept_ids())
         ]
-        c.current, c.coming = coming, None
+        c.current, c.next_layout = coming, None
         c.kept = kept
         c.kept_owner = {id: cell for cell in kept for id in cell.ids}
-        c.is_out = True
+        c.is_offloaded = True
         self._made = []
         self._went_out()
         return sum(len(cell.ids) for cell in (*plain, *kept))
@@ -339,7 +339,7 @@ class Rearranging:
     def _shrunk(self, fewer: int) -> Steps:
         """End the matchers that have least to do."""
         c = self._c
-        by_load = sorted(c.members, key=lambda one: (-c.judge.idle_share(one), -one))
+        by_load = sorted(c.members, key=lambda one: (-c.scaling.idle_share(one), -one))
         leaving = by_load[:fewer]
         staying = sorted(set(c.members).difference(leaving))
         moved = yield from self._kept_moved(leaving, staying)
@@ -377,7 +377,7 @@ class Rearranging:
         if self._steps is not None:
             self._steps.close()
             self._give_up("the broker takes everything back")
-        if not c.is_out:
+        if not c.is_offloaded:
             return
         # As a rearrangement like any other, so that a death ends it.
         self._begin("in", "the broker takes everything back", self._come_in())
@@ -386,7 +386,8 @@ class Rearranging:
                 self._go_on()
             else:
                 c.wait()
-        if c.is_out:  # somebody has died meanwhile: then from files, in as many cells as there are
+        if c.is_offloaded:
+            # Somebody has died meanwhile: then from files, in as many cells as there are.
             c.come_in()
             for matcher in list(c.members):
                 self._stop(matcher)
@@ -404,9 +405,9 @@ class Rearranging:
             copy = yield from self._copied(current.cells[0], matcher)
             copies.append(copy)
             # From now on it is told of all changes, and asked nothing yet.
-            c.coming = Replicated(copies)
+            c.next_layout = Replicated(copies)
         yield from self._caught_up(copies)
-        c.coming = None
+        c.next_layout = None
         current.cells += copies
         self._made = []
         return sum(len(copy.ids) for copy in copies)
@@ -414,9 +415,9 @@ class Rearranging:
     def _switched(self, layout: Layout) -> Steps:
         c = self._c
         moved = 0
-        if c.is_out:
+        if c.is_offloaded:
             moved = yield from self._rebuilt(layout, sorted(c.members))
-        self.layout = c.judge.layout = layout
+        self.layout = c.scaling.layout = layout
         return moved
 
     def _rebuilt(self, layout: Layout, matchers: Sequence[int]) -> Steps:
@@ -426,16 +427,16 @@ class Rearranging:
         self._made += cells
         ids = sorted({id for cell in c.current.cells for id in cell.ids})
         coming = self._arranged(layout, cells, ids)
-        c.coming = coming
+        c.next_layout = coming
         remaining = iter(ids)
         while chunk := list(islice(remaining, ADDED_AT_ONCE)):
             for id in chunk:
                 # Meanwhile it may have gone, or have been replaced there already.
                 if id in c.current and id not in coming:
-                    c.place_coming(id)
+                    c.place_next(id)
             yield from self._caught_up(cells)
         yield from self._caught_up(cells)
-        old, c.current, c.coming = c.current, coming, None
+        old, c.current, c.next_layout = c.current, coming, None
         self._made = [cell for cell in self._made if cell not in cells]
         for cell in old.cells:
             c.close(cell)
@@ -587,8 +588,8 @@ class Rearranging:
 
     def _views(self, now: float) -> Iterator[MatcherView]:
         c = self._c
-        judge, clock = c.judge, c.matchers.clock()
-        if not c.is_out:
+        judge, clock = c.scaling, c.matchers.clock()
+        if not c.is_offloaded:
             own = sum(len(cell) for cell in self._own_cells())
             idle, rate = judge.idle_share(0), judge.rate(0, clock)
             count = len(self._own_cells())

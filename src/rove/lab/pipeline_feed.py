@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from rove.broker.diary import KIND as SUBSCRIPTIONS
 from rove.broker.records import LogRow
+from rove.broker.subscription_log import KIND as SUBSCRIPTIONS
 from rove.lake.storage import Location
 from rove.serve.lake import Lake
 

@@ -80,7 +80,7 @@ class Stage:
     @property
     def position(self) -> int:
         """The last position of the broker's log: the lake gets there by itself, a little later."""
-        return self._server.shell.broker.state.position
+        return self._server.shell.broker.view.position
 
     # -- behind the scenes ---------------------------------------------------------------------
 

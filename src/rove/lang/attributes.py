@@ -20,8 +20,14 @@ def attributes_of(
     topic: str, payload: bytes, user: Iterable[tuple[str, str]] = ()
 ) -> dict[str, object]:
     """The attributes of a publication; a payload that is no JSON object says nothing."""
+    return merged(topic, members_of(payload), user)
+
+
+def merged(
+    topic: str, members: dict[str, object] | None, user: Iterable[tuple[str, str]] = ()
+) -> dict[str, object]:
+    """The same where the members of the payload are known (`members_of`)."""
     attributes: dict[str, object] = dict(user)
-    members = members_of(payload)
     if members:
         attributes.update(members)
     attributes["topic"] = topic

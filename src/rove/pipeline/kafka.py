@@ -25,11 +25,7 @@ from rove.errors import RoveError
 from rove.lake.storage import Location, resolved
 from rove.pipeline.importing import first_line, ingest_rows
 from rove.pipeline.ingest import IngestReport, Target
-<<<<<<< HEAD
 from rove.pipeline.older_spark import check_streams
-from rove.pipeline.outside import first_line, ingest_rows
-=======
->>>>>>> tables
 from rove.pipeline.quality import RuleBook
 
 if TYPE_CHECKING:

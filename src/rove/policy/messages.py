@@ -16,7 +16,8 @@ another one costs what its JSON costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -82,6 +83,7 @@ class Arrived:
     __slots__ = (
         "_from_user",
         "_kept",
+        "_members",
         "_written",
         "attributes",
         "passed",
@@ -95,7 +97,10 @@ class Arrived:
         topic: str,
         payload: bytes,
         user: Iterable[tuple[str, str]] = (),
+        members: Callable[[], dict[str, object] | None] | None = None,
     ) -> None:
+        """`members` gives those of the payload, if somebody has decoded it or will."""
+        self._members = members or partial(members_of, payload)
         self.topic = topic
         self.payload = payload
         self.user: User = tuple(user)
@@ -115,7 +120,7 @@ class Arrived:
 
     def _read(self) -> None:
         payload, topic = self.payload, self.topic
-        members = _members_of(payload)
+        members = _admitted(self._members(), payload)
         self._from_user = {}
         for name, value in self.user:
             if name != TOPIC and (members is None or name not in members):
@@ -174,8 +179,8 @@ class Arrived:
         return Written(msgspec.json.encode(members), tuple(user))
 
 
-def _members_of(payload: bytes) -> dict[str, object] | None:
-    members = members_of(payload)
+def _admitted(members: dict[str, object] | None, payload: bytes) -> dict[str, object] | None:
+    """The members of a payload; None if one of them is an integer that is too long for policies."""
     if members is None or len(payload) <= _DIGITS_MAX:
         return members
     if _LONG_NUMBER not in payload.translate(_DIGITS):

@@ -170,8 +170,8 @@ class Pool(Generic[Asker]):
         self._wanted: dict[Compression, _Wish] = {}
         self._cache: OrderedDict[Compression, Compressed] = OrderedDict()
         self._cache_bytes = 0
-        self._ready: list[tuple[float, int, Ready[Asker]]] = []
-        """A heap, by what its owner had used when the answer came."""
+        self.ready: list[tuple[float, int, Ready[Asker]]] = []
+        """Answers that nobody has taken: a heap, by what its owner had used when it came."""
         self._answered = 0
         self.texts: deque[tuple[Asker, Compiled]] = deque()
         """Texts that were compiled, and who asked; for whoever asked to take."""
@@ -336,7 +336,7 @@ class Pool(Generic[Asker]):
             ready: Ready[Asker] = Ready(asker, answer, place == 0)  # type: ignore[arg-type]
             self._answered += 1
             used_s = self._used_s.get(owner, self._least_s)
-            heapq.heappush(self._ready, (used_s, self._answered, ready))
+            heapq.heappush(self.ready, (used_s, self._answered, ready))
         self._feed()
 
     def _remember(self, request: Compression, answer: Compressed) -> None:
@@ -346,10 +346,6 @@ class Pool(Generic[Asker]):
             old, gone = self._cache.popitem(last=False)
             self._cache_bytes -= len(old.image) + len(gone.image)
 
-    @property
-    def has_ready(self) -> bool:
-        return bool(self._ready)
-
     def take(self) -> Ready[Asker]:
-        """The next answer, of who has used least; there is one (`has_ready`)."""
-        return heapq.heappop(self._ready)[2]
+        """The next answer, of who has used least; there is one (`ready`)."""
+        return heapq.heappop(self.ready)[2]

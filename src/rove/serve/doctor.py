@@ -251,7 +251,7 @@ def _store(config: Config, now_s: float, is_deep: bool) -> Iterator[Finding]:
         yield Finding("database", "problem", f"{folder}: {error.strerror}", "see [data]")
         return
     mark = look.mark
-    sessions = len(broker.state.sessions)
+    sessions = len(broker.view.sessions)
     text = f"{look.file}: {sessions:,} sessions, whole up to group {mark.number:,}"
     if mark.losses:
         yield Finding(

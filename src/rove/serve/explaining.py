@@ -22,8 +22,8 @@ import msgspec
 from rove.broker.access import Identity
 from rove.broker.recent import Remembered
 from rove.broker.sessions import Session
-from rove.broker.state import State
 from rove.broker.subscriptions import Interest, Subscription, interest_in
+from rove.broker.views import BrokerView
 from rove.lang.attributes import attributes_of
 from rove.lang.errors import LanguageError
 from rove.lang.explanation import Explanation, explain
@@ -95,12 +95,12 @@ class Explained(msgspec.Struct, frozen=True):
     subscriptions: list[Verdict]
 
 
-def answer(state: State, question: Question, identity: Identity) -> Explained:
+def answer(view: BrokerView, question: Question, identity: Identity) -> Explained:
     """Explain, as far as whoever asks may know."""
-    is_admin = state.rules.allowed(identity, "admin")
-    case = _case(state, question, identity, is_admin)
-    asked = _subscriptions(state, question, identity, is_admin)
-    verdicts = [_verdict(state, one, case) for one in asked]
+    is_admin = view.may(identity, "admin")
+    case = _case(view, question, identity, is_admin)
+    asked = _subscriptions(view, question, identity, is_admin)
+    verdicts = [_verdict(view, one, case) for one in asked]
     known: dict[str, Any] = {"topic": case.topic, "at": case.at}
     if case.remembered is not None:
         one = case.remembered
@@ -111,20 +111,20 @@ def answer(state: State, question: Question, identity: Identity) -> Explained:
 # --- what is asked about --------------------------------------------------------------------------
 
 
-def _case(state: State, question: Question, identity: Identity, is_admin: bool) -> Case:
+def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bool) -> Case:
     if isinstance(question.publication, dict):
         if question.topic is None:
             raise Fault(400, "there is no topic", "a publication that is described needs a topic")
         fault = name_fault(question.topic)
         if fault is not None:
             raise Fault(400, f"topic: {fault}")
-        at = state.now if question.at is None else question.at
+        at = view.now if question.at is None else question.at
         arrived = Arrived(question.topic, msgspec.json.encode(question.publication))
         attributes = attributes_of(arrived.topic, arrived.payload, ())
         return Case(question.topic, attributes, at, arrived=arrived)
-    found = state.recent.find(question.publication)
-    if found is None or not (is_admin or state.rules.may_receive(identity, found.topic)):
-        count = state.limits.explain_publications_max
+    found = view.remembered(question.publication)
+    if found is None or not (is_admin or view.may_receive(identity, found.topic)):
+        count = view.limits.explain_publications_max
         what = f"no publication {question.publication!r} among the last {count}"
         raise Fault(404, what, "describe it: a JSON object, and its topic")
     at = question.at or found.at
@@ -136,15 +136,15 @@ def _case(state: State, question: Question, identity: Identity, is_admin: bool) 
 
 
 def _subscriptions(
-    state: State, question: Question, identity: Identity, is_admin: bool
+    view: BrokerView, question: Question, identity: Identity, is_admin: bool
 ) -> list[Subscription]:
     match question:
         case Question(subscription=DescribedSubscription() as described):
-            return [_described(state, described, identity)]
+            return [_described(view, described, identity)]
         case Question(subscription=int(number)):
-            found = [one for one in _all(state) if one.number == number]
+            found = [one for one in _all(view) if one.number == number]
         case Question(client=str(client)):
-            session = state.sessions.get(client)
+            session = view.sessions.get(client)
             found = [] if session is None else list(session.subscriptions.values())
         case _:
             hint = "give its number, or the name of a client, or describe one"
@@ -158,12 +158,14 @@ def _subscriptions(
     return found
 
 
-def _all(state: State) -> Iterator[Subscription]:
-    for session in state.sessions.values():
+def _all(view: BrokerView) -> Iterator[Subscription]:
+    for session in view.sessions.values():
         yield from session.subscriptions.values()
 
 
-def _described(state: State, described: DescribedSubscription, identity: Identity) -> Subscription:
+def _described(
+    view: BrokerView, described: DescribedSubscription, identity: Identity
+) -> Subscription:
     fault = filter_fault(described.topic)
     if fault is not None:
         raise Fault(400, f"topic: {fault}")
@@ -182,27 +184,27 @@ def _described(state: State, described: DescribedSubscription, identity: Identit
 # --- the checks -----------------------------------------------------------------------------------
 
 
-def _verdict(state: State, one: Subscription, case: Case) -> Verdict:
-    checks = [*_of_topic(state, one, case), *_of_text(one, case), *_of_engine(one)]
-    checks += _of_policy(state, one, case)
+def _verdict(view: BrokerView, one: Subscription, case: Case) -> Verdict:
+    checks = [*_of_topic(view, one, case), *_of_text(one, case), *_of_engine(one)]
+    checks += _of_policy(view, one, case)
     if case.remembered is not None:
-        checks += _of_publication(state, case.remembered)
+        checks += _of_publication(view, case.remembered)
         if one.number:
-            checks += _of_delivery(state, one, case.remembered)
+            checks += _of_delivery(view, one, case.remembered)
     passed = [check.passed for check in checks]
     reaches = False if False in passed else None if None in passed else True
-    view = subscription_view(one)
-    view.accepted_at = max(view.accepted_at, 0.0)
-    return Verdict(view, reaches, checks)
+    shown = subscription_view(one)
+    shown.accepted_at = max(shown.accepted_at, 0.0)
+    return Verdict(shown, reaches, checks)
 
 
-def _of_topic(state: State, one: Subscription, case: Case) -> Iterator[Check]:
+def _of_topic(view: BrokerView, one: Subscription, case: Case) -> Iterator[Check]:
     if fits(one.topic_filter, case.topic):
         yield Check("topic", True, f"{one.topic_filter} fits {case.topic}")
     else:
         yield Check("topic", False, f"{one.topic_filter} does not fit {case.topic}")
     identity = one.session.identity
-    if not state.rules.may_receive(identity, case.topic):
+    if not view.may_receive(identity, case.topic):
         who = identity.user or "the anonymous"
         yield Check("access", False, f"the access rules keep {case.topic} from {who}")
     else:
@@ -242,14 +244,14 @@ def _of_engine(one: Subscription) -> Iterator[Check]:
         )
 
 
-def _of_policy(state: State, one: Subscription, case: Case) -> Iterator[Check]:
+def _of_policy(view: BrokerView, one: Subscription, case: Case) -> Iterator[Check]:
     """What a policy would say now; what it said then, with the state of then, nobody keeps."""
-    desk, limits = one.session.desk, state.agents.limits
-    seat = one.seat or (None if desk is None else desk.seat)
-    if seat is None or limits is None:
+    subscriber, limits = one.session.subscriber, view.policy_limits
+    slot = one.slot or (None if subscriber is None else subscriber.slot)
+    if slot is None or limits is None:
         return
-    agent, now = seat.agent, state.now
-    whose = "its own policy" if one.seat is not None else "the policy of its session"
+    agent, now = slot.agent, view.now
+    whose = "its own policy" if one.slot is not None else "the policy of its session"
     if agent.suspended_until is not None and now < agent.suspended_until:
         left_s = agent.suspended_until - now
         goes_on = limits.suspended == "deliver"
@@ -292,17 +294,17 @@ def _said(result: Outcome | Stopped | Wanted) -> tuple[bool | None, str]:
     return True, f"would send {'another message' if count == 1 else f'{count} messages'} instead"
 
 
-def _of_publication(state: State, found: Remembered) -> Iterator[Check]:
+def _of_publication(view: BrokerView, found: Remembered) -> Iterator[Check]:
     living = found.living()
     if living is not None and living.withdrawn:
         yield Check("withdrawn", False, "its publisher has withdrawn it")
-    if found.expires_at <= state.now:
-        over_s = state.now - found.expires_at
+    if found.expires_at <= view.now:
+        over_s = view.now - found.expires_at
         why = f"it expired {over_s:.3f} s ago; whoever had not been sent it by then was not"
         yield Check("expiry", None, why)
 
 
-def _of_delivery(state: State, one: Subscription, found: Remembered) -> Iterator[Check]:
+def _of_delivery(view: BrokerView, one: Subscription, found: Remembered) -> Iterator[Check]:
     session = one.session
     if one.no_local and found.publisher == session.client_id:
         yield Check("no-local", False, "the subscriber wants nothing that it published itself")
@@ -314,7 +316,7 @@ def _of_delivery(state: State, one: Subscription, found: Remembered) -> Iterator
     entry = _waiting(session, found)
     if entry is not None:
         yield Check("queue", None, entry)
-    limits = state.limits
+    limits = view.limits
     if len(session.queue) >= limits.queue_messages_max:
         yield Check("queue", None, f"its queue is full; {limits.queue_overflow} holds")
     link = session.link

@@ -103,7 +103,7 @@ class Interface:
     # -- publishing ----------------------------------------------------------------------------
 
     async def publish(self, request: Request, identity: Identity, query: Query) -> Response:
-        limits = self._shell.broker.state.limits
+        limits = self._shell.broker.view.limits
         body = await body_of(request, limits.http_body_bytes_max)
         content_type = request.headers.get("content-type")
         packet, id = publication_of(query, body, content_type)
@@ -128,7 +128,7 @@ class Interface:
 
     async def subscribe(self, request: Request, identity: Identity, query: Query) -> Response:
         wish = wish_of(query)
-        most = self._shell.broker.state.limits.sse_clients_max
+        most = self._shell.broker.view.limits.sse_clients_max
         if len(self._streams) >= most:
             self._shell.broker.counters.quota_hits += 1
             raise Fault(503, f"more than {most} clients of /subscribe", "limits.sse_clients_max")
@@ -148,7 +148,7 @@ class Interface:
     async def add_subscription(
         self, request: Request, identity: Identity, _query: Query
     ) -> Response:
-        body = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        body = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
         wish = wish_in(_name(request, "client"), json_of(body, SubscriptionBody))
         made = await add(self._shell, identity, wish)
         return json_answer(subscription_view(made), 201)
@@ -170,7 +170,7 @@ class Interface:
     # -- policies ------------------------------------------------------------------------------
 
     async def set_policy(self, request: Request, identity: Identity, query: Query) -> Response:
-        text = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        text = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
         if not text.strip():
             raise Fault(400, "there is no policy in the body", "DELETE takes one away")
         return await self._policy(request, identity, query, text, "set")
@@ -194,15 +194,15 @@ class Interface:
     async def policies(self, _request: Request, identity: Identity, query: Query) -> Response:
         count = query.integer("limit", PAGE, 0, PAGE_MAX)
         is_short, client = query.flag("short"), query.text("client")
-        state = self._shell.broker.state
+        broker = self._shell.broker.view
         seen: Container[str] | None = None if client is None else (client,)
         if not self._is_admin(identity):
             seen = self._own(identity, client)
-        if state.agents.limits is None:
+        if broker.policy_limits is None:
             hint = "`enabled` in the section [policies] of its configuration allows them"
             raise Fault(404, "this broker runs no policies", hint)
-        view = self._shell.broker.policies_view(count if seen is None else None)
-        return json_answer(policies(view, count, state.now, seen, is_short=is_short))
+        view = broker.policies(count if seen is None else None)
+        return json_answer(policies(view, count, broker.now, seen, is_short=is_short))
 
     def _own(self, identity: Identity, client: str | None) -> set[str]:
         """The clients of a user, or that one if it is the user's."""
@@ -210,13 +210,13 @@ class Interface:
             raise Fault(403, "without a name nobody has policies of their own here")
         return {
             name
-            for name, one in self._shell.broker.state.sessions.items()
+            for name, one in self._shell.broker.view.sessions.items()
             if one.identity.user == identity.user and client in (None, name)
         }
 
     async def variables(self, request: Request, identity: Identity, _query: Query) -> Response:
         client, broker = _name(request, "client"), self._shell.broker
-        session = broker.state.sessions.get(client)
+        session = broker.view.sessions.get(client)
         is_own = (
             session is not None
             and identity.user is not None
@@ -224,7 +224,7 @@ class Interface:
         )
         if not is_own and not self._is_admin(identity):
             raise Fault(403, "these are for the user of the session and for administrators")
-        found = broker.variables_view(client)
+        found = broker.view.variables(client)
         if found is None:
             raise Fault(404, f"there is no session {client!r}", "GET /clients lists them")
         return json_answer(found)
@@ -235,7 +235,7 @@ class Interface:
         return json_answer(self._matchers_view())
 
     async def switch_layout(self, request: Request, _identity: Identity, _query: Query) -> Response:
-        body = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        body = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
         wanted = json_of(body, LayoutBody).layout
         found = [layout for layout in LAYOUTS if layout == wanted]
         if not found:
@@ -256,7 +256,7 @@ class Interface:
         return self._begun("merge", self._shell.broker.force_merge(self._shell.now()))
 
     def _matchers_view(self) -> MatchersView:
-        view = self._shell.broker.matchers_view(self._shell.now())
+        view = self._shell.broker.view.matchers(self._shell.now())
         if view is None:
             hint = "`max` in the section [matchers] of its configuration allows them"
             raise Fault(404, "this broker was given no matchers", hint)
@@ -273,25 +273,25 @@ class Interface:
 
     async def clients(self, _request: Request, _identity: Identity, query: Query) -> Response:
         after, count = _place(query)
-        return json_answer(clients(self._shell.broker.state, after, count))
+        return json_answer(clients(self._shell.broker.view, after, count))
 
     async def queues(self, _request: Request, _identity: Identity, query: Query) -> Response:
         count = query.integer("limit", PAGE, 1, PAGE_MAX)
-        return json_answer({"items": queues(self._shell.broker.state, count)})
+        return json_answer({"items": queues(self._shell.broker.view, count)})
 
     async def expired(self, _request: Request, _identity: Identity, _query: Query) -> Response:
-        return json_answer({"items": list(self._shell.broker.state.expired)})
+        return json_answer({"items": list(self._shell.broker.view.expired)})
 
     async def channels(self, _request: Request, _identity: Identity, _query: Query) -> Response:
-        return json_answer({"items": channels(self._shell.broker.state)})
+        return json_answer({"items": channels(self._shell.broker.view)})
 
     async def subscriptions(self, _request: Request, identity: Identity, query: Query) -> Response:
-        state = self._shell.broker.state
+        sessions = self._shell.broker.view.sessions
         after, count = _place(query)
         client = query.text("client")
-        found: Iterable[Session] = state.sessions.values()
+        found: Iterable[Session] = sessions.values()
         if client is not None:
-            session = state.sessions.get(client)
+            session = sessions.get(client)
             found = [] if session is None else [session]
         if not self._is_admin(identity):
             if identity.user is None:
@@ -300,9 +300,9 @@ class Interface:
         return json_answer(subscriptions(found, after, count))
 
     async def explain(self, request: Request, identity: Identity, _query: Query) -> Response:
-        body = await body_of(request, self._shell.broker.state.limits.http_body_bytes_max)
+        body = await body_of(request, self._shell.broker.view.limits.http_body_bytes_max)
         question = json_of(body, Question)
-        return json_answer(answer(self._shell.broker.state, question, identity))
+        return json_answer(answer(self._shell.broker.view, question, identity))
 
     async def healthz(self, _request: Request, _identity: Identity, _query: Query) -> Response:
         reasons = self._health()
@@ -322,10 +322,10 @@ class Interface:
         yield from metrics_of(
             shell.broker, shell.now(), shell.delays, len(web.connections), streams, self._started
         )
-        view = shell.broker.matchers_view(shell.now())
+        view = shell.broker.view.matchers(shell.now())
         if view is not None:
             yield from matcher_metrics(view)
-        yield from policy_metrics(shell.broker.policies_view(0))
+        yield from policy_metrics(shell.broker.view.policies(0))
         if self.recorder_state is not None:
             yield from recorder_metrics(self.recorder_state())
 
@@ -376,7 +376,7 @@ class Interface:
         return identity
 
     def _is_admin(self, identity: Identity) -> bool:
-        return self._shell.broker.state.rules.allowed(identity, "admin")
+        return self._shell.broker.view.may(identity, "admin")
 
 
 def _address(request: Request) -> str:

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rove.broker.sessions import Session
-from rove.broker.state import State
 from rove.broker.subscriptions import Subscription
+from rove.broker.views import BrokerView
 from rove.mqtt.packets import V5
 from rove.policy.view import PoliciesView
 
@@ -93,15 +93,15 @@ class ChannelView(msgspec.Struct):
     keeps: list[str]
 
 
-def channels(state: State) -> list[ChannelView]:
+def channels(view: BrokerView) -> list[ChannelView]:
     """As they were configured; none where there is no lake."""
-    found = state.settings.channels
+    found = view.settings.channels
     return [ChannelView(one.name, list(one.topics), sorted(one.keep)) for one in found]
 
 
-def clients(state: State, after: int, count: int) -> Page[ClientView]:
+def clients(view: BrokerView, after: int, count: int) -> Page[ClientView]:
     """Sessions by number."""
-    later = (one for one in state.sessions.values() if one.number > after)
+    later = (one for one in view.sessions.values() if one.number > after)
     found = heapq.nsmallest(count + 1, later, key=lambda one: one.number)
     more = found[count - 1].number if len(found) > count else None
     return Page([client_view(one) for one in found[:count]], more)
@@ -126,11 +126,11 @@ def client_view(session: Session) -> ClientView:
     )
 
 
-def queues(state: State, count: int) -> list[QueueView]:
+def queues(view: BrokerView, count: int) -> list[QueueView]:
     """The longest queues, and those with something under way, the longest first."""
-    waiting = (one for one in state.sessions.values() if one.queue or one.inflight)
+    waiting = (one for one in view.sessions.values() if one.queue or one.inflight)
     longest = heapq.nlargest(count, waiting, key=lambda one: (len(one.queue), len(one.inflight)))
-    return [queue_view(one, state.now) for one in longest]
+    return [queue_view(one, view.now) for one in longest]
 
 
 def queue_view(session: Session, now: float) -> QueueView:
@@ -184,7 +184,7 @@ def subscription_view(one: Subscription) -> SubscriptionView:
         one.accepted_at,
         engine,
         me,
-        "" if one.seat is None else one.seat.agent.policy.text,
+        "" if one.slot is None else one.slot.agent.policy.text,
     )
 
 

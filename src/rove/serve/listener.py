@@ -86,7 +86,7 @@ class MqttConnection(asyncio.Protocol):
 
 def unsent_high(shell: Shell) -> int:
     """From how much unsent on a connection counts as stuck: before anything is dropped."""
-    return min(UNSENT_HIGH, shell.broker.state.limits.unsent_bytes_max // 2)
+    return min(UNSENT_HIGH, shell.broker.view.limits.unsent_bytes_max // 2)
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

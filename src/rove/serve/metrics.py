@@ -211,7 +211,7 @@ def _delays(delays: Delays, now: float) -> Iterator[Metric]:
 
 def _designs(broker: Broker) -> Iterator[Metric]:
     """What each design for evolving subscriptions has done; nothing while none is in use."""
-    by_design = broker.state.interests.counters()
+    by_design = broker.view.designs()
     if not by_design:
         return
     for field in msgspec.structs.fields(Counters):
@@ -227,22 +227,22 @@ def gauges(
     broker: Broker, http_connections: int, event_streams: int, started: float
 ) -> Iterator[Gauge]:
     """What the broker holds at this moment."""
-    state = broker.state
-    held = _held(state.sessions.values())
-    yield Gauge("connections_open", "connections, MQTT and in-process", len(state.links))
+    view = broker.view
+    held = _held(view.sessions.values())
+    yield Gauge("connections_open", "connections, MQTT and in-process", len(view.links))
     yield Gauge("http_connections_open", "HTTP connections and WebSockets", http_connections)
     yield Gauge("event_streams_open", "clients of /subscribe", event_streams)
-    yield Gauge("sessions", "sessions, of clients here and away", len(state.sessions))
+    yield Gauge("sessions", "sessions, of clients here and away", len(view.sessions))
     yield Gauge("sessions_away", "sessions of clients that are away", held.away)
-    yield Gauge("subscriptions", "subscriptions", len(state.interests))
+    yield Gauge("subscriptions", "subscriptions", view.subscription_count)
     yield Gauge("queued_messages", "notifications that wait in queues, not sent yet", held.queued)
     yield Gauge("queued_bytes", "payloads of notifications that wait in queues", held.bytes)
     yield Gauge("inflight_messages", "notifications sent and not acknowledged", held.inflight)
-    yield Gauge("retained_messages", "retained publications", state.keeper.retained_count)
-    yield Gauge("retained_bytes", "payloads of retained publications", state.keeper.retained_bytes)
-    yield Gauge("valid_publications", "valid publications", state.keeper.valid_count)
-    yield Gauge("valid_bytes", "payloads of valid publications", state.keeper.valid_bytes)
-    yield Gauge("held_bytes", "packets that wait for a commit", state.gate.held_bytes)
+    yield Gauge("retained_messages", "retained publications", view.retained.retained_count)
+    yield Gauge("retained_bytes", "payloads of retained publications", view.retained.retained_bytes)
+    yield Gauge("valid_publications", "valid publications", view.retained.valid_count)
+    yield Gauge("valid_bytes", "payloads of valid publications", view.retained.valid_bytes)
+    yield Gauge("held_bytes", "packets that wait for a commit", view.held_bytes)
     yield Gauge("commit_backlog_bytes", "changes that wait for the disk", broker.backlog_bytes)
     yield Gauge("publishers_are_paused", "1 while they are pushed back", int(broker.is_paused))
     yield Gauge("uptime_seconds", "since the broker started", time.monotonic() - started)

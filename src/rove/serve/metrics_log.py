@@ -65,13 +65,13 @@ class MetricsLog:
             self._write()
 
     def _write(self) -> None:
-        state = self._shell.broker.state
+        broker = self._shell.broker
         self._rows += 1
         facts = {"row": self._rows, "values": metric_values(self._metrics_now())}
         payload = msgspec.json.encode(facts)
-        at = max(self._now(), state.now)
+        at = max(self._now(), broker.view.now)
         for channel in self._channels:
-            state.log(LogRow(KIND, channel, at, id=self._life, payload=payload))
+            broker.log(LogRow(KIND, channel, at, id=self._life, payload=payload))
         self._shell.wake()
 
 

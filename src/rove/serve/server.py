@@ -22,9 +22,9 @@ from typing import Protocol
 from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
+from rove.broker.context import LakeStream, Settings
 from rove.broker.journal import TABLES, Key
 from rove.broker.links import Link
-from rove.broker.state import Channel, Settings
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import Layout
 from rove.errors import RoveError
@@ -138,7 +138,7 @@ class Server:
         self._restore(broker)
         self._writer = Writer(self._store)
         self._ends.push_async_callback(asyncio.to_thread, self._writer.close, DRAIN_S)
-        if broker.state.settings.channels:
+        if broker.view.settings.channels:
             self._start_lake(broker)
         is_recorded = bool(self.config.metrics.database)
         window_s = self.config.metrics.every_s if is_recorded else WINDOW_S
@@ -159,8 +159,8 @@ class Server:
         log.info(
             "listening",
             **self.ports,
-            sessions=len(broker.state.sessions),
-            subscriptions=len(broker.state.interests),
+            sessions=len(broker.view.sessions),
+            subscriptions=broker.view.subscription_count,
             took_ms=round(took_ms),
         )
 
@@ -223,7 +223,7 @@ class Server:
             gc.enable()
         if index is None:
             # All had to be read from their texts: the next start shall not have to.
-            self._indexed = -len(broker.state.interests)
+            self._indexed = -broker.view.subscription_count
 
     def _warn(self) -> None:
         for warning in check(self.config) + self._access_warnings:
@@ -271,7 +271,7 @@ class Server:
 
     def _start_metrics(self, interface: Interface) -> None:
         """Let the lake have what the broker counts, if a channel keeps that, and the database."""
-        channels = self.shell.broker.state.settings.channels
+        channels = self.shell.broker.view.settings.channels
         keepers = [channel.name for channel in channels if "metrics" in channel.keep]
         if keepers:
             every_s = self.config.lake.metrics_every_s
@@ -348,7 +348,7 @@ class Server:
             await asyncio.sleep(INDEX_SAVED_S)
             broker = self.shell.broker
             changed = broker.counters.subscriptions_made - self._indexed
-            if changed >= max(INDEX_CHANGES_MIN, len(broker.state.interests) // 10):
+            if changed >= max(INDEX_CHANGES_MIN, broker.view.subscription_count // 10):
                 index = self._taken_index()
                 if index is not None:
                     await asyncio.to_thread(self._save_index, index)
@@ -417,10 +417,10 @@ def folder_mode_of(config: Config) -> int:
 
 def settings_of(config: Config) -> Settings:
     """What the broker is told besides its limits."""
-    channels: tuple[Channel, ...] = ()
+    channels: tuple[LakeStream, ...] = ()
     if config.lake.enabled:
         channels = tuple(
-            Channel(one.name, one.topics, frozenset(one.keep)) for one in config.lake.channels
+            LakeStream(one.name, one.topics, frozenset(one.keep)) for one in config.lake.channels
         )
     return Settings(
         is_guarded=bool(config.access.acl_file),

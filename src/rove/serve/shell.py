@@ -19,9 +19,9 @@ from typing import Protocol
 
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
+from rove.broker.context import Output
 from rove.broker.journal import Changes
 from rove.broker.links import Link
-from rove.broker.state import Output
 from rove.match.matcher import Work
 from rove.mqtt.packets import Connect
 from rove.serve.delays import Delays
@@ -311,7 +311,7 @@ class Shell:
         """Let publishers wait, or go on: all of them, or those that were too quick."""
         everybody = self.broker.is_paused
         self._was_paused = everybody
-        for link in self.broker.state.links:
+        for link in self.broker.view.links:
             wanted = link.is_paused or (everybody and link.is_publisher)
             if wanted and link not in self._paused:
                 self._paused.add(link)

@@ -63,7 +63,7 @@ class Wish(msgspec.Struct, frozen=True):
         text, evolve, engine = "", "", "broker"
         if (interest := one.interest) is not None:
             text, evolve, engine = interest.text, interest.evolve_text, interest.engine
-        policy = "" if one.seat is None else one.seat.agent.policy.text
+        policy = "" if one.slot is None else one.slot.agent.policy.text
         said = (self.filter or "", self.evolve or "", self.engine or "broker", self.policy or "")
         where = (topic, self.qos, self.identifier)
         is_there = (one.key[0], one.qos, one.identifier) == where
@@ -147,7 +147,7 @@ async def begin(shell: Shell, subscriber: Subscriber, wish: Wish) -> None:
 
 async def _subscribe(shell: Shell, client: InProcessClient, wish: Wish) -> None:
     """Make what is missing; what is there goes on, as made again it would begin anew."""
-    session = shell.broker.state.sessions.get(client.client_id)
+    session = shell.broker.view.sessions.get(client.client_id)
     there = list(session.subscriptions.values()) if session is not None else []
     missing = [
         topic for topic in wish.topics if not any(wish.is_met_by(one, topic) for one in there)
@@ -169,7 +169,7 @@ async def add(shell: Shell, identity: Identity, wish: Wish) -> Subscription:
     client, is_ours = await _client(shell, identity, wish.session, expiry_s)
     try:
         await _subscribe(shell, client, wish)
-        session = shell.broker.state.sessions[client.client_id]
+        session = shell.broker.view.sessions[client.client_id]
         return next(
             one for one in session.subscriptions.values() if wish.is_met_by(one, wish.topics[0])
         )
@@ -218,12 +218,12 @@ async def end(shell: Shell, identity: Identity, client_id: str) -> None:
 
 
 def _expiry(shell: Shell, client_id: str, wished_s: int) -> int:
-    session = shell.broker.state.sessions.get(client_id)
+    session = shell.broker.view.sessions.get(client_id)
     return wished_s or (session.expiry_s if session is not None else 0) or SESSION_EXPIRY_S
 
 
 def _session(shell: Shell, client_id: str) -> Session:
-    session = shell.broker.state.sessions.get(client_id)
+    session = shell.broker.view.sessions.get(client_id)
     if session is None:
         raise Fault(404, f"there is no session {client_id!r}", "GET /clients lists them")
     return session
@@ -233,7 +233,7 @@ async def _client(
     shell: Shell, identity: Identity, client_id: str, expiry_s: int
 ) -> tuple[InProcessClient, bool]:
     """A client that speaks for a session, and whether it is ours to disconnect."""
-    session = shell.broker.state.sessions.get(client_id)
+    session = shell.broker.view.sessions.get(client_id)
     if session is not None and session.link is not None:
         if session.identity.user != identity.user:
             raise Fault(403, "this client id belongs to another user")

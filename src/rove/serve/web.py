@@ -125,7 +125,7 @@ class HttpConnection(H11Protocol):
             "transport": transport,
             "certificate": transport.get_extra_info("peercert"),
         }
-        limits = self._web.shell.broker.state.limits
+        limits = self._web.shell.broker.view.limits
         if len(self.connections) > limits.http_connections_max:
             self._web.shell.broker.counters.quota_hits += 1
             what = f'{{"error":"more than {limits.http_connections_max} connections"}}'.encode()
@@ -155,7 +155,7 @@ class HttpConnection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         if awaited is not None:
-            limits = self._web.shell.broker.state.limits
+            limits = self._web.shell.broker.view.limits
             # Whoever reads a body answers 408 first.
             in_s = limits.connect_timeout_s if awaited[0] == "head" else BODY_S + GOODBYE_S
             self._deadline = self.loop.call_later(in_s, self.abort)

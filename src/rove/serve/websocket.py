@@ -51,7 +51,7 @@ class MqttWebSocket(asyncio.Protocol):
         self._web: Web = app_state["web"]
         self._certificate: dict[str, object] | None = app_state.get("certificate")
         self._shell = self._web.shell
-        packet_bytes_max = self._shell.broker.state.limits.packet_bytes_max
+        packet_bytes_max = self._shell.broker.view.limits.packet_bytes_max
         self._frames = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
             max_size=(None, packet_bytes_max + FRAME_BYTES),

@@ -26,12 +26,12 @@ from typing import TypeVar
 from rove.broker.access import Identity, Rules
 from rove.broker.agents import Isolation
 from rove.broker.broker import Broker
+from rove.broker.context import Settings
 from rove.broker.faults import Note
 from rove.broker.journal import TABLES, Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.records import Row, decoded
-from rove.broker.state import Settings
 from rove.client.protocol import (
     Event,
     Protocol,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from rove.broker.logbook import why_decided
+from rove.broker.context import LakeStream, Settings
+from rove.broker.policy_slots import Notification
+from rove.broker.publication_log import why_decided
 from rove.broker.publications import Publication
 from rove.broker.records import LogRow, PublicationRow
-from rove.broker.seats import Notification
 from rove.broker.sessions import Session
-from rove.broker.state import Channel, Settings
 from rove.mqtt.packets import Publish
 from rove.policy.agents import Decision
 from rove.testing.mqtt import World
@@ -22,7 +22,7 @@ def rows(world: World) -> list[LogRow]:
 
 
 def test_each_channel_is_told_once_and_knows_of_those_before_it() -> None:
-    channels = (Channel("one", ("t/#", "t/a"), BOTH), Channel("two", ("t/a",), BOTH))
+    channels = (LakeStream("one", ("t/#", "t/a"), BOTH), LakeStream("two", ("t/a",), BOTH))
     world = World(settings=Settings(channels=channels))
     ann, bob = world.connect("ann"), world.connect("bob")
     ann.subscribe("t/+", identifier=3)
@@ -43,7 +43,7 @@ def test_each_channel_is_told_once_and_knows_of_those_before_it() -> None:
 
 
 def test_what_is_retained_is_kept_with_its_position() -> None:
-    world = World(settings=Settings(channels=(Channel("one", ("#",)),)))
+    world = World(settings=Settings(channels=(LakeStream("one", ("#",)),)))
     bob = world.connect("bob")
     bob.publish("other/a", b"1")
     bob.publish("t/a", b"2", retain=True)

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from rove.broker.access import Rules
-from rove.broker.keeping import valid_key
 from rove.broker.limits import Limits
 from rove.broker.publications import Publication
 from rove.broker.records import encoded
+from rove.broker.retained_store import valid_key
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
 from rove.testing.mqtt import SimulatedClient, World
 

@@ -55,7 +55,7 @@ class Replaced(msgspec.Struct):
                 self.named[i] = None if earlier is None else earlier.named[i]
 
 
-class Keeper:
+class RetainedStore:
     """Holds publications for those who come later."""
 
     def __init__(self, gate: Gate, delivery: Delivery, limits: Limits, counters: Counters) -> None:
@@ -138,7 +138,7 @@ class Keeper:
         self._gate.changes.delete("retained", topic)
         self._delivery.release(old)
 
-    def retained(self, topic_filter: str, now: float) -> Iterator[Publication]:
+    def find_retained(self, topic_filter: str, now: float) -> Iterator[Publication]:
         """The last words on the topics that a filter fits."""
         found = self._retained_tree.find(topic_filter)
         return (publication for publication in found if not publication.is_over(now))
@@ -194,7 +194,7 @@ class Keeper:
         self._gate.changes.delete("valid", valid_key(name))
         self._delivery.release(old)
 
-    def valid(self, topic_filter: str, now: float) -> Iterator[Publication]:
+    def find_valid(self, topic_filter: str, now: float) -> Iterator[Publication]:
         """What is valid now on the topics that a filter fits."""
         for publication in self._valid_tree.find(topic_filter):
             if not publication.is_over(now) and (publication.valid_until or 0.0) > now:

@@ -1,4 +1,4 @@
-"""Who wants what: all subscriptions, and the finding of those that a publication meets.
+"""The router: all subscriptions, and the finding of those that a publication meets.
 
 Subscriptions without a text are found by their topic filters alone, in a tree; what the tree
 says of a topic is remembered until a subscription changes. Subscriptions with a text live in a
@@ -6,27 +6,27 @@ cell (`rove.elastic.cells`): each distinct topic filter has a number, and a publ
 the cell with the numbers of those that its topic fits (rarely more than two), so a topic that no
 text is about costs nothing.
 
-Publications are handed in by the batch and come back, in that order, with those who want them.
-While the broker matches by itself, they are back at once; with matchers beside it
-(`rove.elastic.coordinator`), when they have answered.
+Publications come by the batch, and each gets its route and those whose text it meets: at once while
+the broker matches by itself; when they have answered, with matchers beside it
+(`rove.elastic.coordinator`). Whoever changes something here need not think of what came before:
+each change first has that matched.
 
 Those that Spark serves are only known here by their numbers: no publication is tried on them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from rove.broker.publications import Publication
-from rove.broker.routes import Given, Group, Met, Route
+from rove.broker.routes import NOBODY, Batch, Group, MatchResult, RankedHit, Route, Target
 from rove.broker.sessions import Session
 from rove.broker.steps import Steps
 from rove.broker.subscriptions import Interest, Subscription
-from rove.broker.targets import Target
 from rove.elastic.arrangements import Source
 from rove.elastic.cells import Cell, Wanted, check
 from rove.elastic.commands import Row
@@ -42,7 +42,7 @@ from rove.mqtt.topics import has_wildcards
 from rove.mqtt.trees import FilterTree
 
 if TYPE_CHECKING:
-    from rove.broker.seats import Seat
+    from rove.broker.policy_slots import PolicySlot
 
 HEAD_BYTES = 4096
 """A page, so that what lies behind it can be mapped."""
@@ -73,7 +73,7 @@ class _Filter(msgspec.Struct):
     uses: int = 0
 
 
-class Interests:
+class Router:
     """All subscriptions of a broker."""
 
     def __init__(self, steps: Steps | None = None, *, compiled: bool = True) -> None:
@@ -88,11 +88,14 @@ class Interests:
         self._compiled = compiled
         self._cells = [Cell(compiled=compiled)]
         """What the broker matches by itself: all, or nothing while matchers do."""
-        self._ranked: Counter[int] = Counter()
+        self.ranked_filters: Counter[int] = Counter()
         """How many ranked ones there are, by the number of the topic filter."""
         self._saved: set[int] = set()
         """Numbers of those that the cell knows from before a restart; only while restoring."""
-        self._met: list[Met] = []
+        self.asked: deque[Batch] = deque()
+        """Batches on their way through matchers, in order."""
+        self.match_first: Callable[[], None] = lambda: None
+        """Has everything matched that came before a change (`PublicationQueue.match`)."""
         self._shown: dict[int, Publication] = {}
         """Publications that are known to windows only by their numbers."""
         self._outside: Coordinator | None = None
@@ -116,6 +119,7 @@ class Interests:
             self._steps.saves_item(self._served, new.number)
             self._served[new.number] = new
             return
+        self.match_first()
         self._steps.saves(self, "_size")
         if new.interest is not None:
             new.session.spent.add(new.interest.cost, self._steps)
@@ -179,7 +183,7 @@ class Interests:
     def _add_text(self, new: Subscription, interest: Interest) -> None:
         wanted = _wanted(new, interest)
         outside = self._outside
-        if outside is not None and outside.is_out:
+        if outside is not None and outside.is_offloaded:
             check(wanted)
             self._with_text[new.number] = new
             outside.add(new.number)
@@ -196,15 +200,15 @@ class Interests:
             cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest, 1)
-        if outside is not None and outside.coming is not None and not wanted.is_kept:
+        if outside is not None and outside.next_layout is not None and not wanted.is_kept:
             self._with_text[new.number] = new
-            outside.place_coming(new.number)
+            outside.place_next(new.number)
 
     def _count_ranked(self, one: Subscription, interest: Interest, change: int) -> None:
         if interest.is_ranked:
-            self._ranked[one.filter_number] += change
-            if not self._ranked[one.filter_number]:
-                del self._ranked[one.filter_number]
+            self.ranked_filters[one.filter_number] += change
+            if not self.ranked_filters[one.filter_number]:
+                del self.ranked_filters[one.filter_number]
 
     def remove(self, old: Subscription) -> None:
         """Let it take part no longer."""
@@ -213,6 +217,7 @@ class Interests:
             steps.saves_item(self._served, old.number)
             del self._served[old.number]
             return
+        self.match_first()
         steps.saves(self, "_size")
         self._size -= 1
         if old.interest is None:
@@ -259,12 +264,12 @@ class Interests:
             self._mend(old)
 
     def _remove_text(self, old: Subscription) -> None:
-        if self._outside is not None and self._outside.is_out:
+        if self._outside is not None and self._outside.is_offloaded:
             self._outside.remove(old.number, old.filter_number)
         else:
             self._cell_of(old.number).remove(old.number)
             if self._outside is not None:
-                self._outside.remove_coming(old.number)
+                self._outside.remove_next(old.number)
 
     def _cell_of(self, number: int) -> Cell:
         if len(self._cells) == 1:
@@ -308,45 +313,37 @@ class Interests:
             if one.interest is None and one.group is None:
                 self._forget_routes(one.topic_filter)
 
-    @property
-    def has_ranked(self) -> bool:
-        """Whether there are windows at all."""
-        return bool(self._ranked)
+    def set_state(
+        self, session: Session, me: dict[str, object], changes: Mapping[str, object]
+    ) -> None:
+        """Let a subscriber's variables be `me` after these changes; its subscriptions move.
 
-    def follows(self, session: Session) -> bool:
-        """Whether a change of the subscriber's variables would move anything."""
-        return any(
-            one.interest is not None and one.interest.uses_me and one.interest.is_live
-            for one in session.subscriptions.values()
-        )
-
-    def set_state(self, session: Session, changes: Mapping[str, object]) -> None:
-        """The subscriber's `me.` variables have changed: its subscriptions move.
-
-        Nothing must be on its way if there are any.
+        What came before was published before: it is matched by what the variables were. If the
+        step fails, all move back.
         """
-        for subscription in session.subscriptions.values():
-            interest = subscription.interest
-            if interest is None or not (interest.uses_me and interest.is_live):
-                continue
-            self._move(subscription, changes)
-
-    def about_to_move(self, session: Session, changes: Mapping[str, object]) -> None:
-        """The subscriber's variables are about to change; if that fails, all move back."""
-        back = {name: session.me.get(name) for name in changes}
-        for subscription in session.subscriptions.values():
-            interest = subscription.interest
-            if interest is not None and interest.uses_me and interest.is_live:
-                self._steps.undoes(self._move_back, subscription, back)
+        following = [
+            one
+            for one in session.subscriptions.values()
+            if one.interest is not None and one.interest.uses_me and one.interest.is_live
+        ]
+        if following:
+            self.match_first()
+            back = {name: session.me.get(name) for name in changes}
+            for one in following:
+                self._steps.undoes(self._move_back, one, back)
+        self._steps.saves(session, "me")
+        session.me = me
+        for one in following:
+            self._move(one, changes)
 
     def _move(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
         number = subscription.number
-        if self._outside is not None and self._outside.is_out:
+        if self._outside is not None and self._outside.is_offloaded:
             self._outside.change(number, dict(changes))
         else:
             self._cell_of(number).set_state(number, changes)
             if self._outside is not None:
-                self._outside.change_coming(number, dict(changes))
+                self._outside.change_next(number, dict(changes))
 
     def _move_back(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
         """Undo a change of variables, which may have been made by halves."""
@@ -361,7 +358,7 @@ class Interests:
     def _mend(self, suspect: Subscription) -> None:
         """Something failed inside an index, which may be spoilt: make that one anew."""
         outside = self._outside
-        if outside is not None and self.rearranging is not None and outside.is_out:
+        if outside is not None and self.rearranging is not None and outside.is_offloaded:
             self.rearranging.take_back()
         interest = suspect.interest
         assert interest is not None
@@ -407,6 +404,30 @@ class Interests:
 
     # -- finding -------------------------------------------------------------------------------
 
+    def match(self, batch: Batch, advance_to: float | None = None) -> None:
+        """Find out whom publications meet; then let windows slide up to a moment.
+
+        The result is there at once, or when matchers have answered.
+        """
+        routes, shown = [], []
+        for publication in batch.publications:
+            route = self.route(publication.topic)
+            routes.append(route)
+            if route.filters:
+                shown.append(_Shown(publication, route.filters))
+        batch.routes = routes
+        outside = self._outside
+        if outside is not None and outside.is_offloaded:
+            outside.submit(self._rows(shown), advance_to)
+            self.asked.append(batch)
+            # What remains for the broker tells whether it could take everything back.
+            self._measure(outside, 0.0, len(routes))
+            return
+        result = self._matched(shown, batch.publications) if shown else NOBODY
+        if advance_to is not None:
+            result = result._replace(ranked=[*result.ranked, *self._advanced(advance_to)])
+        batch.result = result
+
     def route(self, topic: str) -> Route:
         """Who wants everything on a topic, and which filters with texts fit it."""
         route = self._routes.get(topic)
@@ -417,42 +438,24 @@ class Interests:
         return route
 
     def _new_route(self, topic: str) -> Route:
-        by_place: dict[Session | Seat, list[Subscription]] = {}
+        by_place: dict[Session | PolicySlot, list[Subscription]] = {}
         groups: list[Group] = []
         for found in self._tree.find(topic):
             if isinstance(found, Group):
                 groups.append(found)
             else:
-                by_place.setdefault(found.seat or found.session, []).append(found)
+                by_place.setdefault(found.slot or found.session, []).append(found)
         targets: list[Target] = []
-        with_desks: list[Target] = []
+        with_policies: list[Target] = []
         for subscriptions in by_place.values():
-            has_desk = subscriptions[0].session.desk is not None
-            (with_desks if has_desk else targets).append(Target(subscriptions))
-        return Route(targets, with_desks, groups, self._filter_tree.find(topic))
-
-    def submit(self, publications: Sequence[Publication], advance_to: float | None) -> None:
-        """Find out whom publications meet; then let windows slide up to a moment."""
-        outside = self._outside
-        if outside is not None and outside.is_out:
-            outside.submit(self._rows(publications), advance_to)
-            # What remains for the broker tells whether it could take everything back.
-            self._measure(outside, 0.0, len(publications))
-            return
-        met = self._matched(publications)
-        if advance_to is not None:
-            met.given.extend(self._advanced(advance_to))
-        self._met.append(met)
+            has_policy = subscriptions[0].session.subscriber is not None
+            (with_policies if has_policy else targets).append(Target(subscriptions))
+        return Route(targets, with_policies, groups, self._filter_tree.find(topic))
 
     @property
-    def is_out(self) -> bool:
+    def is_offloaded(self) -> bool:
         """Whether matchers beside the broker are asked."""
-        return self._outside is not None and self._outside.is_out
-
-    @property
-    def waiting(self) -> int:
-        """Batches that nobody has answered yet."""
-        return 0 if self._outside is None else self._outside.waiting
+        return self._outside is not None and self._outside.is_offloaded
 
     @property
     def has_room(self) -> bool:
@@ -466,62 +469,56 @@ class Interests:
         assert self._outside is not None
         return self._outside.ticket_rows
 
-    def wait(self) -> None:
-        """Wait until matchers have said something."""
-        assert self._outside is not None
-        self._outside.wait()
-
-    def results(self) -> list[Met]:
-        """What is done, in the order in which it was handed in."""
+    def take_answers(self, *, waits: bool = False) -> None:
+        """Give batches what matchers have answered; with `waits`, until they all have it."""
         outside = self._outside
-        if outside is not None:
+        if outside is None:
+            return
+        self._collect(outside)
+        while waits and self.asked:
+            outside.wait()
             self._collect(outside)
-            if outside.take_may_forget():
-                self._forget(outside.may_deliver)
-        met, self._met = self._met, []
-        return met
+        if outside.take_may_forget():
+            self._forget(outside.may_deliver)
 
     def _collect(self, outside: Coordinator) -> None:
-        self._met += [self._met_by(result) for result in outside.results()]
+        for result in outside.results():
+            self.asked.popleft().result = self._result_of(result)
 
     def _forget(self, is_held: Callable[[int], bool]) -> None:
         """Forget publications that windows have forgotten."""
         self._shown = {number: one for number, one in self._shown.items() if is_held(number)}
 
-    def _rows(self, publications: Sequence[Publication]) -> list[Row]:
+    def _rows(self, shown: Sequence[_Shown]) -> list[Row]:
         rows = []
-        for one in publications:
-            filters = self.route(one.topic).filters
-            if filters:
-                user = tuple(one.properties.user)
-                rows.append(Row(one.number, one.topic, one.payload, user, one.at, tuple(filters)))
-                if not self._ranked.keys().isdisjoint(filters):
-                    self._shown[one.number] = one
+        for one in shown:
+            publication, filters = one.key, one.filters
+            user = tuple(publication.properties.user)
+            topic, payload = publication.topic, publication.payload
+            rows.append(Row(publication.number, topic, payload, user, one.at, tuple(filters)))
+            if not self.ranked_filters.keys().isdisjoint(filters):
+                self._shown[publication.number] = publication
         return rows
 
-    def _met_by(self, result: Result) -> Met:
+    def _result_of(self, result: Result) -> MatchResult:
         found = {number: self._those(ids) for number, ids in result.found.items()}
-        given = [
-            Given(self._with_text[one.subscription], self._shown[one.number], one.at, one.promoted)
+        ranked = [
+            RankedHit(
+                self._with_text[one.subscription], self._shown[one.number], one.at, one.promoted
+            )
             for one in sorted(result.ranked, key=lambda one: (one.at, one.subscription))
         ]
-        return Met(found, given, self._those(sorted(result.undecided)), result.failed)
+        return MatchResult(found, ranked, self._those(sorted(result.undecided)), result.failed)
 
     def _those(self, ids: Iterable[int]) -> list[Subscription]:
         return [self._with_text[id] for id in ids]
 
-    def _matched(self, publications: Sequence[Publication]) -> Met:
-        shown: list[_Shown] = []
-        for publication in publications:
-            filters = self.route(publication.topic).filters
-            if filters:
-                shown.append(_Shown(publication, filters))
+    def _matched(self, shown: list[_Shown], publications: Sequence[Publication]) -> MatchResult:
         found: dict[int, list[Subscription]] = {}
         ranked: list[RankedDelivery] = []
         undecided: list[Subscription] = []
-        if not shown:
-            return Met(found, [])
-        began = 0.0 if self._outside is None else self._outside.matchers.clock()
+        outside = self._outside
+        began = 0.0 if outside is None else outside.matchers.clock()
         for cell in self._cells:
             try:
                 matched = cell.match(shown)
@@ -529,13 +526,14 @@ class Interests:
                 self._renew_ranked(cell, cell.touched, publications)
                 raise
             ranked += matched.ranked
-            undecided += self._those(matched.undecided) if matched.undecided else ()
+            if matched.undecided:
+                undecided += self._those(matched.undecided)
             for row, ids in matched.by_row():
                 found.setdefault(shown[row].key.number, []).extend(self._those(ids))
-        if self._outside is not None:
-            self._outside.own_messages += len(shown)
-            self._measure(self._outside, self._outside.matchers.clock() - began, len(shown))
-        return Met(found, self._given(ranked), undecided)
+        if outside is not None:
+            outside.own_messages += len(shown)
+            self._measure(outside, outside.matchers.clock() - began, len(shown))
+        return MatchResult(found, self._given(ranked) if ranked else (), undecided)
 
     def _measure(self, outside: Coordinator, busy_s: float, messages: int) -> None:
         """Tell how busy the broker is, with matching and in all."""
@@ -548,14 +546,14 @@ class Interests:
             used_s = min(cpu_s - self._cpu_s, passed_s)
             other_s = max(0.0, used_s - self._busy_s)
             waited_s = max(0.0, passed_s - self._busy_s - other_s)
-            outside.judge.seen(0, self._busy_s, waited_s, self._messages, clock, other_s)
+            outside.scaling.seen(0, self._busy_s, waited_s, self._messages, clock, other_s)
             self._seen_at, self._cpu_s, self._busy_s, self._messages = clock, cpu_s, 0.0, 0
 
-    def _given(self, ranked: Iterable[RankedDelivery]) -> list[Given]:
+    def _given(self, ranked: Iterable[RankedDelivery]) -> list[RankedHit]:
         given = []
         for one in sorted(ranked, key=lambda one: (one.at, one.subscription)):
             subscription = self._with_text[one.subscription]
-            given.append(Given(subscription, self._publication(one.key), one.at, one.promoted))
+            given.append(RankedHit(subscription, self._publication(one.key), one.at, one.promoted))
         return given
 
     def _publication(self, key: object) -> Publication:
@@ -578,17 +576,16 @@ class Interests:
 
     # -- time and upkeep -----------------------------------------------------------------------
 
-    def advance(self, now: float) -> list[Given]:
+    def advance(self, now: float) -> Sequence[RankedHit]:
         """Let windows slide and designs evolve; nothing must be on its way."""
-        if not self.is_out:
+        if not self.is_offloaded:
             return self._advanced(now)
-        assert self._outside is not None
-        self._outside.submit([], now)
-        while self._outside.waiting:
-            self._outside.wait()
-        return [given for met in self.results() for given in met.given]
+        slide = Batch(())
+        self.match(slide, now)
+        self.take_answers(waits=True)
+        return () if slide.result is None else slide.result.ranked
 
-    def _advanced(self, now: float) -> list[Given]:
+    def _advanced(self, now: float) -> list[RankedHit]:
         given: list[RankedDelivery] = []
         for cell in self._cells:
             for filter in cell.slides:
@@ -601,7 +598,7 @@ class Interests:
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""
-        if self._outside is not None and self._outside.is_out:
+        if self._outside is not None and self._outside.is_offloaded:
             return self._outside.next_change_at()
         return min([cell.next_change_at() for cell in self._cells])
 

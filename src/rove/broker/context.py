@@ -1,43 +1,32 @@
-"""What all parts of the broker share: limits, rules, who is there, what is kept.
+"""What every part of the broker shares: time, limits and rules, steps and the gate, who is there.
 
-No part owns another; each has this and its own duty. `Broker` makes it and lends it out.
+Parts that do something for others are not here: each is given those that it needs (`Broker`).
 """
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from rove.broker.access import Rules
-from rove.broker.agents import Agents, Isolation
 from rove.broker.counters import Counters
-from rove.broker.delivery import Delivery
-from rove.broker.diary import Diary
 from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
-from rove.broker.interests import Interests
 from rove.broker.journal import Changes
-from rove.broker.keeping import Keeper
 from rove.broker.limits import Limits
 from rove.broker.links import Link
-from rove.broker.recent import Recent
 from rove.broker.records import LogRow, encoded
 from rove.broker.sessions import Session
 from rove.broker.steps import Steps
-from rove.broker.variables import Variables
 from rove.mqtt.packets import Connect, Disconnect, Will
 from rove.mqtt.trees import FilterTree
-from rove.policy.jobs import Workers
-from rove.policy.limits import PolicyLimits
 
 EXPIRED_MAX = 100
 """Expired sessions that are remembered for whoever looks for them."""
 
 
-class Channel(msgspec.Struct, frozen=True):
+class LakeStream(msgspec.Struct, frozen=True):
     """Topics whose stream goes to the lake, and what of it."""
 
     name: str
@@ -51,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     is_guarded: bool = False
     """Whether access rules may keep anything from a subscriber; without, nobody asks them."""
-    channels: tuple[Channel, ...] = ()
+    channels: tuple[LakeStream, ...] = ()
     keeps_subscriptions: bool = False
     """Whether the log also tells who subscribed to what and when."""
     version: str = ""
@@ -88,8 +77,8 @@ class ExpiredSession(msgspec.Struct, frozen=True):
     """Notifications that waited for it."""
 
 
-class State:
-    """Shared by the parts of one broker."""
+class BrokerContext:
+    """Shared by all parts of one broker."""
 
     def __init__(
         self,
@@ -97,14 +86,11 @@ class State:
         rules: Rules,
         settings: Settings,
         *,
+        now: float,
         new_name: Callable[[], str],
-        compiled: bool = True,
         position: int = 0,
-        policies: PolicyLimits | None = None,
-        workers: Workers | None = None,
-        isolation: Isolation = "none",
     ) -> None:
-        self.now = -math.inf
+        self.now = now
         self.new_name = new_name
         """Makes a name that nobody else has, for clients that come without one."""
         self.limits = limits
@@ -113,41 +99,23 @@ class State:
         self.settings = settings
         self.counters = Counters()
         self.steps = Steps()
-        self.faults = Faults(self)
         self.gate = Gate(self.steps)
-        self.delivery = Delivery(self.gate, limits, self.counters)
-        self.keeper = Keeper(self.gate, self.delivery, limits, self.counters)
-        self.interests = Interests(self.steps, compiled=compiled)
-        self.variables = Variables(self)
-        self.agents = Agents(self, self.variables, policies, workers, isolation)
+        self.faults = Faults(self.gate, self.counters, settings.version)
         self.sessions: dict[str, Session] = {}
-        self.expired: deque[ExpiredSession] = deque(maxlen=EXPIRED_MAX)
-        """The last sessions that expired, oldest first."""
-        self.feeds: dict[str, int] = {}
-        """By name, the sequence of the last notification that came by it (`rove.broker.feeds`)."""
         self.links: dict[Link, None] = {}
-        self.recent = Recent(limits.explain_publications_max)
-        self.notes: list[Note] = []
-        self.routed: list[tuple[float, int]] = []
-        """Batches whose notifications were decided: when the first came, and how many it had."""
-        self.authentications: list[tuple[Link, Connect]] = []
-        """Clients of whom the shell has to find out who they are."""
         self.next_session = 1
         self.next_subscription = 1
         self.next_publication = 1
         self.position = position
         """The last position of the log that was given away."""
-        self.keeps_more = any("notifications" in channel.keep for channel in settings.channels)
-        """Whether any notification has to be logged."""
-        self.diary = Diary(self.log, is_kept=settings.keeps_subscriptions)
-        self.channels: FilterTree[Channel] = FilterTree()
+        self.channels: FilterTree[LakeStream] = FilterTree()
         for channel in settings.channels:
             for topic_filter in channel.topics:
                 self.channels.put(topic_filter, channel.name, channel)
 
     def note(self, level: Level, event: str, **facts: object) -> None:
         """Leave something for the log."""
-        self.notes.append(Note(level, event, facts))
+        self.faults.notes.append(Note(level, event, facts))
 
     def log(self, row: LogRow) -> None:
         """Put a line on its way to the lake."""

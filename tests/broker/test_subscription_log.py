@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from rove.broker.access import Rules
+from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.records import LogRow
-from rove.broker.state import Channel, Settings
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import World
 
 KEPT = Settings(
-    channels=(Channel("all", ("#",), frozenset(("publications", "notifications"))),),
+    channels=(LakeStream("all", ("#",), frozenset(("publications", "notifications"))),),
     keeps_subscriptions=True,
 )
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from rove.broker.policy_slots import PolicySlot
 from rove.broker.records import LogRow, encoded
-from rove.broker.seats import Seat
 from rove.broker.sessions import Session
 from rove.broker.subscriptions import Subscription
 from rove.policy.limits import PolicyLimits
@@ -21,7 +21,7 @@ from rove.policy.limits import PolicyLimits
 KIND = "subscriptions"
 
 
-class Diary:
+class SubscriptionLog:
     """Writes the events of subscriptions down, where that is wanted."""
 
     def __init__(self, log: Callable[[LogRow], None], *, is_kept: bool) -> None:
@@ -32,12 +32,12 @@ class Diary:
         self,
         now: float,
         restored: Iterable[Subscription],
-        seats: Iterable[Seat] = (),
+        slots: Iterable[PolicySlot] = (),
         policies: PolicyLimits | None = None,
     ) -> None:
         """The broker begins, perhaps again: what only its memory held is gone.
 
-        `restored` and `seats` are those that no earlier event tells of; `policies` is what policies
+        `restored` and `slots` are those that no earlier event tells of; `policies` is what policies
         may use from now on.
         """
         if self._is_kept:
@@ -45,8 +45,8 @@ class Diary:
             self._write("", now, event="started", policies=limits)
             for one in restored:
                 self.made(one, now)
-            for seat in seats:
-                self.policy_set(seat, now, tells=True)
+            for slot in slots:
+                self.policy_set(slot, now, tells=True)
 
     def made(self, new: Subscription, now: float) -> None:
         """A subscription takes part from now on."""
@@ -77,7 +77,7 @@ class Diary:
 
     def policy_set(
         self,
-        seat: Seat,
+        slot: PolicySlot,
         now: float,
         *,
         is_over: bool = False,
@@ -91,7 +91,7 @@ class Diary:
         """
         if not self._is_kept:
             return
-        session, agent = seat.session, seat.agent
+        session, agent = slot.session, slot.agent
         facts: dict[str, object] = {"replaces": replaces} if replaces else {}
         if tells:
             facts["kept"] = encoded(agent.kept())
@@ -99,7 +99,7 @@ class Diary:
             session.client_id,
             now,
             event="policy",
-            number=seat.number,
+            number=slot.number,
             policy="" if is_over else agent.policy.text,
             me=session.me,
             automatic=sorted(session.automatic),

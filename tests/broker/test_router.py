@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from rove.broker.interests import ROUTES_MAX
-from rove.broker.state import Channel, Settings
+from rove.broker.context import LakeStream, Settings
+from rove.broker.router import ROUTES_MAX
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
@@ -421,26 +421,26 @@ class TestRanked:
 
 class TestServedByOthers:
     def test_one_and_the_same_can_change_sides(self) -> None:
-        settings = Settings(channels=(Channel("all", ("#",)),), keeps_subscriptions=True)
+        settings = Settings(channels=(LakeStream("all", ("#",)),), keeps_subscriptions=True)
         world = World(settings=settings)
         client = world.connect()
-        interests = world.broker.state.interests
+        router = world.broker.router
         for engine in ("broker", "spark", "broker", "spark", "spark"):
             client.subscribe("a", filter="x > 1", engine=engine)
             client.publish("a", b'{"x": 2}')
             assert client.payloads() == ([b'{"x": 2}'] if engine == "broker" else [])
-            assert len(interests) == 1
-            number = world.broker.state.next_subscription - 1
-            assert (interests.served(number) is not None) == (engine == "spark")
+            assert len(router) == 1
+            number = world.broker.context.next_subscription - 1
+            assert (router.served(number) is not None) == (engine == "spark")
         client.drop()
-        assert len(interests) == 0
+        assert len(router) == 0
 
 
 def test_no_more_topics_are_remembered_than_allowed() -> None:
-    interests = World().broker.state.interests
+    router = World().broker.router
     for number in range(ROUTES_MAX + 10):
-        interests.route(f"a/{number}")
-    assert len(interests._routes) <= ROUTES_MAX
+        router.route(f"a/{number}")
+    assert len(router._routes) <= ROUTES_MAX
 
 
 class Model:
@@ -625,7 +625,7 @@ def test_routes_that_are_remembered_are_those_found_anew(seed: int) -> None:
     clients = [world.connect(f"c{number}") for number in range(3)]
     filters = ("a", "a/b", "a/+", "#", "$share/g/a", "$share/g/a/#", "b")
     topics = ("a", "a/b", "a/b/c", "b")
-    interests = world.broker.state.interests
+    router = world.broker.router
     for _ in range(120):
         client, chosen = chance.choice(clients), chance.choice(filters)
         if chance.random() < 0.6:
@@ -637,7 +637,7 @@ def test_routes_that_are_remembered_are_those_found_anew(seed: int) -> None:
             client.say(Unsubscribe(9, (chosen,)))
             world.turn()
         for topic in topics:
-            known, anew = interests.route(topic), interests._new_route(topic)
+            known, anew = router.route(topic), router._new_route(topic)
             assert sorted(known.filters) == sorted(anew.filters)
             assert known.groups == anew.groups
             assert [one.numbers for one in known.targets] == [one.numbers for one in anew.targets]
@@ -650,7 +650,7 @@ def test_windows_that_may_have_lost_publications_are_told_of() -> None:
     near.subscribe("b", filter="ORDER BY x DESC LIMIT 1 WITHIN 1 HOURS")
     for topic in "ab":
         other.publish(topic, b'{"x": 1}', 1)
-    (cell,) = world.broker.state.interests._cells
+    (cell,) = world.broker.router._cells
     for topic in "ab":
         original = cell.match
 

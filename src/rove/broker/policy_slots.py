@@ -1,19 +1,21 @@
-"""Where a policy sits in the broker: at a session, or at one subscription of it.
+"""Where a policy belongs: to a session, or to one subscription of it.
 
-A *seat* has an agent (`rove.policy.agents`) and the notifications that wait for its decision, in
-order. A *case* is one of them: everything that is needed to go on with it, whoever decides it when.
-A session has a *desk* from its first policy or its first report on; those without one cost nothing.
+A *slot* has an agent (`rove.policy.agents`) and, in order, the *pending decisions*: notifications
+that wait for the agent, each with everything that is needed to go on with it, whoever decides it
+when. A session has a `SubscriberContext` from its first policy or its first report on; those
+without one cost nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from rove.broker.notifications import Notification
 from rove.broker.publications import Publication
-from rove.broker.records import CaseRow
+from rove.broker.records import PendingDecisionRow
 from rove.policy.accounts import Account
 from rove.policy.agents import Agent
 from rove.policy.automatic import Traffic
@@ -23,41 +25,8 @@ from rove.policy.messages import Arrived, User
 from rove.policy.view import PolicyView
 
 if TYPE_CHECKING:
-    from rove.broker.sessions import Select, Session
+    from rove.broker.sessions import Session
     from rove.broker.subscriptions import Subscription
-
-
-class Notification(NamedTuple):
-    """What one session is to be told, and how."""
-
-    session: Session
-    publication: Publication
-    qos: int
-    """As granted; the publication's own may be less."""
-    retain: bool
-    ids: tuple[int, ...]
-    select: Select = None
-    numbers: tuple[int, ...] = ()
-    """Of the subscriptions, for the log."""
-    why: bytes = b""
-    """For the log: why it comes later than its publication."""
-    waits: bool = False
-    """It goes behind what waits for the commit of this turn."""
-
-    @classmethod
-    def restored(cls, row: CaseRow, session: Session, publication: Publication) -> Notification:
-        """As it was written to disk (`Case.row`)."""
-        return cls(
-            session,
-            publication,
-            row.qos,
-            row.retain,
-            row.ids,
-            row.select,
-            row.numbers,
-            row.why,
-            row.waits,
-        )
 
 
 class Shown(msgspec.Struct, eq=False):
@@ -69,7 +38,7 @@ class Shown(msgspec.Struct, eq=False):
     from a worker, and the user properties; as many as `Arrived` remembers."""
 
 
-class Case(msgspec.Struct, eq=False):
+class PendingDecision(msgspec.Struct, eq=False):
     """A notification that a policy has to decide on."""
 
     notification: Notification
@@ -96,10 +65,10 @@ class Case(msgspec.Struct, eq=False):
         """What it counts for while it waits."""
         return len(self.notification.publication.payload)
 
-    def row(self, subscription: int, queued_at: float) -> CaseRow:
+    def row(self, subscription: int, queued_at: float) -> PendingDecisionRow:
         """As it is written to disk."""
         one = self.notification
-        return CaseRow(
+        return PendingDecisionRow(
             one.publication.number,
             subscription,
             one.qos,
@@ -113,7 +82,7 @@ class Case(msgspec.Struct, eq=False):
         )
 
 
-class Seat:
+class PolicySlot:
     """An agent in its place."""
 
     __slots__ = ("account", "agent", "session", "subscription", "waiting")
@@ -131,37 +100,37 @@ class Seat:
         """Of the user who has set the policy."""
         self.subscription = subscription
         """None for the whole session."""
-        self.waiting: deque[Case] = deque()
+        self.waiting: deque[PendingDecision] = deque()
         """The first is being worked on."""
 
     # Each of these counts first and moves then: what fails has done nothing, so that undoing a
     # step never moves or counts what it did not.
 
-    def enter(self, case: Case) -> None:
-        """Let a case wait, behind the others."""
-        self.account.wait(case.size_bytes)
-        self.waiting.append(case)
+    def enter(self, pending: PendingDecision) -> None:
+        """Let a pending decision wait, behind the others."""
+        self.account.wait(pending.size_bytes)
+        self.waiting.append(pending)
 
-    def enter_first(self, case: Case) -> None:
-        """Let a case wait, before the others."""
-        self.account.wait(case.size_bytes)
-        self.waiting.appendleft(case)
+    def enter_first(self, pending: PendingDecision) -> None:
+        """Let a pending decision wait, before the others."""
+        self.account.wait(pending.size_bytes)
+        self.waiting.appendleft(pending)
 
-    def leave(self) -> Case:
-        """The first case waits no more."""
+    def leave(self) -> PendingDecision:
+        """The first pending decision waits no more."""
         self.account.wait(-self.waiting[0].size_bytes)
         return self.waiting.popleft()
 
-    def retract(self, case: Case) -> None:
-        """A case waits no more, wherever it stands."""
-        if case in self.waiting:
-            self.account.wait(-case.size_bytes)
-            self.waiting.remove(case)
+    def retract(self, pending: PendingDecision) -> None:
+        """A pending decision waits no more, wherever it stands."""
+        if pending in self.waiting:
+            self.account.wait(-pending.size_bytes)
+            self.waiting.remove(pending)
 
-    def swap(self, waiting: deque[Case]) -> None:
+    def swap(self, waiting: deque[PendingDecision]) -> None:
         """Let these wait here instead of those that do."""
-        size_bytes = sum(case.size_bytes for case in waiting)
-        self.account.wait(size_bytes - sum(case.size_bytes for case in self.waiting))
+        size_bytes = sum(pending.size_bytes for pending in waiting)
+        self.account.wait(size_bytes - sum(pending.size_bytes for pending in self.waiting))
         self.waiting = waiting
 
     @property
@@ -172,12 +141,16 @@ class Seat:
     @property
     def key(self) -> str:
         """Where the agent is kept in the journal."""
-        return seat_key(self.session, self.subscription)
+        return slot_key(self.session, self.subscription)
 
     def job(
-        self, case: Case, arrived: Arrived, limits: PolicyLimits, light: tuple[int, int]
+        self,
+        pending: PendingDecision,
+        arrived: Arrived,
+        limits: PolicyLimits,
+        light: tuple[int, int],
     ) -> Run:
-        """What a worker is asked to do for a case; its number is given to it later.
+        """What a worker is asked to do for a pending decision; its number is given to it later.
 
         `light` are the steps and the milliseconds after which it is begun again as a long one.
         """
@@ -191,7 +164,7 @@ class Seat:
             session.me,
             tuple(session.automatic),
             dict(agent.memory),
-            case.asked_at,
+            pending.asked_at,
             limits,
             agent.policy.code,
             *light,
@@ -214,22 +187,22 @@ class Seat:
         )
 
 
-def seat_key(session: Session, subscription: Subscription | None) -> str:
+def slot_key(session: Session, subscription: Subscription | None) -> str:
     """Where the policy of a session, or of one subscription, is kept in the journal."""
     return f"{0 if subscription is None else subscription.number}/{session.client_id}"
 
 
-class Desk:
+class SubscriberContext:
     """What the broker does for one session beside delivering."""
 
-    __slots__ = ("is_asking", "seat", "traffic", "turns")
+    __slots__ = ("is_asking", "slot", "traffic", "turns")
 
     def __init__(self) -> None:
-        self.seat: Seat | None = None
+        self.slot: PolicySlot | None = None
         """The policy of the whole session."""
         self.traffic = Traffic()
         """Notifications while the client was there."""
         self.is_asking = False
         """A worker does a whole call for it."""
-        self.turns: deque[tuple[Seat, Case]] = deque()
-        """Who asks next; the case is the first that waits there, or has gone."""
+        self.turns: deque[tuple[PolicySlot, PendingDecision]] = deque()
+        """Who asks next; the pending decision is the first that waits there, or has gone."""

@@ -1,4 +1,4 @@
-"""What waits for a policy's decision while everything around it changes."""
+"""Who has a policy, and what waits for its decision while everything around it changes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from rove.broker.notifications import Notification
 from rove.broker.publications import Publication
-from rove.broker.records import CaseRow
-from rove.broker.sessions import Session
+from rove.broker.records import PendingDecisionRow
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
 from rove.policy.compiling import compiled
 from rove.policy.limits import PolicyLimits
@@ -84,7 +84,7 @@ def test_what_a_queue_would_keep_is_kept_while_it_waits(
     ann, bob = world.connect("ann", expiry_s=expiry_s), world.connect("bob")
     ann.subscribe("t", qos=granted, policy="def arrived(m, me): return m")
     bob.publish("t", b"{}", published)
-    rows = world.disk.read("cases", CaseRow)
+    rows = world.disk.read("cases", PendingDecisionRow)
     assert [(row.qos, row.subscription) for row in rows.values()] == [(granted, 1)] * is_kept
     assert world.disk.sizes().get("publications", 0) == is_kept
     work_all(world)
@@ -150,7 +150,7 @@ class TestReplacing:
         world.workers.kill_share = 0.0
         work_all(world)
         assert values(ann) == [{"n": 0, "by": "new"}]
-        assert world.broker.policies_view().total.stopped == {}
+        assert world.broker.view.policies().total.stopped == {}
 
     def test_nor_does_one_that_dies_of_a_picture_which_only_the_old_one_wanted(self) -> None:
         workers = SimulatedWorkers()
@@ -166,7 +166,7 @@ class TestReplacing:
         workers.kill_share = 1.0
         world.work()
         assert values(ann) == [{}]
-        assert world.broker.policies_view().total.stopped == {}
+        assert world.broker.view.policies().total.stopped == {}
 
 
 class TestSeveral:
@@ -181,7 +181,7 @@ class TestSeveral:
         bob.publish("t", b'{"n": 1}')
         work_all(world)
         assert sorted(one["seen"] for one in values(ann)) == list(range(1, 31))
-        assert world.broker.policies_view().total.stopped == {}
+        assert world.broker.view.policies().total.stopped == {}
         assert world.workers.done == 30
 
     def test_each_has_its_turn(self) -> None:
@@ -230,7 +230,7 @@ def test_nor_do_workers_that_cannot_be_started() -> None:
     bob.publish("t", b'{"n": 5}')
     work_all(world)
     assert values(ann) == [{"n": 5}]
-    assert world.broker.policies_view().total.stopped == {"crowded": 5}
+    assert world.broker.view.policies().total.stopped == {"crowded": 5}
 
 
 class TestOver:
@@ -248,7 +248,7 @@ class TestOver:
         world.now += 10
         work_all(world)
         assert ann.take(Publish) == []
-        assert world.broker.variables_view("ann")["manual"] == {}  # type: ignore[index]
+        assert world.broker.view.variables("ann")["manual"] == {}  # type: ignore[index]
         assert world.broker.counters.notifications_dropped_expired == 2
 
     def test_when_the_policy_is_removed(self) -> None:
@@ -269,13 +269,13 @@ class TestMemory:
     def _outputs(self, world: World, doctors: int, publications: int) -> int:
         """Let everybody be sent something of their own; how much of it is still there."""
         made: list[weakref.ref[Publication]] = []
-        keep = world.broker.state.delivery.deliver
+        keep = world.broker.delivery.deliver
 
-        def deliver(session: Session, publication: Publication, *rest: Any, **named: Any) -> None:
-            made.append(weakref.ref(publication))
-            keep(session, publication, *rest, **named)
+        def deliver(one: Notification, now: float) -> None:
+            made.append(weakref.ref(one.publication))
+            keep(one, now)
 
-        world.broker.state.delivery.deliver = deliver  # type: ignore[method-assign]
+        world.broker.delivery.deliver = deliver  # type: ignore[method-assign]
         bob = world.connect("bob")
         for number in range(doctors):
             doctor = world.connect(f"doctor{number}")
@@ -317,8 +317,78 @@ class TestMemory:
         for number in range(5):
             bob.publish("t", b'{"n": %d}' % number, 1)
         world.crash()
-        (seat,) = world.broker.state.agents.seats
-        assert [case.shown is None for case in seat.waiting] == [False, True, True, True, True]
+        (slot,) = world.broker.agents.policies.slots
+        assert [pending.shown is None for pending in slot.waiting] == [
+            False,
+            True,
+            True,
+            True,
+            True,
+        ]
         work_all(world)
         ann.come_back()
         assert [one["n"] for one in values(ann)] == [0, 1, 2, 3, 4]
+
+
+# -- who has a policy ----------------------------------------------------------------------------
+
+HIGH = "def arrived(m, me): return m if m.pulse > 100 else None"
+
+
+def ask_policy(client: SimulatedClient, text: str) -> int:
+    client.publish("$rove/policy", text.encode(), 1)
+    return client.only(Puback).reason
+
+
+def test_a_row_for_each_policy_of_a_session_that_stays() -> None:
+    world = World()
+    ann, bob = world.connect("ann", expiry_s=EXPIRES_NEVER_S), world.connect("bob")
+    for client in (ann, bob):
+        client.subscribe("t", policy=HIGH)
+        assert ask_policy(client, HIGH) == Reason.SUCCESS
+    policies = world.broker.agents.policies
+    assert sorted(slot.session.client_id for slot in policies.slots) == ["ann", "ann", "bob", "bob"]
+    assert world.disk.tables["agents"].keys() == {
+        slot.key for slot in policies.slots if slot.session is world.broker.context.sessions["ann"]
+    }
+    ann.unsubscribe("t")
+    assert ask_policy(ann, "") == Reason.SUCCESS
+    bob.disconnect()
+    assert not policies.slots
+    assert "agents" not in world.disk.sizes()
+
+
+def test_a_row_of_a_session_that_is_not_there_goes() -> None:
+    world = World()
+    ann = world.connect("ann", expiry_s=100)
+    assert ask_policy(ann, HIGH) == Reason.SUCCESS
+    ann.drop()
+    world.crash(down_s=1_000)
+    assert world.disk.sizes() == {}
+
+
+@pytest.mark.parametrize("ends", ["removed", "session", "subscription"])
+def test_one_that_is_not_run_here_goes_with_what_it_belongs_to(ends: str) -> None:
+    world = World()
+    ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
+    ann.subscribe("t", identifier=1, policy=HIGH)
+    if ends != "subscription":
+        ann.unsubscribe("t")
+        assert ask_policy(ann, HIGH) == Reason.SUCCESS
+    assert world.disk.sizes()["agents"] == 1
+    limits, world._policies = world._policies, PolicyLimits(text_bytes_max=10)
+    world.crash()
+    assert world.broker.view.policies().count == 0
+    assert world.disk.sizes()["agents"] == 1
+    if ends == "session":
+        ann.connect(clean_start=True, expiry_s=EXPIRES_NEVER_S)
+    else:
+        ann.come_back()
+    if ends == "removed":
+        assert ask_policy(ann, "") == Reason.SUCCESS
+    elif ends == "subscription":
+        ann.unsubscribe("t")
+    world._policies = limits
+    world.crash()
+    assert world.broker.view.policies().count == 0
+    assert "agents" not in world.disk.sizes()

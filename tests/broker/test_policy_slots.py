@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rove.broker.policy_slots import Notification, PendingDecision, PolicySlot, Shown
 from rove.broker.publications import Publication
-from rove.broker.records import CaseRow, decoded, encoded
-from rove.broker.seats import Case, Notification, Seat, Shown
+from rove.broker.records import PendingDecisionRow, decoded, encoded
 from rove.broker.sessions import Session
 from rove.broker.subscriptions import Subscription
 from rove.lang.tree import Attribute
@@ -28,10 +28,10 @@ def test_a_case_is_written_with_all_that_is_needed_to_go_on() -> None:
     one = Notification(
         Session("ann", 1, 5, 9), publication, 2, True, (3, 4), select, (5,), b"{}", waits=True
     )
-    case = Case(one, Shown(Arrived("t", b"1")), {})
-    row = case.row(5, 12.5)
-    assert row == CaseRow(7, 5, 2, True, (3, 4), select, (5,), b"{}", True, 12.5)
-    assert decoded(CaseRow, encoded(row)) == row
+    pending = PendingDecision(one, Shown(Arrived("t", b"1")), {})
+    row = pending.row(5, 12.5)
+    assert row == PendingDecisionRow(7, 5, 2, True, (3, 4), select, (5,), b"{}", True, 12.5)
+    assert decoded(PendingDecisionRow, encoded(row)) == row
 
 
 def test_what_is_shared_of_one_is_not_of_another() -> None:
@@ -44,7 +44,7 @@ def test_a_seat_is_a_sessions_or_a_subscriptions() -> None:
     subscription = Subscription(8, session, Filter("t/#", 1), 3, None, 0.0)
     agent = Agent(compiled(TEXT, bytes_max=100), 4.0)
     account = Accounts().of("user ann")
-    whole, part = (Seat(agent, session, place, account) for place in (None, subscription))
+    whole, part = (PolicySlot(agent, session, place, account) for place in (None, subscription))
     assert (whole.number, whole.key) == (0, "0/a/n")
     assert (part.number, part.key) == (8, "8/a/n")
     view = part.view()
@@ -65,7 +65,7 @@ def test_policies_go_on_when_an_answer_fails(method: str) -> None:
     for number in range(1, 4):
         for topic in "ab":
             other.publish(topic, b'{"x": %d}' % number, 1)
-    agents = world.broker.state.agents
+    agents = world.broker.agents
     fail_once(agents, method)
     workers.holds_jobs = False
     world.work()
@@ -81,7 +81,7 @@ def test_policies_go_on_when_a_later_turn_fails() -> None:
     world = World()
     near, other = world.connect("near", expiry_s=100), world.connect("other")
     near.subscribe("a", qos=1, policy=POLICY)
-    agents = world.broker.state.agents
+    agents = world.broker.agents
     # Policies have used up what they may of this turn.
     agents._spent_s = 1.0
     for number in range(1, 4):
@@ -96,6 +96,6 @@ def test_policies_go_on_when_a_later_turn_fails() -> None:
 
 def check_nothing_waits(world: World) -> None:
     """No policy has anything to decide, and that one fault was told of."""
-    for seat in world.broker.state.agents.seats:
-        assert (len(seat.waiting), seat.account.waiting_bytes) == (0, 0)
+    for slot in world.broker.agents.policies.slots:
+        assert (len(slot.waiting), slot.account.waiting_bytes) == (0, 0)
     assert world.broker.counters.faults == 1

@@ -1,9 +1,9 @@
 """What all parts share: the log of channels, notes, and the closing of connections."""
 
 from rove.broker.access import Rules
+from rove.broker.context import EXPIRED_MAX, ExpiredSession, LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.records import LogRow
-from rove.broker.state import EXPIRED_MAX, Channel, ExpiredSession, Settings
 from rove.mqtt.packets import Disconnect, Properties, Reason, Will
 from rove.testing.mqtt import World
 
@@ -11,8 +11,8 @@ from rove.testing.mqtt import World
 class TestChannels:
     SETTINGS = Settings(
         channels=(
-            Channel("air", ("air/#",), frozenset(("publications", "notifications"))),
-            Channel("zagreb", ("+/zagreb", "air/zagreb")),
+            LakeStream("air", ("air/#",), frozenset(("publications", "notifications"))),
+            LakeStream("zagreb", ("+/zagreb", "air/zagreb")),
         )
     )
 
@@ -48,7 +48,7 @@ class TestChannels:
         client.publish("air/split", b'{"x": 2}', id="seven")
         (row,) = (row for row in self.rows(world) if row.kind == "notifications")
         (number,) = (
-            one.number for one in world.broker.state.sessions["client"].subscriptions.values()
+            one.number for one in world.broker.context.sessions["client"].subscriptions.values()
         )
         assert (row.client_id, row.id, row.subscriptions) == ("client", "seven", (number,))
 
@@ -59,7 +59,7 @@ class TestChannels:
         client.publish("air/split", b"1")
         (row,) = (row for row in self.rows(world) if row.kind == "notifications")
         (number,) = (
-            one.number for one in world.broker.state.sessions["client"].subscriptions.values()
+            one.number for one in world.broker.context.sessions["client"].subscriptions.values()
         )
         assert row.subscriptions == (number,)
 
@@ -80,7 +80,7 @@ class TestClosing:
         world = World()
         client = world.connect()
         assert client.link is not None
-        world.broker.state.close(client.link, Reason.ADMINISTRATIVE_ACTION, "because")
+        world.broker.context.close(client.link, Reason.ADMINISTRATIVE_ACTION, "because")
         world.turn()
         goodbye = Disconnect(Reason.ADMINISTRATIVE_ACTION, Properties(reason_string="because"))
         assert client.inbox == [goodbye]
@@ -91,7 +91,7 @@ class TestClosing:
         client = world.connect()
         assert client.link is not None
         for reason in (Reason.ADMINISTRATIVE_ACTION, Reason.SERVER_BUSY):
-            world.broker.state.close(client.link, reason, "because")
+            world.broker.context.close(client.link, reason, "because")
         world.turn()
         assert [packet.reason for packet in client.take(Disconnect)] == [
             Reason.ADMINISTRATIVE_ACTION
@@ -101,24 +101,24 @@ class TestClosing:
         world = World()
         client = world.connect(properties=Properties(packet_size_max=30))
         assert client.link is not None
-        world.broker.state.close(client.link, Reason.ADMINISTRATIVE_ACTION, "because " * 10)
+        world.broker.context.close(client.link, Reason.ADMINISTRATIVE_ACTION, "because " * 10)
         world.turn()
         assert client.inbox == [Disconnect(Reason.ADMINISTRATIVE_ACTION)]
 
 
 def test_notes_are_handed_out_once() -> None:
     world = World()
-    world.broker.state.note("info", "something", where="here")
+    world.broker.context.note("info", "something", where="here")
     (note,) = world.broker.end_turn(world.now).notes
     assert (note.level, note.event, note.facts) == ("info", "something", {"where": "here"})
     assert world.broker.end_turn(world.now).notes == []
 
 
 def test_a_delay_of_a_will_is_bounded() -> None:
-    state = World(limits=Limits(will_delay_s_max=5)).broker.state
-    assert state.will_delay_s(Will("a", b"")) == 0
-    assert state.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=3))) == 3
-    assert state.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=9))) == 5
+    context = World(limits=Limits(will_delay_s_max=5)).broker.context
+    assert context.will_delay_s(Will("a", b"")) == 0
+    assert context.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=3))) == 3
+    assert context.will_delay_s(Will("a", b"", properties=Properties(will_delay_s=9))) == 5
 
 
 class TestExpiredSessions:
@@ -130,10 +130,10 @@ class TestExpiredSessions:
         publisher = world.connect("other")
         publisher.publish("a", b"1", 1)
         publisher.publish("a", b"2", 1)
-        assert list(world.broker.state.expired) == []
+        assert list(world.broker.view.expired) == []
         world.advance(60)
         expected = ExpiredSession("away", "alice", world.now, 60, 2)
-        assert list(world.broker.state.expired) == [expected]
+        assert list(world.broker.view.expired) == [expected]
         counters = world.broker.counters
         assert (counters.sessions_expired, counters.notifications_dropped_session) == (1, 2)
         (note,) = [note for note in world.notes if note.event == "session expired"]
@@ -144,11 +144,11 @@ class TestExpiredSessions:
         for number in range(EXPIRED_MAX + 5):
             world.connect(f"c{number}", expiry_s=1).drop()
         world.advance(1)
-        assert len(world.broker.state.expired) == EXPIRED_MAX
-        assert world.broker.state.expired[-1].client == f"c{EXPIRED_MAX + 4}"
+        assert len(world.broker.view.expired) == EXPIRED_MAX
+        assert world.broker.view.expired[-1].client == f"c{EXPIRED_MAX + 4}"
 
     def test_a_session_that_was_ended_on_purpose_is_none(self) -> None:
         world = World()
         world.connect("client", expiry_s=60).drop()
         world.connect("client", clean_start=True).disconnect()
-        assert not world.broker.state.expired
+        assert not world.broker.view.expired

@@ -1,0 +1,16 @@
+"""What one packet passes inside the broker does not grow unnoticed."""
+
+import pytest
+
+from tests.broker.walks import WALKS
+
+MOST = {"plain": (36, 13), "text": (96, 25), "policy": (166, 37), "subscription": (316, 37)}
+"""Calls and files; `python -m tests.broker.walks NAME` shows which."""
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_is_no_longer_than_it_was(name: str) -> None:
+    walk = WALKS[name]()
+    calls_max, files_max = MOST[name]
+    assert 0 < len(walk.calls) <= calls_max, "\n".join(walk.lines())
+    assert 0 < len(walk.files) <= files_max, sorted(walk.files)
