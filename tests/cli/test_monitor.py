@@ -53,7 +53,7 @@ def test_a_key_is_read_from_its_file(tmp_path: Path) -> None:
         (["--database", "m", "--players", "4"], "name one"),
         (["--host", "0.0.0.0", "--port", "0"], "--password-file"),
         (["--broker", "mqtt://localhost", "--port", "0"], "HTTP interface"),
-        (["--port", "70000"], "not a port"),
+        (["--port", "70000"], "70000 is not a whole number from 0 to 65,535"),
         (["--port", "x"], "whole number"),
     ],
 )
