@@ -217,7 +217,7 @@ class Agents:
     # -- notifications -------------------------------------------------------------------------
 
     def notify(self, one: Notification, own: PolicySlot | None = None) -> None:
-        """Notify a session that has a subscriber, through the policy that there is for it.
+        """Notify a session that has a subscriber context, through its policy if there is one.
 
         `own` is that of the subscription; the session's own comes in its place.
         """

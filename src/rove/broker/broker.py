@@ -26,11 +26,11 @@ from rove.broker.decisions import Decisions
 from rove.broker.delivery import Delivery
 from rove.broker.faults import RETRY_S
 from rove.broker.feeds import Feeds
-from rove.broker.holding import POLICY
 from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
 from rove.broker.links import Link
 from rove.broker.notifying import Notifying
+from rove.broker.policy_slots import POLICY
 from rove.broker.policy_store import PolicyStore
 from rove.broker.pressure import Pressure
 from rove.broker.publication_log import PublicationLog

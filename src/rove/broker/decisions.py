@@ -11,9 +11,8 @@ import msgspec
 
 from rove.broker.context import BrokerContext
 from rove.broker.delivery import Delivery
-from rove.broker.holding import POLICY
 from rove.broker.notifications import Notification
-from rove.broker.policy_slots import PendingDecision, PolicySlot, Shown
+from rove.broker.policy_slots import POLICY, PendingDecision, PolicySlot, Shown
 from rove.broker.policy_store import PendingDecisions, PolicyStore
 from rove.broker.publication_log import PublicationLog, why_decided
 from rove.broker.publications import Publication

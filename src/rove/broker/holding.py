@@ -11,7 +11,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rove.broker.links import Link
 from rove.broker.publications import user_property
@@ -26,8 +26,6 @@ from rove.policy.limits import PolicyLimits
 if TYPE_CHECKING:
     from rove.broker.agents import Agents
     from rove.broker.context import BrokerContext
-
-POLICY: Final = "$rove/policy"
 
 
 class Holding:

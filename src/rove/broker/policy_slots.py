@@ -9,7 +9,7 @@ without one cost nothing.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -27,6 +27,9 @@ from rove.policy.view import PolicyView
 if TYPE_CHECKING:
     from rove.broker.sessions import Session
     from rove.broker.subscriptions import Subscription
+
+POLICY: Final = "$rove/policy"
+"""Where a client sets a policy, and is told of it."""
 
 
 class Shown(msgspec.Struct, eq=False):

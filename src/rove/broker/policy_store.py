@@ -28,7 +28,7 @@ from rove.policy.view import Tally
 
 
 class PolicyStore:
-    """The places of all policies."""
+    """All policies, in their slots."""
 
     def __init__(
         self, context: BrokerContext, router: Router, variables: Variables, log: SubscriptionLog
@@ -90,7 +90,7 @@ class PolicyStore:
         self._forget_routes(slot)
 
     def _forget_routes(self, slot: PolicySlot) -> None:
-        # The policy of a session is found by its subscriber, so routes need not know of it.
+        # The policy of a session is found by its context, so routes need not know of it.
         if slot.subscription is not None:
             self._router.forget_routes((slot.subscription,))
 

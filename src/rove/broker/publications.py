@@ -32,7 +32,7 @@ Name = tuple[str | None, str, str]
 
 
 class Publication:
-    """One publication; alive as long as a queue, a window or a retained holds it."""
+    """One publication; alive as long as a queue, a window or the retained store holds it."""
 
     __slots__ = (
         "__weakref__",

@@ -37,7 +37,7 @@ class Remembered(NamedTuple):
     notified: int
     """How many sessions were notified when it came."""
     living: ref[Publication]
-    """The publication itself, while a queue or a retained has it."""
+    """The publication itself, while a queue or the retained store has it."""
 
     @property
     def expires_at(self) -> float:

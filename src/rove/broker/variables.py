@@ -54,7 +54,7 @@ class Variables:
         """Sessions whose clients a restart has sent away."""
 
     def subscriber(self, session: Session) -> SubscriberContext:
-        """The subscriber of a session; from now on the broker keeps its own variables for it."""
+        """The subscriber context of a session, for which the broker now keeps its own variables."""
         if session.subscriber is None:
             self._context.steps.undoes(self._forget_routes, session)
             self._context.steps.saves(session, "subscriber", "automatic")
