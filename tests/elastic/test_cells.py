@@ -16,7 +16,7 @@ from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.ranking import RankedWindow
 from rove.match.designs import parse_evolve
-from rove.match.ranks import RankedDelivery
+from rove.match.ranked.ranks import RankedDelivery
 from rove.match.saving import SavedError
 
 PLAIN = (

@@ -43,7 +43,7 @@ def plain():
 def is_wanted():
     calls = []
     engine.when_wanted(lambda: calls.append(1))
-    engine._is_wanted = False
+    engine._wanted.clear()
     return bool(calls)
 full = plain()
 full.add(1, parse("x > 1"))

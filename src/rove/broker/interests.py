@@ -37,7 +37,7 @@ from rove.elastic.rearranging import Rearranging
 from rove.lang.errors import LanguageError
 from rove.match.designs import Counters
 from rove.match.matcher import Work
-from rove.match.ranks import RankedDelivery
+from rove.match.ranked.ranks import RankedDelivery
 from rove.mqtt.topics import has_wildcards
 from rove.mqtt.trees import FilterTree
 

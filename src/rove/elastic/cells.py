@@ -31,7 +31,7 @@ from rove.lang.tree import Subscription as Text
 from rove.match.designs import Counters, Evolve
 from rove.match.matcher import EXACT, Matcher, Work, checked
 from rove.match.pairs import Pairs
-from rove.match.ranks import RankedDelivery
+from rove.match.ranked.ranks import RankedDelivery
 from rove.match.rows import Positions
 from rove.match.saving import SavedError
 

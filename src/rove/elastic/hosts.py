@@ -34,7 +34,7 @@ from rove.lang.attributes import attributes_of
 from rove.lang.parser import parse
 from rove.match.designs import parse_evolve
 from rove.match.matcher import EXACT, Work
-from rove.match.ranks import RankedDelivery
+from rove.match.ranked.ranks import RankedDelivery
 
 
 class ShownRow:

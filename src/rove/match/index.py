@@ -112,7 +112,7 @@ class Index:
     def __init__(self, subjects: Subjects | None = None, *, compiled: bool = True) -> None:
         """With `compiled`, wait for the kernels; without, use them as soon as they are there."""
         if compiled:
-            warm_up()
+            warm_up(ranked=False)
         self.subjects = Subjects() if subjects is None else subjects
         self.now = -math.inf
         """The latest time that was matched at."""

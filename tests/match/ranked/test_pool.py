@@ -1,4 +1,4 @@
-"""Batches of the past against the window that says it plainly, however they are cut."""
+"""Batches against the window that says it plainly, however they are cut; skybands by hand."""
 
 import math
 import pickle
@@ -12,11 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import RankedWindow, matches, parse
-from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE, Inputs, Skybands, column_of
-from rove.match.skyband import Records
+from rove.match import engine
+from rove.match.ranked.inputs import Inputs
+from rove.match.ranked.members import Records
+from rove.match.ranked.pool import RankedPool
+from rove.match.ranked.ranks import RankedDelivery
+from rove.match.ranked.windows import Windows
 from rove.testing import strategies
 from tests.effort import examples
 
+ALL, NOBODY = np.array([1], np.int64), np.empty(0, np.int64)
 Told = tuple[float, int, int, str, bool]
 
 SCORES = (
@@ -42,8 +47,9 @@ WINDOWS = ("1 SECOND", "2.5 SECONDS", "9 SECONDS", "3 PUBLICATIONS", "9 PUBLICAT
 @pytest.fixture(autouse=True, scope="module")
 def _windows_are_soon_full() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rove.match.ranked_batches._ROOM", 1)
-        patch.setattr("rove.match.ranked_batches._SCRATCH_MIN", 1)
+        engine.warm_up()
+        patch.setattr("rove.match.ranked.pool._SKYBAND_ROOM", 1)
+        patch.setattr("rove.match.ranked.members._SCRATCH_MIN", 1)
         yield
 
 
@@ -96,7 +102,7 @@ class Story:
 
     def __init__(self) -> None:
         self.model = Model()
-        self.skybands = Skybands()
+        self.pool = RankedPool(shares=False)
         self.now = 0.0
         self.told: list[Told] = []
         self._batch: list[tuple[dict[str, Any], float]] = []
@@ -105,25 +111,25 @@ class Story:
 
     def add(self, id: int, text: str, accepted_at: float, me: dict[str, Any]) -> None:
         self.model.add(id, text, accepted_at, me)
-        self.skybands.add(id, text, accepted_at, me)
+        self.pool.add(id, text, accepted_at, me)
 
     def remove(self, id: int) -> None:
         self.model.advance(self.now)
         del self.model.texts[id], self.model.windows[id]
-        self.skybands.end(id, self.now, len(self._batch))
-        assert id not in self.skybands
-        assert len(self.skybands) == len(self.model.windows)
+        self.pool.end(id, self.now, len(self._batch))
+        assert id not in self.pool
+        assert len(self.pool) == len(self.model.windows)
 
     def set_state(self, id: int, me: dict[str, Any]) -> None:
         text, accepted_at, _ = self.model.texts[id]
         self.model.texts[id] = text, accepted_at, me
-        self.skybands.set_state(id, me, len(self._batch))
+        self.pool.set_state(id, me, len(self._batch))
 
     def empty(self) -> None:
         self.model.advance(self.now)
         for id, (text, accepted_at, _) in self.model.texts.items():
             self.model.windows[id] = RankedWindow(parse(text), accepted_at)
-        self.skybands.empty(len(self._batch), self.now)
+        self.pool.empty(len(self._batch), self.now)
 
     def publish(self, publication: dict[str, Any], after_s: float) -> None:
         self.now += after_s
@@ -139,18 +145,18 @@ class Story:
         sequences = self._first + np.arange(len(publications))
         inputs = Inputs(publications, at)
         numbers, ids = np.ascontiguousarray(pairs.T)
-        self.told += told(self.skybands.run(inputs, sequences, numbers, ids))
+        self.told += told(self.pool.run(inputs, sequences, numbers, ids))
         self._first += len(publications)
         self._batch, self._pairs = [], []
 
     def save_and_load(self) -> None:
         self.cut()
-        state = pickle.loads(pickle.dumps(self.skybands.state()))
-        self.skybands = Skybands.from_state(state)
+        state = pickle.loads(pickle.dumps(self.pool.state()))
+        self.pool = RankedPool.from_state(state)
 
     def end(self) -> None:
         self.cut()
-        self.told += told(self.skybands.advance(self.now + 10.0))
+        self.told += told(self.pool.advance(self.now + 10.0))
         self.model.advance(self.now + 10.0)
         assert sorted(self.told, key=lambda one: one[:2]) == self.model.in_order()
 
@@ -256,7 +262,7 @@ def test_long_stories(seed: int) -> None:
 
 
 def test_many_members_and_many_told_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rove.match.skyband._TOLD_ROOM", 500)
+    monkeypatch.setattr("rove.match.ranked.members._TOLD_ROOM", 500)
     story = Story()
     for id in range(10):
         story.add(id, f"a > {id % 3} ORDER BY a LIMIT 200 WITHIN 3 SECONDS", 0.0, {})
@@ -267,32 +273,101 @@ def test_many_members_and_many_told_have_room(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_start_anew_without_a_moment_tells_nothing_more() -> None:
-    skybands = Skybands()
-    skybands.add(1, "ORDER BY a LIMIT 1 WITHIN 1 SECOND")
+    pool = RankedPool(shares=False)
+    pool.add(1, "ORDER BY a LIMIT 1 WITHIN 1 SECOND")
     inputs = Inputs([{"a": 1}, {"a": 2}, {"a": 3}], np.array([0.0, 0.5, 9.0]))
-    skybands.empty(2)
+    pool.empty(2)
     every = np.arange(3), np.ones(3, np.int64)
-    assert [one[2] for one in told(skybands.run(inputs, np.arange(3), *every))] == [0, 2]
-    assert skybands.live_sequences().tolist() == [2]
+    assert [one[2] for one in told(pool.run(inputs, np.arange(3), *every))] == [0, 2]
+    assert pool.live_sequences().tolist() == [2]
 
 
 def test_what_is_unknown_is_told() -> None:
-    skybands = Skybands()
+    pool = RankedPool(shares=False)
     with pytest.raises(KeyError):
-        skybands.end(1, 0.0)
-    skybands.add(1, "ORDER BY a LIMIT 1 WITHIN 1 SECOND")
+        pool.end(1, 0.0)
+    pool.add(1, "ORDER BY a LIMIT 1 WITHIN 1 SECOND")
     with pytest.raises(ValueError, match="1 is there already"):
-        skybands.add(1, "ORDER BY b LIMIT 1 WITHIN 1 SECOND")
+        pool.add(1, "ORDER BY b LIMIT 1 WITHIN 1 SECOND")
     with pytest.raises(KeyError, match="2"):
-        skybands.run(Inputs([{}], np.zeros(1)), np.zeros(1, int), np.zeros(1, int), np.array([2]))
-    skybands.end(1, 0.0)
+        pool.run(Inputs([{}], np.zeros(1)), np.zeros(1, int), np.zeros(1, int), np.array([2]))
+    pool.end(1, 0.0)
     with pytest.raises(KeyError):
-        skybands.end(1, 0.0)
+        pool.end(1, 0.0)
 
 
-def test_columns_tell_what_a_value_is() -> None:
-    column = column_of([1, 1.5, None, True, "1", 2**53, -(2**53) + 1])
-    kinds = [WHOLE, FLOAT, MISSING, MISSING, MISSING, HUGE, WHOLE]
-    assert column.kinds.tolist() == kinds
-    assert column.values.tolist() == [1.0, 1.5, 0.0, 0.0, 0.0, 2.0**53, -(2.0**53) + 1]
-    assert math.isfinite(column.values.sum())
+# --- one by one, by hand --------------------------------------------------------------------------
+
+
+def keys(deliveries: list[RankedDelivery]) -> list[object]:
+    return [delivery.key for delivery in deliveries]
+
+
+def test_who_can_never_be_delivered_is_dropped() -> None:
+    pool = RankedPool(shares=False)
+    pool.add(1, parse("ORDER BY a LIMIT 2 WITHIN 1 HOUR"))
+    for number in range(2_000):
+        pool.enter({"a": -number}, number / 10, ALL)
+        assert len(pool.told()) == 1
+    assert pool.live_sequences().size <= 8
+    assert pool.live_sequences()[-2:].tolist() == [1_998, 1_999]
+    for number in range(2_000, 2_100):
+        pool.enter({"a": number}, number / 10, ALL)
+        assert len(pool.told()) == 0
+    assert pool.live_sequences().size >= 102
+
+
+def test_the_better_of_the_rest_moves_up_when_the_best_leaves() -> None:
+    ranked = Windows(shares=False)
+    ranked.add(1, parse("ORDER BY a DESC LIMIT 1 WITHIN 10 SECONDS"))
+    assert keys(ranked.publish("best", {"a": 9}, 0.0, ALL)) == ["best"]
+    assert ranked.publish("good", {"a": 7}, 1.0, ALL) == []
+    assert ranked.publish("late", {"a": 5.5}, 2.0, ALL) == []
+    assert ranked.next_change_at() == 10.0
+    assert ranked.advance(9.999) == []
+    (up,) = ranked.advance(10.0)
+    assert (up.key, up.at, up.score, up.promoted) == ("good", 10.0, 7, True)
+    assert [(up.key, up.at) for up in ranked.advance(50.0)] == [("late", 11.0)]
+    assert ranked.next_change_at() == math.inf
+
+
+def test_a_window_of_the_last_n_counts_members_only() -> None:
+    ranked = Windows(shares=False)
+    ranked.add(1, parse("kind = 'air' ORDER BY a LIMIT 1 WITHIN 2 PUBLICATIONS"))
+    assert keys(ranked.publish("x", {"a": 1}, 0.0, ALL)) == ["x"]
+    assert ranked.publish("not matched", {"a": 0}, 0.0, NOBODY) == []
+    assert ranked.publish("without a score", {"a": "?"}, 0.0, ALL) == []
+    assert ranked.publish("y", {"a": 3}, 0.0, ALL) == []
+    third = ranked.publish("z", {"a": 5}, 0.0, ALL)
+    assert [(up.key, up.promoted) for up in third] == [("y", True)]
+    assert ranked.next_change_at() == math.inf
+
+
+def test_the_state_of_the_moment_of_arrival_counts() -> None:
+    ranked = Windows(shares=False)
+    ranked.add(1, parse("ORDER BY abs(a - me.x) LIMIT 1 WITHIN 10 SECONDS"), 0.0, {"x": 0})
+    assert keys(ranked.publish("near 0", {"a": 1}, 0.0, ALL)) == ["near 0"]
+    ranked.set_state(1, {"x": 100})
+    assert ranked.publish("near 98", {"a": 98}, 1.0, ALL) == []
+    ranked.set_state(1, {})
+    assert ranked.publish("no state", {"a": 100}, 2.0, ALL) == []
+    ranked.set_state(1, {"x": 100.5})
+    assert keys(ranked.publish("near 100", {"a": 100}, 3.0, ALL)) == ["near 100"]
+
+
+def test_what_matched_but_is_not_ranked_is_passed_over() -> None:
+    ranked = Windows(shares=False)
+    ranked.add(5, parse("b = 1 ORDER BY a LIMIT 1 WITHIN 1 HOUR"))
+    found = ranked.publish("x", {"a": 1, "b": 1}, 0.0, np.array([3, 5, 9], np.int64))
+    assert [(one.subscription, one.score) for one in found] == [(5, 1)]
+
+
+@pytest.mark.parametrize("k", [1, 10, 10_000])
+def test_a_large_k_has_room_to_be_told(k: int) -> None:
+    ranked = Windows(shares=False)
+    for id in range(3):
+        ranked.add(id, parse(f"ORDER BY a LIMIT {k} WITHIN 1 HOUR"))
+    delivered = 0
+    for number in range(50):
+        delivered += len(ranked.publish(number, {"a": -number}, float(number), np.arange(3)))
+    assert delivered == 150

@@ -3,7 +3,7 @@
 import pytest
 
 from rove.lang import parse
-from rove.match.ranks import Clock, RankedDelivery, in_order, is_conditional, rank_of
+from rove.match.ranked.ranks import Clock, RankedDelivery, in_order, is_conditional, rank_of
 
 
 def test_only_the_literal_true_is_no_condition() -> None:

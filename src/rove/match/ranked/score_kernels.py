@@ -1,9 +1,9 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
 """The compiled part of scoring: programs, run for 64 subscriptions or publications at a time.
 
-A score is a short list of steps on a stack (see `rove.match.scores`). Each step is done for 64
-lanes before the next one, so that one interpreter serves every expression at nearly the speed
-of code written for it. It runs in two ways: over numbers, every bit as the evaluator of the
+A score is a short list of steps on a stack (see `rove.match.ranked.scores`). Each step is done for
+64 lanes before the next one, so that one interpreter serves every expression at nearly the speed of
+code written for it. It runs in two ways: over numbers, every bit as the evaluator of the
 language computes it, and over intervals, where it tells whether any of 64 whole blocks of
 subscriptions could want a publication at all.
 
@@ -249,36 +249,19 @@ def score_pairs(
     return count
 
 
-@njit(
-    types.void(_integers, _i8, _columns, _numbers, _b1, _f8, _numbers, _numbers),
-    **_options,
-)
-def score_window(
-    code: Any,
-    depth: int,
-    events: Any,
-    constants: Any,
-    whole: bool,
-    sign: float,
-    scores: Any,
-    doubts: Any,
-) -> None:
-    """The scores of many publications (the columns of `events`) for one subscription."""
-    scalars = events.shape[0]
-    inputs = np.empty((scalars + constants.size, LANES))
-    stack = np.empty((depth, LANES))
-    doubt = np.empty(LANES)
-    for c in range(constants.size):
-        inputs[scalars + c, :] = constants[c]
-    for first in range(0, scores.size, LANES):
-        lanes = min(LANES, scores.size - first)
-        for s in range(scalars):
-            for i in range(lanes):
-                inputs[s, i] = events[s, first + i]
-        evaluate(code, inputs, stack, doubt, lanes, whole)
-        for i in range(lanes):
-            scores[first + i] = stack[0, i] * sign
-            doubts[first + i] = doubt[i]
+@njit(_integers(_integers, _i8), **_options)
+def order_by_row(chosen: Any, row_count: int) -> Any:
+    """What sorts by row and leaves the order within one as it is; by counting."""
+    starts = np.zeros(row_count + 1, np.int64)
+    for row in chosen:
+        starts[row + 1] += 1
+    for row in range(row_count):
+        starts[row + 1] += starts[row]
+    order = np.empty(chosen.size, np.int64)
+    for i in range(chosen.size):
+        order[starts[chosen[i]]] = i
+        starts[chosen[i]] += 1
+    return order
 
 
 # -- programs over intervals ----------------------------------------------------------------

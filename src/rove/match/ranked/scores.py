@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from rove.lang.tree import (
     children,
 )
 from rove.lang.values import Path, Value, is_number, look_up
-from rove.match import score_kernels as kernels
+from rove.match.ranked import score_kernels as kernels
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -423,7 +423,7 @@ class Columns:
         return program, self.constants.tobytes(), self.rows.tobytes(), list(self._free), self._next
 
     @classmethod
-    def from_state(cls, state: tuple[Any, ...]) -> Columns:
+    def from_state(cls, state: tuple[Any, ...]) -> Self:
         """What `state` was taken from."""
         program, constants, rows, free, taken = state
         columns = cls(None if program is None else Program(*program))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rove.lang import parse, score_of
 from rove.lang.tree import TRUE, Rank, Subscription, ValueNode, Window
-from rove.match import score_kernels as kernels
-from rove.match import scores as scores_module
-from rove.match.scores import Columns, Unscored, compiled, library_agrees, read
+from rove.match.ranked import score_kernels as kernels
+from rove.match.ranked import scores as scores_module
+from rove.match.ranked.scores import Columns, Unscored, compiled, library_agrees, read
 from rove.testing import strategies
 from tests.effort import examples
 

@@ -1,12 +1,16 @@
-"""Ranked subscriptions, pruned and strict, against the window that says it plainly.
+"""Publications one by one, into lists and into skybands, against the window that says it plainly.
 
-One drawn story (subscriptions come, go and change their state, publications come, time passes)
-is told to three: to `RankedIndex`, to `SkybandRanked`, and to a `RankedWindow` for each
-subscription. All three must deliver the same, in the same order.
+One drawn story (subscriptions come, go and change their state, publications come, time passes) is
+told to three: to windows with lists, to windows that are skybands all of them, and to a
+`RankedWindow` for each subscription. All three must deliver the same, in the same order. So must
+what begins without kernels, and goes on with them.
 """
 
 import math
 import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -16,11 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import RankedWindow, Subscription, matches, parse
+from rove.lang.ranking import Delivery
 from rove.lang.tree import TRUE, Rank, Window
-from rove.match.ranked import RankedIndex
-from rove.match.ranks import Ranked, RankedDelivery, is_conditional
-from rove.match.scores import read
-from rove.match.skyband import SkybandRanked
+from rove.match import Matcher, RankedDelivery, SavedError, engine
+from rove.match.ranked.pool import RankedPool
+from rove.match.ranked.ranks import is_conditional
+from rove.match.ranked.windows import Windows
 from rove.testing import strategies
 from tests.effort import examples, is_soak
 
@@ -42,12 +47,11 @@ class Model:
         self.windows[id] = subscription, accepted_at, me, window
 
     def matched(self, publication: dict[str, Any], at: float) -> list[int]:
-        """The ids of those whose condition is not the literal TRUE, and holds."""
+        """The ids of those whose condition holds."""
         return [
             id
             for id, (subscription, accepted_at, me, _) in self.windows.items()
-            if is_conditional(subscription)
-            and matches(subscription, publication, at - accepted_at, me)
+            if matches(subscription, publication, at - accepted_at, me)
         ]
 
     def publish(self, key: object, publication: dict[str, Any], at: float) -> Told:
@@ -83,13 +87,18 @@ def told(deliveries: list[RankedDelivery]) -> Told:
 
 
 def publish(
-    ranked: Ranked, key: object, publication: dict[str, Any], at: float, matched: list[int]
+    windows: Windows, key: object, publication: dict[str, Any], at: float, matched: list[int]
 ) -> Told:
-    deliveries = ranked.publish(key, publication, at, np.array(matched, np.int64))
+    deliveries = windows.publish(key, publication, at, np.array(matched, np.int64))
     assert all(
         delivery.publication is publication for delivery in deliveries if delivery.key == key
     )
     return told(deliveries)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _kernels_are_there() -> None:
+    engine.warm_up()
 
 
 class Story:
@@ -97,7 +106,7 @@ class Story:
 
     def __init__(self, spare: int = 0) -> None:
         self.model = Model()
-        self.all: list[Ranked] = [RankedIndex(spare=spare), SkybandRanked()]
+        self.all = [Windows(spare=spare), Windows(shares=False)]
         self.now = 0.0
         self.delivered = 0
 
@@ -123,8 +132,9 @@ class Story:
         matched = self.model.matched(publication, self.now)
         wanted = self.model.publish(key, publication, self.now)
         self.delivered += len(wanted)
-        for ranked in self.all:
-            assert publish(ranked, key, publication, self.now, matched) == wanted, ranked
+        conditional = [id for id in matched if is_conditional(self.model.windows[id][0])]
+        for ranked, shown in zip(self.all, (conditional, matched), strict=True):
+            assert publish(ranked, key, publication, self.now, shown) == wanted, ranked
 
     def advance(self, after_s: float) -> None:
         self.now += after_s
@@ -138,8 +148,7 @@ class Story:
 
     def save_and_load(self) -> None:
         self.all = [
-            type(ranked).from_state(pickle.loads(pickle.dumps(ranked.state())))  # type: ignore[attr-defined]
-            for ranked in self.all
+            Windows.from_state(pickle.loads(pickle.dumps(ranked.state()))) for ranked in self.all
         ]
 
 
@@ -326,17 +335,17 @@ def many(random: Random, count: int) -> list[Subscription]:
 
 
 def test_many_of_them_over_a_long_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rove.match.ranked._LOOSE_MIN", 20)
+    monkeypatch.setattr("rove.match.ranked.pool._LOOSE_MIN", 20)
     refills: list[int] = []
-    refill = RankedIndex._refill
+    refill = RankedPool._refill
 
-    def counted(index: RankedIndex, row: int) -> None:
+    def counted(pool: RankedPool, row: int) -> None:
         refills.append(row)
-        refill(index, row)
+        refill(pool, row)
 
-    monkeypatch.setattr(RankedIndex, "_refill", counted)
+    monkeypatch.setattr(RankedPool, "_refill", counted)
     random = Random(5)
-    pruned, strict = RankedIndex(spare=0), SkybandRanked()
+    pruned, strict = Windows(spare=0), Windows(shares=False)
     subscriptions = many(random, 300)
     conditional = [id for id, each in enumerate(subscriptions) if is_conditional(each)]
     for id, subscription in enumerate(subscriptions):
@@ -345,9 +354,10 @@ def test_many_of_them_over_a_long_stream(monkeypatch: pytest.MonkeyPatch) -> Non
     deliveries = 0
     for number in range(1_500 if is_soak() else 500):
         publication, at = drifting(random, number), number / 100
-        matched = conditional if publication["b"] > 0 else []
+        is_met = publication["b"] > 0
+        matched = [id for id in range(300) if is_met or id not in conditional]
         wanted = publish(strict, number, publication, at, matched)
-        assert publish(pruned, number, publication, at, matched) == wanted
+        assert publish(pruned, number, publication, at, conditional if is_met else []) == wanted
         deliveries += len(wanted)
         if number % 5 == 0:
             id = random.randrange(300)
@@ -364,13 +374,13 @@ def test_scores_that_get_worse_and_worse_are_not_refilled_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refills: list[int] = []
-    refill = RankedIndex._refill
+    refill = RankedPool._refill
 
-    def counted(index: RankedIndex, row: int) -> None:
+    def counted(pool: RankedPool, row: int) -> None:
         refills.append(row)
-        refill(index, row)
+        refill(pool, row)
 
-    monkeypatch.setattr(RankedIndex, "_refill", counted)
+    monkeypatch.setattr(RankedPool, "_refill", counted)
     story = one("ORDER BY a LIMIT 2 WITHIN 100 SECONDS")
     for number in range(600):
         story.publish(number, {"a": float(number)}, 1.0)
@@ -380,8 +390,9 @@ def test_scores_that_get_worse_and_worse_are_not_refilled_for_ever(
         story.publish(number, {"a": -float(number)}, 1.0)
     assert len(refills) == worse
     (pruned, _) = story.all
-    assert isinstance(pruned, RankedIndex)
-    assert pruned._pool.rows["target"][pruned._row_of[1]] == 4
+    pool = pruned._pool
+    assert pool is not None
+    assert pool._members.rows["target"][pool._row_of[1]] == 4
 
 
 def test_a_few_of_them_over_a_long_stream_and_the_plain_window() -> None:
@@ -404,7 +415,7 @@ def one(text: str) -> Story:
 
 
 def test_what_leaves_makes_room_for_what_was_better_than_nothing() -> None:
-    pruned = RankedIndex()
+    pruned = Windows()
     pruned.add(7, parse("ORDER BY a LIMIT 1 WITHIN 2 SECONDS"))
     nobody: list[int] = []
     assert publish(pruned, "x", {"a": 1}, 0.0, nobody) == [(7, "x", 0.0, "1", False)]
@@ -426,7 +437,7 @@ def test_those_that_leave_in_one_moment_do_not_succeed_each_other() -> None:
 
 
 def test_integers_that_no_float_holds_are_ranked_exactly() -> None:
-    pruned = RankedIndex()
+    pruned = Windows()
     pruned.add(1, parse("ORDER BY a DESC LIMIT 1 WITHIN 1 MINUTE"))
     nobody: list[int] = []
     assert len(publish(pruned, 0, {"a": 2**53 + 1}, 0.0, nobody)) == 1
@@ -451,7 +462,7 @@ def test_scores_without_a_constant_may_have_any_number_of_subscribers(score: str
 
 
 def test_a_subscription_can_be_replaced_and_forgotten() -> None:
-    for ranked in (RankedIndex(), SkybandRanked()):
+    for ranked in (Windows(), Windows(shares=False)):
         for text in ("ORDER BY a LIMIT 1 WITHIN 1 HOUR", "a > 0 ORDER BY a LIMIT 1 WITHIN 1 HOUR"):
             ranked.add(1, parse(text))
             with pytest.raises(ValueError, match="1 is there already"):
@@ -466,7 +477,7 @@ def test_a_subscription_can_be_replaced_and_forgotten() -> None:
 
 
 def test_what_is_not_ranked_and_time_that_runs_back_are_refused() -> None:
-    for ranked in (RankedIndex(), SkybandRanked()):
+    for ranked in (Windows(), Windows(shares=False)):
         with pytest.raises(ValueError, match="no ORDER BY"):
             ranked.add(1, parse("a > 1"))
         ranked.advance(5.0)
@@ -477,36 +488,19 @@ def test_what_is_not_ranked_and_time_that_runs_back_are_refused() -> None:
 
 
 def test_publications_are_not_kept_longer_than_somebody_may_want_them() -> None:
-    pruned, strict = RankedIndex(), SkybandRanked()
-    for ranked in (pruned, strict):
-        ranked.add(1, parse("ORDER BY a LIMIT 2 WITHIN 1 SECOND"))
+    for windows in (Windows(), Windows(shares=False)):
+        windows.add(1, parse("ORDER BY a LIMIT 2 WITHIN 1 SECOND"))
         for number in range(5_000):
-            publish(ranked, number, {"a": number % 7}, number / 100, [])
-    assert len(pruned._history.entries) == 100
-    assert pruned._history.ats.size < 2_500
-    assert len(strict._entries) < 2_500
-
-
-def test_a_publication_touches_only_those_that_may_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rove.match.ranked._LOOSE_MIN", 100)
-    random = Random(3)
-    pruned = RankedIndex()
-    for id in range(2_000):
-        pruned.add(id, parse(f"ORDER BY abs(a - {random.random()}) LIMIT 2 WITHIN 10 SECONDS"))
-    for number in range(1_000):
-        publish(pruned, number, {"a": random.random()}, number / 100, [])
-    (zones,) = pruned._zones.values()
-    assert zones.program is not None
-    for publication in ({"a": 0.5}, {"a": 2**53 + 1}):
-        reading = read(zones.program, publication, 0.0)
-        assert reading is not None
-        places, scores = zones.candidates(reading)
-        assert (scores is None) is (publication["a"] != 0.5)
-        assert places.size < 200
+            publish(windows, number, {"a": number % 7}, number / 100, [1])
+        assert len(windows._entries) < 2_500
+        assert windows._pool is not None
+        history = windows._pool._history
+        assert len(history) in (100, 0)
+        assert history.ats.size < 2_500
 
 
 def test_what_may_still_be_delivered_is_known_by_its_key() -> None:
-    index = RankedIndex()
+    index = Windows()
     index.add(1, parse("ORDER BY a LIMIT 1 WITHIN 5 SECONDS"))
     index.add(2, parse("b = 1 ORDER BY a LIMIT 1 WITHIN 9 SECONDS"))
     for number in range(4):
@@ -517,3 +511,177 @@ def test_what_may_still_be_delivered_is_known_by_its_key() -> None:
     assert set(index.live_keys()) == {1, 2, 3}
     index.advance(20.0)
     assert index.live_keys() == []
+
+
+# --- before the kernels, and after ---------------------------------------------------------------
+
+TEXT = "x > 0 ORDER BY x + me.x DESC LIMIT 2 WITHIN 3 SECONDS"
+STREAM = [({"x": value}, at / 2) for at, value in enumerate([5, 3, 9, 1, 4, -1, 8, 2, 2, 7])]
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_kernel", None)
+        yield patch
+
+
+def wanted(first: int) -> list[tuple[object, float, bool]]:
+    """What one subscription gets that is there from the publication `first` on."""
+    window = RankedWindow(parse(TEXT))
+    found = []
+    for number, (publication, at) in enumerate(STREAM):
+        if number >= first:
+            found += window.publish(publication, at, {"x": 1}, number)
+    found += window.advance(20.0)
+    return [(one.key, one.at, one.promoted) for one in found]
+
+
+def test_what_came_before_the_kernels_goes_on_after_them(
+    without_kernels: pytest.MonkeyPatch,
+) -> None:
+    matcher = Matcher(compiled=False)
+    matcher.add(1, parse(TEXT), me={"x": 1})
+    found: list[RankedDelivery] = []
+    for number, (publication, at) in enumerate(STREAM):
+        if number == 4:
+            without_kernels.undo()
+            matcher.add(2, parse(TEXT), me={"x": 1})
+        if number == 7:
+            matcher = Matcher.load(b"".join(bytes(part) for part in matcher.save()))
+        found += matcher.match([publication], [at], [number]).ranked
+    assert matcher.next_change_at() < 20.0
+    found += matcher.advance(20.0)
+    assert matcher.next_change_at() == float("inf")
+    for id, first in ((1, 0), (2, 4)):
+        mine = [(one.key, one.at, one.promoted) for one in found if one.subscription == id]
+        assert mine == wanted(first) != []
+    assert [(one.at, one.subscription) for one in found] == sorted(
+        (one.at, one.subscription) for one in found
+    )
+
+
+TEXTS = [
+    "ORDER BY x DESC LIMIT 2 WITHIN 4 SECONDS",
+    "ORDER BY x + 1 LIMIT 1 WITHIN 2.5 SECONDS",
+    "x > 2 ORDER BY x LIMIT 2 WITHIN 3 SECONDS",
+    "ORDER BY x - me.x DESC LIMIT 2 WITHIN 3 SECONDS",
+    "ORDER BY x * t LIMIT 2 WITHIN 6 SECONDS",
+    "ORDER BY x DESC LIMIT 2 WITHIN 3 PUBLICATIONS",
+    "x > me.x ORDER BY y LIMIT 1 WITHIN 2 PUBLICATIONS",
+    "ORDER BY abs(x - 4) LIMIT 3 WITHIN 8 SECONDS",
+]
+
+
+def many_publications(random: Random, count: int) -> list[tuple[dict[str, object], float]]:
+    at = 0.0
+    found: list[tuple[dict[str, object], float]] = []
+    for _ in range(count):
+        at += random.choice([0.0, 0.25, 0.5, 1.0])
+        x = random.choice([random.randint(0, 9), random.random() * 9, 2**60 + random.randint(0, 3)])
+        found.append(({"x": x, "y": random.randint(0, 3)} if random.random() < 0.9 else {}, at))
+    return found
+
+
+@pytest.mark.parametrize("come_at", range(0, 25, 2))
+def test_every_window_moves_to_the_kernels_with_all_it_holds(
+    come_at: int, without_kernels: pytest.MonkeyPatch
+) -> None:
+    random = Random(come_at)
+    matcher = Matcher(compiled=False)
+    judges = {id: RankedWindow(parse(text)) for id, text in enumerate(TEXTS * 2)}
+    states: list[dict[str, object]] = [{"x": 1} for _ in judges]
+    for id, text in enumerate(TEXTS * 2):
+        matcher.add(id, parse(text), me=states[id])
+    found: list[RankedDelivery] = []
+    expected: list[tuple[int, object, float, object, bool]] = []
+    for number, (publication, at) in enumerate(many_publications(random, 25)):
+        if number == come_at:
+            without_kernels.undo()
+        if number % 3 == 1:
+            states[number % len(states)] = {"x": random.randint(0, 5)}
+            matcher.set_state(number % len(states), states[number % len(states)])
+        found += matcher.match([publication], [at], [number]).ranked
+        for id, judge in judges.items():
+            expected += told_of(id, judge.publish(publication, at, states[id], number))
+    found += matcher.advance(100.0)
+    for id, judge in judges.items():
+        expected += told_of(id, judge.advance(100.0))
+    told = [(one.subscription, one.key, one.at, one.score, one.promoted) for one in found]
+    assert sorted(told, key=str) == sorted(expected, key=str)
+    assert matcher.merge_due() is None
+
+
+def told_of(id: int, deliveries: list[Delivery]) -> list[tuple[int, object, float, object, bool]]:
+    return [(id, one.key, one.at, one.score, one.promoted) for one in deliveries]
+
+
+def test_empty_windows_move_a_few_at_a_time_without_a_publication(
+    without_kernels: pytest.MonkeyPatch,
+) -> None:
+    windows = Windows()
+    for id in range(600):
+        windows.add(id, parse("ORDER BY x DESC LIMIT 1 WITHIN 9 SECONDS"))
+    assert windows.merge_due() is None
+    without_kernels.undo()
+    pieces = 0
+    while (work := windows.merge_due()) is not None:
+        work.run().install()
+        pieces += 1
+    assert pieces == 5
+    assert len(windows) == 600
+    windows.remove(599)
+    found = windows.publish("a", {"x": 4}, 1.0, np.empty(0, np.int64))
+    assert [one.subscription for one in found] == list(range(599))
+
+
+def test_plain_windows_follow_their_state_and_can_be_removed(
+    without_kernels: pytest.MonkeyPatch,
+) -> None:
+    windows = Windows()
+    windows.add(3, parse("ORDER BY me.x - x LIMIT 1 WITHIN 9 SECONDS"), 0.0, {"x": 1})
+    none = np.empty(0, np.int64)
+    assert [one.score for one in windows.publish("a", {"x": 4}, 1.0, none)] == [-3]
+    windows.set_state(3, {"x": -5})
+    assert [one.score for one in windows.publish("b", {"x": 4}, 2.0, none)] == [-9]
+    with pytest.raises(ValueError, match="must not run back"):
+        windows.publish("c", {"x": 4}, 1.0, none)
+    again = Windows.from_state(pickle.loads(pickle.dumps(windows.state())))
+    assert len(again) == len(windows) == 1
+    again.remove(3)
+    assert len(again) == 0
+    for gone in (again.remove, lambda id: again.set_state(id, {})):
+        with pytest.raises(KeyError):
+            gone(3)
+
+
+def test_nothing_is_compiled_on_the_way() -> None:
+    script = """
+import sys
+from rove.lang import parse
+from rove.match import Matcher
+matcher = Matcher(compiled=False)
+for id, text in enumerate([
+    "x > 1", "x > t", "contains(s, 'a')", "x > me.x", "x + 1 > 2",
+    "ORDER BY x LIMIT 1 WITHIN 1 SECOND", "x > 1 ORDER BY x LIMIT 1 WITHIN 2 PUBLICATIONS",
+]):
+    matcher.add(id, parse(text), me={"x": 0})
+for _ in range(2):
+    found = matcher.match([{"x": 3, "s": "cat"}], [1.0])
+    matcher.merge_all()
+print(sorted(found.subscriptions.tolist()), [one.subscription for one in found.ranked])
+print("numba" in sys.modules)
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[0, 1, 2, 3, 4] [5, 6]", "False"]
+
+
+def test_what_an_older_version_saved_is_read_or_refused() -> None:
+    empty: dict[str, Any] = {"held": {}, "rest": {"held": {}}}
+    old: dict[str, Any] = {"now": 2.0, "published": 0, "plain": {}, "quick": empty}
+    assert len(Windows.from_state(old)) == 0
+    with pytest.raises(SavedError, match="older version of Rove"):
+        Windows.from_state(old | {"quick": empty | {"held": {1: ()}}})
+    with pytest.raises(SavedError, match="another version of Rove"):
+        RankedPool.from_state({"pool": {}, "kept": {}, "row_of": {}, "shapes": b"", "columns": []})

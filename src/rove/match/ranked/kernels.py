@@ -1,9 +1,18 @@
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
 """The compiled part of ranking: the members of every subscription's window, best first.
 
-A subscription has a *row*, and in one pool of records a piece for its *members*. Two kinds share
-them. A skyband is in order from the best to the worst. A list has its k best in order and the
-rest as it came: who is not among the k best is looked at only when one of those has left, which
-is all that is waited for. Both are told what to deliver by the same function.
+A subscription has a *row*, and in one pool of records a piece for its *members*: its k best in
+order, and behind them, as they came, those that may still become one. Most publications are worse
+than the k best and are only put behind them; who stands there is looked at only when one of the
+k best has left, which is all that is waited for.
+
+Two kinds of rows differ in what they do when there is no more room. A *list* can be refilled, so
+it keeps what is best and a threshold that nothing outside of it beats. A *skyband* drops whoever
+has k newer and better ones and will therefore never be told, for all at once. (Kept at every
+step, a skyband is smaller, but every publication has to find its place in it and push others on.)
+
+Windows do not know of each other. So a batch of publications is run one skyband after another,
+each over all that it was given, and one that is worked on stays in the cache.
 
 Lists lie far apart in memory and each is visited for a moment, so what they cost is waiting for
 memory; the next few are asked for ahead. Measured at 100,000 lists of thirty: 0.2 µs for a
@@ -20,14 +29,14 @@ from llvmlite import ir
 from numba import from_dtype, njit, types
 from numba.extending import intrinsic
 
-from rove.match.score_kernels import LANES
+from rove.match.ranked.score_kernels import LANES
 
 MEMBER = np.dtype(
     [
         ("score", "f8"),  # lower is better
         ("leaves_at", "f8"),  # a time, or for a window that counts, a number of arrivals
         ("sequence", "i8"),
-        ("dominators", "i4"),  # newer and better members; k of them, and it will never be told
+        ("is_dropped", "i4"),  # only while a skyband is tidied up
         ("tail", "i2"),  # what an integer beyond 2^53 has more than `score`
         ("whole", "u1"),  # the score is an integer
         ("delivered", "u1"),
@@ -43,7 +52,7 @@ ROW = np.dtype(
         ("capacity", "i4"),
         ("count", "i4"),
         ("k", "i4"),
-        ("limit", "i4"),  # at this length a list is too long; 0 for a skyband, kept in order
+        ("limit", "i4"),  # at this length a list is too long; 0 for a skyband
         ("target", "i4"),  # how many members stay then
         ("place", "i4"),
         # What is needed for nearly everything stands above, in one line of the cache.
@@ -55,6 +64,7 @@ ROW = np.dtype(
         ("hungry_at", "f8"),
         ("refilled_at", "f8"),
         ("least_target", "i8"),
+        ("shape", "i8"),  # which columns its constants stand in, at `place`; -1 without a score
     ]
 )
 TOLD = np.dtype(
@@ -126,7 +136,7 @@ def _is_behind(member: Any, score: float, tail: int, sequence: int) -> bool:
 
 
 @njit(**_inlined)
-def tell_best(
+def _tell_best(
     rows: Any, members: Any, row: int, at: float, newest: int, told: Any, count: int
 ) -> int:
     """Tell those of the k best that were not told before, the best first."""
@@ -147,7 +157,7 @@ def tell_best(
 
 
 @njit(**_inlined)
-def drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
+def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
     """Take out the members that have left at `moment`; how many of the k best are left."""
     kept = start = rows[row].start
     end = start + rows[row].count
@@ -164,7 +174,7 @@ def drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
 
 
 @njit(**_inlined)
-def next_departure(rows: Any, members: Any, row: int) -> float:
+def _next_departure(rows: Any, members: Any, row: int) -> float:
     """When the next of the k best leaves; of the others nobody has to know."""
     earliest = math.inf
     start = rows[row].start
@@ -186,7 +196,7 @@ def _swap(members: Any, a: int, b: int) -> None:
 
 
 @njit(**_inlined)
-def sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None:
+def _sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None:
     """Bring the best of the unsorted rest to their places from `first` on, up to `end`."""
     start, count = rows[row].start, rows[row].count
     for place in range(start + first, start + min(end, count)):
@@ -200,31 +210,7 @@ def sort_until(rows: Any, members: Any, row: int, first: int, end: int) -> None:
 
 
 @njit(**_inlined)
-def _dominate(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
-    """Open a gap for a new member, before all that are not better; its index.
-
-    Who has k newer and better ones now is dropped on the way.
-    """
-    start, k = rows[row].start, rows[row].k
-    end = start + rows[row].count
-    gap = end
-    while gap > start and _not_worse(score, tail, members[gap - 1].score, members[gap - 1].tail):
-        gap -= 1
-    kept = gap
-    for j in range(gap, end):
-        members[j].dominators += 1
-        if members[j].dominators < k:
-            if kept < j:
-                members[kept] = members[j]
-            kept += 1
-    for j in range(kept, gap, -1):
-        members[j] = members[j - 1]
-    rows[row].count = kept - start + 1
-    return gap
-
-
-@njit(**_inlined)
-def join_list(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
+def _join_list(rows: Any, members: Any, row: int, score: float, tail: int) -> int:
     """Open a gap for a new member; its index. Behind the k best nothing is in order."""
     start, k = rows[row].start, rows[row].k
     end = start + rows[row].count
@@ -242,26 +228,21 @@ def join_list(rows: Any, members: Any, row: int, score: float, tail: int) -> int
 
 
 @njit(**_inlined)
-def write_member(
+def _write_member(
     members: Any, at: int, score: float, leaves_at: float, sequence: int, tail: int, whole: int
 ) -> None:
     members[at].score = score
     members[at].leaves_at = leaves_at
     members[at].sequence = sequence
-    members[at].dominators = 0
+    members[at].is_dropped = 0
     members[at].tail = tail
     members[at].whole = whole
     members[at].delivered = 0
 
 
 @njit(**_inlined)
-def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
-    """Room for one more member, if need be at the end of the pool; False if that is full."""
-    if rows[row].count < rows[row].capacity:
-        return True
-    capacity = 2 * rows[row].capacity
-    if rows[row].limit:
-        capacity = min(capacity, rows[row].limit)
+def _moved(rows: Any, members: Any, used: Any, row: int, capacity: int) -> bool:
+    """More room for a row, at the end of the pool; False if that is full."""
     if used[0] + capacity > members.size:
         return False
     start = rows[row].start
@@ -274,7 +255,7 @@ def _has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
 
 
 @njit(**_inlined)
-def set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float) -> None:
+def _set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float) -> None:
     """When the next member of a row leaves, and so of its block of rows."""
     block = row // LANES
     before = leaves_at[row]
@@ -300,44 +281,6 @@ _scored = types.Tuple((_integers, _numbers, _integers, _marks, _marks))
 """(rows, scores, tails, whole, known): who may get a publication, and with which score."""
 _pool = types.Tuple((_rows, _members, _integers, _numbers, _numbers))
 """(rows, members, used, leaves_at, block_leaves_at)"""
-
-
-@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _told, _i8), **_uncounted)
-def enter_skybands(
-    pool: Any, scored: Any, first: int, at: float, sequence: int, told: Any, count: int
-) -> tuple[int, int]:
-    """A publication enters the k-skyband of every row that has a score for it.
-
-    Returns how many were told, and where to go on when there is more room.
-    """
-    rows, members, used, leaves_at, block_leaves_at = pool
-    chosen, scores, tails, whole, known = scored
-    for i in range(first, chosen.size):
-        row = chosen[i]
-        if _fetch_row(rows, chosen, i, chosen.size):
-            following = rows[chosen[i + 4]]
-            end = following.start + following.count
-            for j in range(max(following.start, end - 12), end + 1, 2):
-                _prefetch(members, j)
-        if not known[i] or at < rows[row].accepted_at:
-            continue
-        if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
-            return count, i
-        departure = at + rows[row].span
-        somebody_left = False
-        if rows[row].counts:
-            rows[row].arrivals += 1
-            departure = rows[row].arrivals + rows[row].span
-            before = rows[row].count
-            drop_left(rows, members, row, float(rows[row].arrivals))
-            somebody_left = rows[row].count < before
-        gap = _dominate(rows, members, row, scores[i], tails[i])
-        write_member(members, gap, scores[i], departure, sequence, tails[i], whole[i])
-        if rows[row].count == 1 and not rows[row].counts:
-            set_departure(leaves_at, block_leaves_at, row, departure)
-        if somebody_left or gap - rows[row].start < rows[row].k:
-            count = tell_best(rows, members, row, at, sequence, told, count)
-    return count, chosen.size
 
 
 @njit(**_inlined)
@@ -375,10 +318,9 @@ def expire(
                 return count, waiting, 1
             moment = leaves_at[row]
             before = rows[row].count
-            best_kept = drop_left(rows, members, row, moment)
-            if rows[row].limit:
-                sort_until(rows, members, row, best_kept, rows[row].k)
-            following = next_departure(rows, members, row)
+            best_kept = _drop_left(rows, members, row, moment)
+            _sort_until(rows, members, row, best_kept, rows[row].k)
+            following = _next_departure(rows, members, row)
             if rows[row].count < before:
                 if rows[row].count < rows[row].k and rows[row].threshold < math.inf:
                     rows[row].hungry_at = moment
@@ -386,10 +328,213 @@ def expire(
                     waiting += 1
                     following = math.inf
                 else:
-                    count = tell_best(rows, members, row, moment, -1, told, count)
-            set_departure(leaves_at, block_leaves_at, row, following)
+                    count = _tell_best(rows, members, row, moment, -1, told, count)
+            _set_departure(leaves_at, block_leaves_at, row, following)
     return count, waiting, 0
 
+
+# -- skybands -------------------------------------------------------------------------------
+
+
+@njit(**_inlined)
+def _slide(
+    rows: Any,
+    members: Any,
+    leaves_at: Any,
+    block_leaves_at: Any,
+    row: int,
+    now: float,
+    told: Any,
+    count: int,
+) -> int:
+    """Let members leave a window until `now`, or until there is no room to tell."""
+    while leaves_at[row] <= now and told.size - count >= rows[row].k:
+        moment = leaves_at[row]
+        best_kept = _drop_left(rows, members, row, moment)
+        _sort_until(rows, members, row, best_kept, rows[row].k)
+        count = _tell_best(rows, members, row, moment, -1, told, count)
+        following = _next_departure(rows, members, row)
+        _set_departure(leaves_at, block_leaves_at, row, following)
+    return count
+
+
+@njit(types.void(_members, _i8, _i8, _i8, _integers), **_uncounted)
+def _sort_by_age(members: Any, start: int, first: int, end: int, ages: Any) -> None:
+    """Write down members from the oldest to the newest; most stand in that order already."""
+    for i in range(first, end):
+        sequence = members[start + i].sequence
+        place = i
+        while place > first and members[ages[place - 1]].sequence > sequence:
+            ages[place] = ages[place - 1]
+            place -= 1
+        ages[place] = start + i
+
+
+@njit(**_inlined)
+def _place_among(scores: Any, tails: Any, count: int, k: int, score: float, tail: int) -> int:
+    """Take one into the k best so far, behind those as good; who is too many falls out."""
+    place = count if count < k else count - 1
+    while place > 0 and (
+        score < scores[place - 1] or (score == scores[place - 1] and tail < tails[place - 1])
+    ):
+        scores[place], tails[place] = scores[place - 1], tails[place - 1]
+        place -= 1
+    scores[place], tails[place] = score, tail
+    return min(k, count + 1)
+
+
+_scratch = types.Tuple((_integers, _marks, _numbers, _integers))
+"""(ages, stays, scores, tails): room for as many as a row has members, or wants."""
+
+
+@njit(types.void(_rows, _members, _i8, _f8, _scratch), **_uncounted)
+def _prune(rows: Any, members: Any, row: int, moment: float, scratch: Any) -> None:
+    """Drop who has left, and who has k newer and better ones: it will never be told."""
+    ages, stays, scores, tails = scratch
+    _drop_left(rows, members, row, moment)
+    start, count, k = rows[row].start, rows[row].count, rows[row].k
+    best_count = min(count, k)
+    _sort_by_age(members, start, 0, best_count, ages)
+    _sort_by_age(members, start, best_count, count, ages)
+    # From the newest on: `scores` are the best of those that are newer, in order.
+    newer, next_best = 0, best_count - 1
+    for i in range(count - 1, best_count - 1, -1):
+        one = members[ages[i]]
+        while next_best >= 0 and members[ages[next_best]].sequence > one.sequence:
+            best = members[ages[next_best]]
+            newer = _place_among(scores, tails, newer, k, best.score, best.tail)
+            next_best -= 1
+        score, tail, last = one.score, one.tail, scores[k - 1]
+        stays[i] = newer < k or score < last or (score == last and tail < tails[k - 1])
+        if stays[i]:
+            newer = _place_among(scores, tails, newer, k, score, tail)
+    # Who goes is marked; then the others close up, in the order in which they stand.
+    for i in range(best_count, count):
+        if not stays[i]:
+            members[ages[i]].is_dropped = 1
+    kept = start + best_count
+    for j in range(start + best_count, start + count):
+        if not members[j].is_dropped:
+            if kept < j:
+                members[kept] = members[j]
+            kept += 1
+    rows[row].count = kept - start
+
+
+@njit(**_inlined)
+def _skyband_has_room(
+    rows: Any, members: Any, used: Any, row: int, moment: float, scratch: Any
+) -> bool:
+    """Room for one more member: tidied up, or at the end of the pool; False if that is full."""
+    if rows[row].count < rows[row].capacity:
+        return True
+    if scratch[0].size < max(rows[row].count, rows[row].k):
+        return False
+    _prune(rows, members, row, moment, scratch)
+    if 3 * rows[row].count <= rows[row].capacity:
+        return True
+    return _moved(rows, members, used, row, 2 * rows[row].capacity)
+
+
+@njit(**_inlined)
+def _join_skyband(
+    rows: Any,
+    members: Any,
+    leaves_at: Any,
+    block_leaves_at: Any,
+    row: int,
+    at: float,
+    sequence: int,
+    score: float,
+    tail: int,
+    whole: int,
+    told: Any,
+    count: int,
+) -> int:
+    """A publication enters a window that has room for it."""
+    departure = at + rows[row].span
+    somebody_left = False
+    if rows[row].counts:
+        departure = rows[row].arrivals + rows[row].span
+        somebody_left = _next_departure(rows, members, row) <= rows[row].arrivals
+        if somebody_left:
+            best_kept = _drop_left(rows, members, row, float(rows[row].arrivals))
+            _sort_until(rows, members, row, best_kept, rows[row].k)
+    gap = _join_list(rows, members, row, score, tail)
+    _write_member(members, gap, score, departure, sequence, tail, whole)
+    if rows[row].count == 1 and not rows[row].counts:
+        _set_departure(leaves_at, block_leaves_at, row, departure)
+    if somebody_left or gap - rows[row].start < rows[row].k:
+        count = _tell_best(rows, members, row, at, sequence, told, count)
+    return count
+
+
+_steps = types.Tuple((_integers, _integers, _numbers, _integers, _marks, _marks))
+"""(rows, numbers, scores, tails, whole, known): what happens, row after row, in order of time."""
+
+
+@njit(
+    types.UniTuple(_i8, 2)(_pool, _steps, _numbers, _integers, _i8, _i8, _told, _i8, _scratch),
+    **_uncounted,
+)
+def run_skybands(
+    pool: Any,
+    steps: Any,
+    ats: Any,
+    sequences: Any,
+    publications: int,
+    first: int,
+    told: Any,
+    count: int,
+    scratch: Any,
+) -> tuple[int, int]:
+    """A whole batch enters its skybands.
+
+    `numbers` of steps say which of `ats` and `sequences` are theirs. From `publications` on these
+    are ends: one empties a row, and lets nothing in afterwards if its sequence is -1.
+    Returns how many were told, and where to go on when there is more room.
+    """
+    rows, members, used, leaves_at, block_leaves_at = pool
+    chosen, numbers, scores, tails, whole, known = steps
+    for i in range(first, chosen.size):
+        if not known[i]:
+            continue
+        row, at, sequence = chosen[i], ats[numbers[i]], sequences[numbers[i]]
+        if leaves_at[row] <= at:
+            count = _slide(rows, members, leaves_at, block_leaves_at, row, at, told, count)
+        if leaves_at[row] <= at or told.size - count < rows[row].k:
+            return count, i
+        if numbers[i] >= publications:
+            rows[row].count = 0
+            _set_departure(leaves_at, block_leaves_at, row, math.inf)
+            if sequence < 0:
+                rows[row].accepted_at = math.inf
+            continue
+        if at < rows[row].accepted_at:
+            continue
+        # Of the k best none has left by then, so they stay in order.
+        moment = float(rows[row].arrivals) if rows[row].counts else at
+        if not _skyband_has_room(rows, members, used, row, moment, scratch):
+            return count, i
+        rows[row].arrivals += 1
+        count = _join_skyband(
+            rows,
+            members,
+            leaves_at,
+            block_leaves_at,
+            row,
+            at,
+            sequence,
+            scores[i],
+            tails[i],
+            whole[i],
+            told,
+            count,
+        )
+    return count, chosen.size
+
+
+# -- lists ----------------------------------------------------------------------------------
 
 _worst = types.Tuple((_numbers, _numbers, _numbers))
 """(threshold of each place, worst of each block, worst of each group of blocks)"""
@@ -444,7 +589,7 @@ def _trimmed(rows: Any, members: Any, row: int, at: float) -> bool:
     """Shorten a list that has become too long; from then on only better ones enter it."""
     if rows[row].count < rows[row].limit:
         return False
-    drop_left(rows, members, row, at)
+    _drop_left(rows, members, row, at)
     start, count, target = rows[row].start, rows[row].count, rows[row].target
     if count <= target:
         return False
@@ -457,6 +602,15 @@ def _trimmed(rows: Any, members: Any, row: int, at: float) -> bool:
     rows[row].threshold = best.score
     rows[row].threshold_tail = best.tail
     return True
+
+
+@njit(**_inlined)
+def _list_has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
+    """Room for one more member of a list; False if the pool is full."""
+    if rows[row].count < rows[row].capacity:
+        return True
+    capacity = min(2 * rows[row].capacity, rows[row].limit)
+    return _moved(rows, members, used, row, capacity)
 
 
 @njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _worst, _told, _i8), **_uncounted)
@@ -486,15 +640,15 @@ def enter_lists(
             or not _not_worse(scores[i], tails[i], threshold, threshold_tail)
         ):
             continue
-        if told.size - count < rows[row].k or not _has_room(rows, members, used, row):
+        if told.size - count < rows[row].k or not _list_has_room(rows, members, used, row):
             return count, i
         departure = at + rows[row].span
-        gap = join_list(rows, members, row, scores[i], tails[i])
-        write_member(members, gap, scores[i], departure, sequence, tails[i], whole[i])
+        gap = _join_list(rows, members, row, scores[i], tails[i])
+        _write_member(members, gap, scores[i], departure, sequence, tails[i], whole[i])
         if rows[row].count == 1:
-            set_departure(leaves_at, block_leaves_at, row, departure)
+            _set_departure(leaves_at, block_leaves_at, row, departure)
         if gap - rows[row].start < rows[row].k:
-            count = tell_best(rows, members, row, at, sequence, told, count)
+            count = _tell_best(rows, members, row, at, sequence, told, count)
         if _trimmed(rows, members, row, at):
             set_threshold(worst, rows[row].place, rows[row].threshold)
             # Good ones come in plenty: a list that had to grow may be shorter again.
@@ -524,13 +678,13 @@ def refill(
     for i in range(sequences.size):
         threshold, threshold_tail = rows[row].threshold, rows[row].threshold_tail
         if known[i] and _not_worse(scores[i], tails[i], threshold, threshold_tail):
-            gap = join_list(rows, members, row, scores[i], tails[i])
-            write_member(members, gap, scores[i], departures[i], sequences[i], tails[i], whole[i])
+            gap = _join_list(rows, members, row, scores[i], tails[i])
+            _write_member(members, gap, scores[i], departures[i], sequences[i], tails[i], whole[i])
             _trimmed(rows, members, row, rows[row].hungry_at)
     for j in range(start, start + rows[row].count):
         for sequence in delivered:
             if members[j].sequence == sequence:
                 members[j].delivered = 1
     set_threshold(worst, rows[row].place, rows[row].threshold)
-    set_departure(leaves_at, block_leaves_at, row, next_departure(rows, members, row))
-    return tell_best(rows, members, row, rows[row].hungry_at, -1, told, count)
+    _set_departure(leaves_at, block_leaves_at, row, _next_departure(rows, members, row))
+    return _tell_best(rows, members, row, rows[row].hungry_at, -1, told, count)
