@@ -18,7 +18,7 @@ from rove.match.compiling import rows_of
 from rove.match.kernels import find
 from rove.match.layout import WIDTH, section
 from rove.match.rows import Row, from_boxes, from_rows
-from rove.match.segment import Found, Segment, Workspace
+from rove.match.segment import Segment, SegmentMatches, Workspace
 from rove.match.subjects import Subjects
 from rove.testing import strategies
 from rove.testing.boxes import workload
@@ -81,7 +81,11 @@ class Rows:
         self._judge(segment, segment.scan(batch), publications, at)
 
     def _judge(
-        self, segment: Segment, found: Found, publications: list[Publication], at: list[float]
+        self,
+        segment: Segment,
+        found: SegmentMatches,
+        publications: list[Publication],
+        at: list[float],
     ) -> None:
         ids, doubts = found.ids.tolist(), segment.ids[found.doubts].tolist()
         for number, publication in enumerate(publications):

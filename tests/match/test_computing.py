@@ -11,13 +11,13 @@ from rove.lang.limits import COMPILED_NODES_MAX
 from rove.lang.normal import Conjunction
 from rove.lang.tree import walk
 from rove.match import computing
-from rove.match.computing import NODES_AT_ONCE, PART_MAX, Facts, Kept
+from rove.match.computing import NODES_AT_ONCE, PART_MAX, Facts, Unindexed
 from rove.match.index import Index
 from rove.match.programs import TruthProgram, compiled_conjunction
 from rove.match.subjects import Subjects
 
 
-def kept_of(text: str, subjects: Subjects, me: dict[str, Any] | None = None) -> Kept:
+def kept_of(text: str, subjects: Subjects, me: dict[str, Any] | None = None) -> Unindexed:
     """A subscription as an index keeps it; its rows are compiled."""
     index = Index(subjects)
     conjunctions = normalise(parse(text)).conjunctions
@@ -25,7 +25,7 @@ def kept_of(text: str, subjects: Subjects, me: dict[str, Any] | None = None) -> 
     return index._fresh_kept[0]
 
 
-def holds(kept: Kept, subjects: Subjects, publication: dict[str, Any], at: float) -> bool:
+def holds(kept: Unindexed, subjects: Subjects, publication: dict[str, Any], at: float) -> bool:
     facts = Facts.of(subjects.batch([publication], [at]), 0)
     return kept.holds(publication, at, facts, subjects)
 
@@ -163,7 +163,7 @@ def test_no_publication_pays_for_compiling_many_nodes(monkeypatch: pytest.Monkey
     form = normalise(parse(" OR ".join(f"greatest({some}) > 998" for some in names)))
     sizes = [node_count(one) for one in form.conjunctions]
     subjects = Subjects()
-    kept = Kept(form.conjunctions, 0.0, {}, follows=False)
+    kept = Unindexed(form.conjunctions, 0.0, {}, follows=False)
     publication = {f"a{i}": 1 for i in range(99)}
     at_once = []
     for _ in range(99):

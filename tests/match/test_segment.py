@@ -17,7 +17,7 @@ from rove.match.compiling import rows_of
 from rove.match.kernels import find
 from rove.match.layout import WIDTH
 from rove.match.rows import Row, Rows, from_rows
-from rove.match.segment import Found, Segment, Workspace
+from rove.match.segment import Segment, SegmentMatches, Workspace
 from rove.match.subjects import Subjects
 from rove.testing import strategies
 from tests.effort import examples
@@ -42,14 +42,14 @@ def searched(
     subjects: Subjects,
     publications: list[Publication],
     workspace: Workspace | None = None,
-) -> Found:
+) -> SegmentMatches:
     batch = subjects.batch(publications, [1.0] * len(publications))
     workspace = Workspace() if workspace is None else workspace
     workspace.take(batch)
     return segment.find(batch, find, workspace)
 
 
-def ids_of(found: Found) -> list[int]:
+def ids_of(found: SegmentMatches) -> list[int]:
     """Everybody that was found, once; rows of one subscription come as ~id."""
     return sorted({~id if id < 0 else id for id in found.ids.tolist()})
 

@@ -129,7 +129,7 @@ class Tests(NamedTuple):
         return True
 
 
-class Kept(msgspec.Struct):
+class Unindexed(msgspec.Struct):
     """What must be remembered of a subscription that is more than its rows."""
 
     conjunctions: tuple[Conjunction, ...]
@@ -169,7 +169,7 @@ class Kept(msgspec.Struct):
             ]
         return [one for one in found if one is not None]
 
-    def moved(self, me: State) -> Kept:
+    def moved(self, me: State) -> Unindexed:
         """The same with another state. What is compiled now makes every later move cheaper."""
         splits = self.splits or [split(one) for one in self.conjunctions]
         return msgspec.structs.replace(self, me=me, splits=splits)

@@ -179,7 +179,7 @@ class Counters(msgspec.Struct):
     """Pairs decided, either way, by a version of another moment than the publication's own."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SavedSubscription(msgspec.Struct, frozen=True):
     """One subscription of a design, as it is saved and moved."""
 
     id: int
@@ -194,7 +194,7 @@ class Kept(msgspec.Struct, frozen=True):
 class DesignState(msgspec.Struct, frozen=True):
     """Everything that a design knows, as plain values."""
 
-    subscriptions: tuple[Kept, ...]
+    subscriptions: tuple[SavedSubscription, ...]
     counters: Counters
 
 
@@ -396,11 +396,11 @@ class Evolving(msgspec.Struct):
         versions = (one.at(t, self.me) for one in self.splits)
         return [version for version in versions if version is not None]
 
-    def kept(self, evaluated_at: float | None) -> Kept:
+    def kept(self, evaluated_at: float | None) -> SavedSubscription:
         """As it is saved."""
         whole = tuple(one.whole for one in self.splits)
         me = dict(self.me)
-        return Kept(self.id, whole, self.accepted_at, me, self.option, evaluated_at)
+        return SavedSubscription(self.id, whole, self.accepted_at, me, self.option, evaluated_at)
 
 
 def refuse_second(id: int, held: Mapping[int, object]) -> None:

@@ -46,7 +46,7 @@ from rove.lang.tree import (
     walk,
 )
 from rove.match.compiling import rows_of
-from rove.match.computing import Kept, State
+from rove.match.computing import State, Unindexed
 from rove.match.index import Index
 from rove.match.keys import FIRST_NUMBER, LAST_NUMBER, Keys, are_exact, float_keys
 from rove.match.layout import COMPUTE, MULTIPLE
@@ -104,7 +104,7 @@ class Follower:
     """A text that asks for its subscriber's state: what is the same in all states, of anybody."""
 
     def __init__(self, conjunctions: Sequence[Conjunction], subjects: Subjects) -> None:
-        self.kept = Kept(tuple(conjunctions), 0.0, {}, True)
+        self.kept = Unindexed(tuple(conjunctions), 0.0, {}, True)
         several = MULTIPLE if len(conjunctions) > 1 else 0
         found = (_part(one, several, subjects) for one in conjunctions)
         self._parts = [part for part in found if part is not None]
@@ -385,7 +385,7 @@ class FollowingIndex(Index):
             if len(rows):
                 self._segments.append(self._segment(rows))
 
-    def _kept_of(self, id: int) -> Kept | None:
+    def _kept_of(self, id: int) -> Unindexed | None:
         """The follower as it was in a state, which publications often meet one after the other."""
         found = self._kept.get(id)
         if found is None:
@@ -394,7 +394,7 @@ class FollowingIndex(Index):
             found = self._kept[id] = self._in_state(id)
         return found
 
-    def _in_state(self, id: int) -> Kept:
+    def _in_state(self, id: int) -> Unindexed:
         number = bisect_right(self._first_ids, id) - 1
         follower, states = self._followers[number]
         if follower.kept.tests is None:

@@ -35,7 +35,7 @@ from rove.match.batch import Batch
 from rove.match.building import built
 from rove.match.columns import Columns, batch_of
 from rove.match.compiling import rows_of
-from rove.match.computing import PREPARED_FROM, Facts, Kept, Publication, State
+from rove.match.computing import PREPARED_FROM, Facts, Publication, State, Unindexed
 from rove.match.engine import kernel, warm_up
 from rove.match.layout import COMPUTE, Buffer
 from rove.match.pairs import Pairs
@@ -118,10 +118,10 @@ class Index:
         """The latest time that was matched at."""
         self._segments: list[Segment] = []
         self._fresh: dict[int, list[Row]] = {}
-        self._fresh_kept: dict[int, Kept] = {}
+        self._fresh_kept: dict[int, Unindexed] = {}
         self._fresh_rows = self._fresh_work = 0
         self._undecided: set[int] = set()
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, Unindexed] = {}
         self._ids: set[int] | None = set()
         self._merge: Merge | None = None
         self._workspaces: list[Workspace] = []
@@ -170,7 +170,7 @@ class Index:
         """
         self._refuse_ids([id])
         follows = _follow(conjunctions)
-        kept = Kept(tuple(conjunctions), accepted_at, me or {}, follows)
+        kept = Unindexed(tuple(conjunctions), accepted_at, me or {}, follows)
         rows = self._compiled(id, kept)
         if kept.work >= PREPARED_FROM:
             kept.prepare(self.subjects)
@@ -188,14 +188,14 @@ class Index:
                 raise ValueError(f"{id} is no free id; ids are integers of 64 bits from 0 on")
             seen.add(id)
 
-    def _compiled(self, id: int, kept: Kept) -> list[Row]:
+    def _compiled(self, id: int, kept: Unindexed) -> list[Row]:
         conjunctions = kept.known() if kept.follows else kept.conjunctions
         rows = rows_of(id, conjunctions, kept.accepted_at, self.subjects)
         if kept.follows:
             kept.ask(rows, self.subjects)
         return rows
 
-    def _wait(self, id: int, rows: list[Row], kept: Kept) -> None:
+    def _wait(self, id: int, rows: list[Row], kept: Unindexed) -> None:
         self._fresh[id] = rows
         self._fresh_kept[id] = kept
         self._fresh_rows += len(rows)
@@ -375,7 +375,7 @@ class Index:
             Segment(buffer, strings)
             for buffer, strings in zip(buffers, head["strings"], strict=True)
         ]
-        index._kept = {id: Kept(*kept) for id, kept in head["kept"].items()}
+        index._kept = {id: Unindexed(*kept) for id, kept in head["kept"].items()}
         index._ids = None
         for segment in index._segments:
             subjects.use_again(segment.subjects_in_use())
@@ -514,7 +514,7 @@ class Index:
                 holding.append(id)
         return holding
 
-    def _kept_of(self, id: int) -> Kept | None:
+    def _kept_of(self, id: int) -> Unindexed | None:
         """What is kept of a subscription beside its rows."""
         return self._kept.get(id)
 

@@ -33,7 +33,7 @@ _CLASSES: Final[dict[str, set[str] | None]] = {
     "rove.lang.normal": {"Conjunction"},
     "rove.lang.patterns": {"Pattern"},
     "rove.lang.ranking": {"RankedWindow", "Member"},
-    "rove.match.designs": {"Kept", "DesignState", "Counters", "Evolve"},
+    "rove.match.designs": {"SavedSubscription", "DesignState", "Counters", "Evolve"},
     "builtins": {"frozenset", "set", "bytearray", "int"},
 }
 """By module the names that a head may refer to; None for all structs in it."""

@@ -29,7 +29,7 @@ _COMPARATORS: Final[tuple[Comparator, ...]] = (">=", ">", "<=", "<", "=")
 """In the order of `layout.AT_LEAST` to `layout.EQUAL`."""
 
 
-class Found(NamedTuple):
+class SegmentMatches(NamedTuple):
     """What a segment found for a batch, publication by publication."""
 
     counts: Integers
@@ -269,7 +269,7 @@ class Segment:
 
     # -- matching ----------------------------------------------------------------------------
 
-    def find(self, batch: Batch, kernel: Kernel, workspace: Workspace) -> Found:
+    def find(self, batch: Batch, kernel: Kernel, workspace: Workspace) -> SegmentMatches:
         """Search the trees; what must be computed is left as a doubt.
 
         The workspace has taken the batch.
@@ -278,7 +278,7 @@ class Segment:
         frame = workspace.frame
         frame[2 * layout.ID_COUNT] = 0
         self.search(kernel, workspace, len(batch))
-        return Found(
+        return SegmentMatches(
             workspace.array(layout.OUT_COUNTS)[: len(batch)].copy(),
             workspace.taken_ids(),
             workspace.array(layout.OUT_DOUBTFUL)[: len(batch)].copy(),
@@ -326,11 +326,11 @@ class Segment:
 
     # -- without kernels ---------------------------------------------------------------------
 
-    def scan(self, batch: Batch) -> Found:
+    def scan(self, batch: Batch) -> SegmentMatches:
         """The same as `find`, by looking at every row with NumPy."""
         self._write_all_texts(batch)
         found = [self._scan_one(batch, publication) for publication in range(len(batch))]
-        return Found(
+        return SegmentMatches(
             np.array([len(ids) for ids, _ in found], np.int32),
             np.concatenate([np.empty(0, np.int64), *(ids for ids, _ in found)]),
             np.array([len(doubts) for _, doubts in found], np.int32),

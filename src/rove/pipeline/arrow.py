@@ -37,6 +37,7 @@ from rove.errors import RoveError
 from rove.lang.attributes import attributes_of
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.values import CARRIED, Path
+from rove.match.cell import FILTER_ATTRIBUTE
 from rove.match.columns import (
     BooleanColumn,
     CarriedColumn,
@@ -48,7 +49,6 @@ from rove.match.columns import (
     PublicationColumns,
     StringColumn,
 )
-from rove.pipeline.topics import FILTER_ATTRIBUTE
 
 if TYPE_CHECKING:
     from rove.match.columns import Mask

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rove.match.cell import FILTER_ATTRIBUTE
 from rove.match.columns import Columns, PublicationColumns
 from rove.match.following import POSITION
 from rove.pipeline.arrow import lake_attributes
@@ -29,7 +30,7 @@ from rove.pipeline.index_files import (
     SideName,
     open_index,
 )
-from rove.pipeline.topics import FILTER_ATTRIBUTE, NO_FILTER, Longs, matches_among
+from rove.pipeline.topics import NO_FILTER, Longs, matches_among
 
 AT_TYPE: Final = pa.timestamp("us", tz="UTC")
 PAIRS: Final = pa.schema(

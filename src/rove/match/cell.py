@@ -1,6 +1,7 @@
 """A cell: a share of the subscriptions with texts, and all that is known of them.
 
-The broker's own matching is one cell; a matcher process holds one or more. Three kinds of
+The broker's own matching is one cell; a matcher process holds one or more; Spark asks an index that
+tells topic filters apart in the same way (`on_filter`). Three kinds of
 subscriptions live apart inside:
 
 - fixed, exactly evolving and following ones, in one index for all topic filters: the filter is one
@@ -26,7 +27,7 @@ from typing import Final, Protocol, Self
 import msgspec
 import numpy as np
 
-from rove.lang.tree import And, Attribute, Comparison, Literal
+from rove.lang.tree import TRUE, And, Attribute, Comparison, Condition, Literal
 from rove.lang.tree import Subscription as Text
 from rove.match.designs import Counters, Evolve
 from rove.match.matcher import EXACT, Matcher, Work, checked
@@ -44,7 +45,7 @@ _PLAIN, _DESIGNS = 0, -1
 """What stands for the two matchers that belong to no single topic filter."""
 
 
-class Shown(Protocol):
+class ShownPublication(Protocol):
     """A publication, as a cell looks at it."""
 
     @property
@@ -63,7 +64,7 @@ class Shown(Protocol):
     def attributes(self) -> Mapping[str, object]: ...
 
 
-class Wanted(msgspec.Struct, gc=False):
+class CellSubscription(msgspec.Struct, gc=False):
     """A subscription, as a cell takes it."""
 
     id: int
@@ -79,7 +80,7 @@ class Wanted(msgspec.Struct, gc=False):
         return self.text.rank is not None or self.evolve.design != "exact"
 
 
-class Matched(msgspec.Struct, gc=False):
+class CellMatches(msgspec.Struct, gc=False):
     """Whom publications meet."""
 
     counts: list[int]
@@ -137,7 +138,7 @@ class Cell:
 
     # -- changing ------------------------------------------------------------------------------
 
-    def add(self, one: Wanted) -> None:
+    def add(self, one: CellSubscription) -> None:
         """Take in a subscription; LanguageError if it cannot be."""
         if one.text.rank is not None:
             matcher = self._ranked.get(one.filter) or Matcher(compiled=self._compiled)
@@ -171,7 +172,7 @@ class Cell:
 
     # -- matching ------------------------------------------------------------------------------
 
-    def match(self, shown: Sequence[Shown]) -> Matched:
+    def match(self, shown: Sequence[ShownPublication]) -> CellMatches:
         """Whom publications meet; times must not decrease."""
         self.touched = []
         asked = [one for one in (self._plain, self._designs) if len(one)]
@@ -186,10 +187,10 @@ class Cell:
                 keys = [one.key for one in here]
                 ranked += matcher.match(rows, [one.at for one in here], keys).ranked
         undecided = [id for one in asked for id in one.take_undecided()]
-        return Matched(counts, ids, ranked, sorted(undecided))
+        return CellMatches(counts, ids, ranked, sorted(undecided))
 
     def _unranked(
-        self, shown: Sequence[Shown], matchers: Sequence[Matcher]
+        self, shown: Sequence[ShownPublication], matchers: Sequence[Matcher]
     ) -> tuple[list[int], Positions]:
         if not matchers:
             return [], _NOBODY
@@ -231,7 +232,7 @@ class Cell:
         matcher = self._ranked.get(filter)
         return [] if matcher is None else matcher.live_keys()
 
-    def renew_unranked(self, wanted: Sequence[Wanted]) -> None:
+    def renew_unranked(self, wanted: Sequence[CellSubscription]) -> None:
         """Make the indexes of all that are not ranked anew, with these in them."""
         plain, designs = Matcher(compiled=self._compiled), Matcher(compiled=self._compiled)
         for one in wanted:
@@ -241,7 +242,10 @@ class Cell:
         self._plain, self._designs = plain, designs
 
     def renew_ranked(
-        self, filter: int, wanted: Sequence[Wanted], shown: Sequence[tuple[Shown, object]]
+        self,
+        filter: int,
+        wanted: Sequence[CellSubscription],
+        shown: Sequence[tuple[ShownPublication, object]],
     ) -> None:
         """Make the windows of one topic filter anew; show them what they held, as it is called."""
         matcher = Matcher(compiled=self._compiled)
@@ -336,7 +340,7 @@ def _joined(
     return np.bincount(owner, minlength=rows).tolist(), ids
 
 
-def check(one: Wanted) -> None:
+def check(one: CellSubscription) -> None:
     """LanguageError if no cell could take in a subscription.
 
     The text is checked as its author wrote it: with the topic filter it has as many conjunctions,
@@ -349,7 +353,12 @@ def _whole_pages(size: int) -> int:
     return size + -size % _PAGE
 
 
-def _with_filter(one: Wanted) -> Text:
+def _with_filter(one: CellSubscription) -> Text:
     """The text, for the topics of the subscription's filter only."""
-    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(one.filter))
-    return Text(And((here, one.text.condition)), one.text.select, one.text.rank)
+    return Text(on_filter(one.filter, one.text.condition), one.text.select, one.text.rank)
+
+
+def on_filter(number: int, condition: Condition) -> Condition:
+    """A condition for the topics of one filter only; what is shown says which filter it fits."""
+    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(number))
+    return here if condition == TRUE else And((here, condition))

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from rove.elastic.cells import Cell, Wanted, check
 from rove.lang.attributes import attributes_of
 from rove.lang.errors import LanguageError
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.ranking import RankedWindow
+from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs import parse_evolve
 from rove.match.ranked.ranks import RankedDelivery
 from rove.match.saving import SavedError
@@ -57,12 +57,14 @@ class Seen:
         return self._attributes
 
 
-def wanted(id: int, text: str, *, filter: int = 1, at: float = 0.0, evolve: str = "") -> Wanted:
+def wanted(
+    id: int, text: str, *, filter: int = 1, at: float = 0.0, evolve: str = ""
+) -> CellSubscription:
     me = {"x": 4} if "me." in text else None
     parsed = parse(text)
     if evolve:
-        return Wanted(id, parsed, filter, at, me, parse_evolve(evolve))
-    return Wanted(id, parsed, filter, at, me)
+        return CellSubscription(id, parsed, filter, at, me, parse_evolve(evolve))
+    return CellSubscription(id, parsed, filter, at, me)
 
 
 class Judged:
@@ -71,7 +73,7 @@ class Judged:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.cell = Cell()
-        self.subscriptions: dict[int, Wanted] = {}
+        self.subscriptions: dict[int, CellSubscription] = {}
         self.windows: dict[int, RankedWindow] = {}
         self.now = 0.0
         self.next = 1
@@ -278,9 +280,9 @@ class TestChanging:
         good = wanted(1, "x > 1")
         check(good)
         for bad in (
-            Wanted(-1, good.text, 1, 0.0),
-            Wanted(1, good.text, 1, float("nan")),
-            Wanted(1, parse(RANKED[0]), 1, 0.0, None, parse_evolve("lees")),
+            CellSubscription(-1, good.text, 1, 0.0),
+            CellSubscription(1, good.text, 1, float("nan")),
+            CellSubscription(1, parse(RANKED[0]), 1, 0.0, None, parse_evolve("lees")),
         ):
             with pytest.raises(LanguageError):
                 check(bad)
