@@ -27,8 +27,8 @@ from rove.elastic.commands import (
 )
 from rove.elastic.hosts import CellHost, arrays_of, matched_of
 from rove.lang.attributes import attributes_of
-from rove.match import text_holders
 from rove.match.cell import CellMatches
+from rove.match.patterns import text_holders
 from tests.elastic.conftest import row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 10 SECONDS"

@@ -15,7 +15,7 @@ from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.ranking import RankedWindow
 from rove.match.cell import Cell, CellSubscription, check
-from rove.match.designs import parse_evolve
+from rove.match.designs.design import parse_evolve
 from rove.match.ranked.ranks import RankedDelivery
 from rove.match.saving import SavedError
 

@@ -28,8 +28,8 @@ import pytest
 
 from rove.lang import Delivery, RankedWindow, Subscription, matches, parse, to_text
 from rove.lang.values import change_state
-from rove.match import index
-from rove.match.designs import parse_evolve
+from rove.match.designs.design import parse_evolve
+from rove.match.index import index
 from rove.match.matcher import Matcher
 from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows

@@ -35,7 +35,7 @@ from rove.elastic.ports import Matchers
 from rove.elastic.rearranging import Rearranging
 from rove.lang.errors import LanguageError
 from rove.match.cell import Cell, CellSubscription, check
-from rove.match.designs import Counters
+from rove.match.designs.design import Counters
 from rove.match.matcher import Work
 from rove.match.ranked.ranks import RankedDelivery
 from rove.mqtt.topics import has_wildcards

@@ -1,9 +1,9 @@
 """Telling subscribers that it is not known whether they wanted a publication.
 
 Trying patterns on a long string takes steps, and a publication has only so many
-(`rove.match.texts`). A pattern that they do not suffice for is undecided, and its subscription is
-passed over for that publication. That must not be silent: it is counted, logged once per batch, and
-told to the subscriber on `$rove/undecided`.
+(`rove.match.patterns.texts`). A pattern that they do not suffice for is undecided, and its
+subscription is passed over for that publication. That must not be silent: it is counted, logged
+once per batch, and told to the subscriber on `$rove/undecided`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from rove.elastic.commands import (
 from rove.lang.attributes import attributes_of
 from rove.lang.parser import parse
 from rove.match.cell import Cell, CellMatches, CellSubscription
-from rove.match.designs import parse_evolve
+from rove.match.designs.design import parse_evolve
 from rove.match.matcher import EXACT, Work
 from rove.match.ranked.ranks import RankedDelivery
 

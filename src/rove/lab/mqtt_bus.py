@@ -30,7 +30,7 @@ import numpy as np
 
 from rove.client.addresses import Address
 from rove.errors import RoveError
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.mqtt.packets import (
     Connack,
     Connect,

@@ -29,11 +29,11 @@ import numpy as np
 
 from rove.lang.tree import TRUE, And, Attribute, Comparison, Condition, Literal
 from rove.lang.tree import Subscription as Text
-from rove.match.designs import Counters, Evolve
+from rove.match.designs.design import Counters, Evolve
+from rove.match.index.rows import Positions
 from rove.match.matcher import EXACT, Matcher, Work, checked
 from rove.match.pairs import Pairs
 from rove.match.ranked.ranks import RankedDelivery
-from rove.match.rows import Positions
 from rove.match.saving import SavedError
 
 FILTER_ATTRIBUTE: Final = "$filter"

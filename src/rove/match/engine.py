@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import numpy.random  # noqa: F401
 
-from rove.match import texts
-from rove.match.segment import Kernel
+from rove.match.index.segment import Kernel
+from rove.match.patterns import texts
 
 _kernel: Kernel | None = None
 _ranks_are_ready = False
@@ -48,7 +48,8 @@ def warm_up(*, ranked: bool = True) -> None:
     """
     global _kernel, _ranks_are_ready
     if _kernel is None:
-        from rove.match import building_kernels, kernels  # noqa: F401
+        from rove.match.index import building_kernels  # noqa: F401
+        from rove.match.index import search_kernels as kernels
 
         texts.warm_up()
         _kernel = kernels.find

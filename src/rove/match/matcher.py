@@ -2,9 +2,9 @@
 
 The one door to this room. It runs in a broker, in matcher processes, at the edge and in Spark's
 workers, so it does no I/O, takes the time as an argument and never stops for a rebuild (see
-`rove.match.index` for how merges are done elsewhere). Behind it:
+`rove.match.index.index` for how merges are done elsewhere). Behind it:
 
-- an exact index for fixed, evolving and following subscriptions (`rove.match.index`),
+- an exact index for fixed, evolving and following subscriptions (`rove.match.index.index`),
 - the three published designs for evolving ones, for those who choose them (`designs`),
 - ranked subscriptions: their conditions in an index of their own, their windows in
   `rove.match.ranked`.
@@ -25,21 +25,21 @@ from rove.lang.normal import Conjunction, normalise
 from rove.lang.oracle import Publication
 from rove.lang.tree import Subscription
 from rove.lang.values import admit, change_state
-from rove.match.batch import Batch
-from rove.match.clees import Clees
-from rove.match.columns import Columns, batch_of
-from rove.match.designs import Counters, Design, Evolve, checked_seconds
+from rove.match.designs.clees import Clees
+from rove.match.designs.design import Counters, Design, Evolve, checked_seconds
+from rove.match.designs.lees import Lees
+from rove.match.designs.pes import Pes
 from rove.match.engine import want, warm_up
-from rove.match.index import Index
-from rove.match.lees import Lees
+from rove.match.index.batch import Batch
+from rove.match.index.columns import Columns, batch_of
+from rove.match.index.index import Index
+from rove.match.index.reading import Reader
+from rove.match.index.rows import Floats, Integers, Positions
+from rove.match.index.subjects import Subjects
 from rove.match.pairs import Pairs
-from rove.match.pes import Pes
 from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows
-from rove.match.reading import Reader
-from rove.match.rows import Floats, Integers, Positions
 from rove.match.saving import packed, unpacked
-from rove.match.subjects import Subjects
 
 EXACT = Evolve()
 _DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
@@ -197,7 +197,7 @@ class Matcher:
         highs: Floats,
         speeds: Floats | None = None,
     ) -> None:
-        """Add many subscriptions at once that are a box each (see `rove.match.rows.from_boxes`)."""
+        """Add many subscriptions at once that are a box each (see `rows.from_boxes`)."""
         taken = [id for id in ids.tolist() if id in self]
         if taken:
             raise LanguageError(f"there is already a subscription {taken[0]}", "remove it first")

@@ -38,7 +38,7 @@ from rove.lang.attributes import attributes_of
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.values import CARRIED, Path
 from rove.match.cell import FILTER_ATTRIBUTE
-from rove.match.columns import (
+from rove.match.index.columns import (
     BooleanColumn,
     CarriedColumn,
     Column,
@@ -51,8 +51,8 @@ from rove.match.columns import (
 )
 
 if TYPE_CHECKING:
-    from rove.match.columns import Mask
-    from rove.match.rows import Floats
+    from rove.match.index.columns import Mask
+    from rove.match.index.rows import Floats
 
 Part = tuple[Path, Callable[[], Column]]
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rove.match.cell import FILTER_ATTRIBUTE
-from rove.match.columns import Columns, PublicationColumns
-from rove.match.following import POSITION
+from rove.match.index.columns import Columns, PublicationColumns
+from rove.match.index.following import POSITION
 from rove.pipeline.arrow import lake_attributes
 from rove.pipeline.following import Following, open_following
 from rove.pipeline.index_files import (

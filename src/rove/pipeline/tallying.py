@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from rove.lang.parser import parse
 from rove.lang.tree import Attribute, Subscription, walk
-from rove.match.columns import (
+from rove.match.index.columns import (
     CarriedColumn,
     Column,
     Columns,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rove.lang.tree import Condition
 from rove.match.cell import on_filter
-from rove.match.columns import Columns
+from rove.match.index.columns import Columns
 from rove.match.pairs import Pairs
 from rove.mqtt.trees import FilterTree
 from rove.pipeline.versions import ANY_TOPIC
