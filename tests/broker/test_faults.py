@@ -21,8 +21,8 @@ import rove.broker
 from rove.broker.broker import Broker
 from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
-from rove.elastic.cells import Cell
 from rove.elastic.elasticity import Elasticity
+from rove.match.cell import Cell
 from rove.mqtt.packets import (
     V5,
     V311,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from rove.match import text_holders
+from rove.match.patterns import text_holders
 from rove.mqtt.packets import Puback, Publish, Reason
 from rove.testing.mqtt import World
 

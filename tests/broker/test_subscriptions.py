@@ -12,7 +12,7 @@ from rove.broker.subscriptions import (
     split_text,
 )
 from rove.lang.errors import LanguageError
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.match.matcher import EXACT
 from rove.mqtt.packets import Filter, Properties
 

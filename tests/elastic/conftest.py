@@ -7,13 +7,13 @@ import json
 from collections.abc import Sequence
 
 from rove.elastic.arrangements import Arrangement, Hierarchical, Partitioned, Replicated, Source
-from rove.elastic.cells import Cell
 from rove.elastic.commands import Row
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.rearranging import Rearranging
 from rove.elastic.view import Layout
 from rove.lang.parser import parse
+from rove.match.cell import Cell
 from rove.mqtt.packets import Properties
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import World

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rove.elastic.cells import Cell
 from rove.elastic.commands import Failed, Match, Replies
 from rove.elastic.coordinator import FAILURES_MAX, HITS_EVERY
 from rove.elastic.records import LOG_MAX
 from rove.elastic.view import LAYOUTS, Layout
-from rove.match import text_holders
+from rove.match.cell import Cell
+from rove.match.patterns import text_holders
 from tests.elastic.conftest import Bench, Elastic, row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 2 PUBLICATIONS"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rove.elastic import hosts
-from rove.elastic.cells import Matched
 from rove.elastic.commands import (
     Add,
     AnyCommand,
@@ -28,7 +27,8 @@ from rove.elastic.commands import (
 )
 from rove.elastic.hosts import CellHost, arrays_of, matched_of
 from rove.lang.attributes import attributes_of
-from rove.match import text_holders
+from rove.match.cell import CellMatches
+from rove.match.patterns import text_holders
 from tests.elastic.conftest import row
 
 RANKED = "ORDER BY x LIMIT 1 WITHIN 10 SECONDS"
@@ -242,7 +242,7 @@ class TestRows:
 @pytest.mark.parametrize("counts", [[], [0, 2, 0, 1], [0, 0]])
 def test_matches_travel_as_arrays(counts: list[int]) -> None:
     ids = np.arange(sum(counts), dtype=np.int64) + 2**62
-    there = Matched(counts, ids, [])
+    there = CellMatches(counts, ids, [])
     found = Found(1, 1, *arrays_of(there), [], 0.0, 0.0)
     assert list(matched_of(found).by_row()) == list(there.by_row())
 

@@ -5,9 +5,9 @@ import pytest
 from rove.lab import designs_bench
 from rove.lab.designs_bench import ArrayIndex, World, run
 from rove.lang import matches, normalise, parse
-from rove.match.designs import OneByOne
-from rove.match.lees import Lees
-from rove.match.pes import Pes
+from rove.match.designs.design import OneByOne
+from rove.match.designs.lees import Lees
+from rove.match.designs.pes import Pes
 
 
 @pytest.mark.soak

@@ -40,7 +40,7 @@ class TestChanges:
             work.install()
 
         monkeypatch.setattr(Matcher, "install", install)
-        monkeypatch.setattr("rove.match.index.MERGED_AT_ONCE_MAX", 300)
+        monkeypatch.setattr("rove.match.index.index.MERGED_AT_ONCE_MAX", 300)
         measures = {measure.name: measure for measure in changes(("W1", "W2"), 3_000, silent)}
         group = "match.W1.3000"
         assert list(measures) == [f"{group}.normalise"] + [

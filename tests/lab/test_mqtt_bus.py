@@ -23,7 +23,7 @@ from rove.lab.mqtt_bus import (
     Route,
     open_links,
 )
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.mqtt.packets import Connack, Publish
 from rove.mqtt.writing import PINGRESP, encode
 from rove.serve.config import Config, Data, Listen

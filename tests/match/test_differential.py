@@ -28,13 +28,12 @@ import pytest
 
 from rove.lang import Delivery, RankedWindow, Subscription, matches, parse, to_text
 from rove.lang.values import change_state
-from rove.match import index
-from rove.match.designs import parse_evolve
+from rove.match.designs.design import parse_evolve
+from rove.match.index import index
 from rove.match.matcher import Matcher
-from rove.match.ranked import RankedIndex
-from rove.match.ranks import Ranked, RankedDelivery, is_conditional
+from rove.match.ranked.ranks import RankedDelivery, is_conditional
+from rove.match.ranked.windows import Windows
 from rove.match.scan import Scan
-from rove.match.skyband import SkybandRanked
 from rove.testing.boxes import Boxes, Events
 from rove.testing.differential import (
     Counts,
@@ -332,9 +331,9 @@ class RankedTrial:
         self._seed = seed
         self._random = random = Random(seed)
         self._drawing = Drawing(random, moving=random.choice((0.1, 0.5)))
-        self._alone: dict[str, Ranked] = {
-            "pruned": RankedIndex(spare=random.choice((0, 6))),
-            "strict": SkybandRanked(),
+        self._alone: dict[str, Windows] = {
+            "pruned": Windows(spare=random.choice((0, 6))),
+            "strict": Windows(shares=False),
         }
         self._matcher = Matcher()
         self._windows: dict[int, tuple[Subscription, float, dict[str, Any], RankedWindow]] = {}
@@ -408,12 +407,12 @@ class RankedTrial:
 
     def _publish(self, key: int) -> None:
         publication, now = self._publication(), self._now
-        conditional = [
+        matched = [
             id
             for id, (subscription, accepted_at, me, _) in self._windows.items()
-            if is_conditional(subscription)
-            and matches(subscription, publication, now - accepted_at, me)
+            if matches(subscription, publication, now - accepted_at, me)
         ]
+        conditional = [id for id in matched if is_conditional(self._windows[id][0])]
         wanted = self._told(
             (id, one)
             for id, (_, _, me, window) in self._windows.items()
@@ -422,7 +421,8 @@ class RankedTrial:
         self.counts.triples += len(self._windows)
         self.counts.matches += 3 * len(wanted)
         for name, ranked in self._alone.items():
-            found = ranked.publish(key, publication, now, np.array(conditional, np.int64))
+            met = matched if name == "strict" else conditional
+            found = ranked.publish(key, publication, now, np.array(met, np.int64))
             self._compare(name, found, wanted, publication)
             self.counts.decisions[name] += len(self._windows)
         found = list(self._matcher.match([publication], [now], [key]).ranked)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from rove.match.engine import kernel, warm_up
-from rove.match.kernels import find
+from rove.match.index.search_kernels import find
 
 
 def told_by(script: str) -> list[str]:
@@ -27,7 +27,7 @@ for id in range(300):
     matcher.add(id, parse(f"x > {id} AND s LIKE '%a%'"))
 print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])), kernel(), "numba" in sys.modules)
 warm_up()
-print(kernel() is sys.modules["rove.match.kernels"].find)
+print(kernel() is sys.modules["rove.match.index.search_kernels"].find)
 print(len(matcher.match([{"x": 9.5, "s": "ab"}], [0.0])))
 """
     assert told_by(script) == ["None", "False", "10", "None", "False", "True", "10"]
@@ -43,7 +43,7 @@ def plain():
 def is_wanted():
     calls = []
     engine.when_wanted(lambda: calls.append(1))
-    engine._is_wanted = False
+    engine._wanted.clear()
     return bool(calls)
 full = plain()
 full.add(1, parse("x > 1"))

@@ -15,8 +15,8 @@ from rove.lang.errors import PublicationError
 from rove.lang.ranking import RankedWindow
 from rove.lang.replay import Replay
 from rove.lang.values import change_state
-from rove.match import index as index_module
-from rove.match.designs import Evolve, parse_evolve
+from rove.match.designs.design import Evolve, parse_evolve
+from rove.match.index import index as index_module
 from rove.match.matcher import EXACT, Matcher, Work
 from rove.testing import strategies
 from tests.effort import examples

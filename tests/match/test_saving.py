@@ -149,7 +149,7 @@ class TestWhatIsNoMatcher:
             ("rove.lang.tree", "rebuilt"),
             ("rove.lang.tree", "msgspec"),
             ("rove.lang.sets", "complement"),
-            ("rove.match.designs", "split"),
+            ("rove.match.designs.design", "split"),
             ("builtins", "eval"),
         ],
     )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rove.lang import matches, parse
 from rove.match import Matcher
-from rove.match.columns import Columns
+from rove.match.index.columns import Columns
 from rove.pipeline.arrow import TimesError, columns_of, lake_columns, path_of, times_of
 
 

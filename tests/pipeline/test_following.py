@@ -33,7 +33,7 @@ from rove.pipeline.versions import Version, versions_of
 from rove.serve.lake import Lake as WrittenLake
 from tests.effort import some
 from tests.interop.by_state import versions_by_state
-from tests.match.test_following import TEXTS, VALUES
+from tests.match.index.test_following import TEXTS, VALUES
 
 CLIENTS = ("ann", "bob", "cid")
 FILTERS = ("#", "air/#", "road")

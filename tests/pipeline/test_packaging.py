@@ -67,7 +67,7 @@ def test_both_are_written_where_they_shall_be(
     monkeypatch.setattr(shipping, "kernel_files", lambda: iter(()))  # tests/interop/test_submit.py
     found = write_packages(tmp_path / "deep" / "dist")
     assert found.wheel.name == f"rove-{rove.__version__}-py3-none-any.whl"
-    assert "match/kernels.py" in zipfile.ZipFile(found.archive).namelist()
+    assert "match/index/search_kernels.py" in zipfile.ZipFile(found.archive).namelist()
     (tmp_path / "file").touch()
     with pytest.raises(PackagingError, match=r"cannot write in .*file: "):
         write_packages(tmp_path / "file")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import RankedWindow, parse
-from rove.match.ranked_batches import FLOAT, HUGE, MISSING, WHOLE
+from rove.match.ranked.inputs import FLOAT, HUGE, MISSING, WHOLE
 from rove.pipeline.ranked_tables import (
     MATCHED,
     RankedStream,

@@ -112,7 +112,7 @@ def test_ranked_subscriptions_that_are_restored_before_the_kernels_become_quick(
             thread.join()
     may_load, quick = threading.Event(), engine.kernel()
 
-    def load() -> None:
+    def load(*, ranked: bool) -> None:
         may_load.wait(PATIENCE_S)
         engine._kernel = quick
 

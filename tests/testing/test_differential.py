@@ -8,7 +8,7 @@ import pytest
 
 from rove.lang import Subscription, parse
 from rove.lang.tree import Attribute, walk
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.testing.differential import (
     Case,
     Counts,

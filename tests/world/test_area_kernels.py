@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rove.lang import normalise, parse
-from rove.match.designs import OneByOne
-from rove.match.pes import Pes
+from rove.match.designs.design import OneByOne
+from rove.match.designs.pes import Pes
 from rove.world.area_kernels import CLEES, EXACT, NEVER, PES, Search, sides_at
 from rove.world.state import Floats
 

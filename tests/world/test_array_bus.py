@@ -9,7 +9,7 @@ import pytest
 
 from rove.lang import parse
 from rove.lang.errors import LanguageError
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.match.matcher import Matcher
 from rove.world.array_bus import ArrayBus
 from rove.world.bus import Bus, Deliveries, area_text, topic_text

@@ -2,7 +2,7 @@
 
 Subscriptions without a text are found by their topic filters alone, in a tree; what the tree
 says of a topic is remembered until a subscription changes. Subscriptions with a text live in a
-cell (`rove.elastic.cells`): each distinct topic filter has a number, and a publication is shown to
+cell (`rove.match.cell`): each distinct topic filter has a number, and a publication is shown to
 the cell with the numbers of those that its topic fits (rarely more than two), so a topic that no
 text is about costs nothing.
 
@@ -28,16 +28,16 @@ from rove.broker.sessions import Session
 from rove.broker.steps import Steps
 from rove.broker.subscriptions import Interest, Subscription
 from rove.elastic.arrangements import Source
-from rove.elastic.cells import Cell, Wanted, check
 from rove.elastic.commands import Row
 from rove.elastic.coordinator import Coordinator, Result
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.ports import Matchers
 from rove.elastic.rearranging import Rearranging
 from rove.lang.errors import LanguageError
-from rove.match.designs import Counters
+from rove.match.cell import Cell, CellSubscription, check
+from rove.match.designs.design import Counters
 from rove.match.matcher import Work
-from rove.match.ranks import RankedDelivery
+from rove.match.ranked.ranks import RankedDelivery
 from rove.mqtt.topics import has_wildcards
 from rove.mqtt.trees import FilterTree
 
@@ -390,7 +390,7 @@ class Router:
             if any(one.interest and one.interest.cost.window_publications for one in made):
                 self._steps.warnings.append(f"windows on {made[0].topic_filter} may count too few")
 
-    def _wanted_in(self, cell: Cell) -> list[Wanted]:
+    def _wanted_in(self, cell: Cell) -> list[CellSubscription]:
         """What is to be in a cell."""
         elsewhere: set[int] = set()
         for other in self._cells:
@@ -685,9 +685,9 @@ def _is_live(subscription: Subscription) -> bool:
     return subscription.interest is None or subscription.interest.is_live
 
 
-def _wanted(subscription: Subscription, interest: Interest) -> Wanted:
+def _wanted(subscription: Subscription, interest: Interest) -> CellSubscription:
     me = subscription.session.me if interest.uses_me else None
-    return Wanted(
+    return CellSubscription(
         subscription.number,
         interest.parsed,
         subscription.filter_number,

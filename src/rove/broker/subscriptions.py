@@ -23,7 +23,7 @@ from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
 from rove.lang.tree import Me, parts
 from rove.lang.tree import Subscription as Text
-from rove.match.designs import parse_evolve
+from rove.match.designs.design import parse_evolve
 from rove.match.matcher import EXACT
 from rove.mqtt.packets import Filter, Properties
 from rove.mqtt.topics import split_shared

@@ -20,7 +20,7 @@ from rove.broker.router import Router
 from rove.broker.sessions import Session
 from rove.broker.variables import view_of
 from rove.elastic.view import MatchersView
-from rove.match.designs import Counters
+from rove.match.designs.design import Counters
 from rove.policy.limits import PolicyLimits
 from rove.policy.view import PoliciesView, Tally
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rove.elastic.arrangements import Arrangement, Find, Partitioned, Placed, Replicated
-from rove.elastic.cells import Cell
 from rove.elastic.commands import (
     AnyCommand,
     AnyReply,
@@ -45,6 +44,7 @@ from rove.elastic.hosts import CellHost, matched_of
 from rove.elastic.ports import Matchers
 from rove.elastic.records import CellRecord
 from rove.elastic.tickets import PARTS_MAX, Ticket
+from rove.match.cell import Cell
 
 HITS_EVERY = 16
 """Of so many tickets, one is looked at for how often subscriptions are met."""

@@ -11,7 +11,6 @@ from typing import cast
 
 import numpy as np
 
-from rove.elastic.cells import Cell, Matched, Wanted
 from rove.elastic.commands import (
     Add,
     AnyCommand,
@@ -32,9 +31,10 @@ from rove.elastic.commands import (
 )
 from rove.lang.attributes import attributes_of
 from rove.lang.parser import parse
-from rove.match.designs import parse_evolve
+from rove.match.cell import Cell, CellMatches, CellSubscription
+from rove.match.designs.design import parse_evolve
 from rove.match.matcher import EXACT, Work
-from rove.match.ranks import RankedDelivery
+from rove.match.ranked.ranks import RankedDelivery
 
 
 class ShownRow:
@@ -168,9 +168,9 @@ class CellHost:
         work.install()
 
 
-def wanted(command: Add) -> Wanted:
+def wanted(command: Add) -> CellSubscription:
     """The subscription that a command is about."""
-    return Wanted(
+    return CellSubscription(
         command.id,
         parse(command.text, accepted=True),
         command.filter,
@@ -180,17 +180,17 @@ def wanted(command: Add) -> Wanted:
     )
 
 
-def arrays_of(found: Matched) -> tuple[bytes, bytes]:
+def arrays_of(found: CellMatches) -> tuple[bytes, bytes]:
     """Matches as they travel."""
     if not found.counts:
         return b"", b""
     return np.asarray(found.counts, np.int32).tobytes(), found.ids.astype(np.int64).tobytes()
 
 
-def matched_of(found: Found) -> Matched:
+def matched_of(found: Found) -> CellMatches:
     """The same, as they arrive; what is ranked stays where it is."""
     counts = np.frombuffer(found.counts, np.int32).tolist()
-    return Matched(counts, np.frombuffer(found.ids, np.int64), [])
+    return CellMatches(counts, np.frombuffer(found.ids, np.int64), [])
 
 
 def told_of(delivery: RankedDelivery) -> Ranked:

@@ -26,13 +26,13 @@ from typing import Final, SupportsInt, cast
 import msgspec
 
 from rove.elastic.arrangements import Arrangement, Hierarchical, Partitioned, Replicated
-from rove.elastic.cells import Cell
 from rove.elastic.commands import Remove
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.division import divide, divided
 from rove.elastic.elasticity import Decision
 from rove.elastic.records import CellRecord
 from rove.elastic.view import Kind, Layout, MatchersView, MatcherView, Reconfiguration
+from rove.match.cell import Cell
 
 KEPT_RECONFIGURATIONS: Final = 100
 ADDED_AT_ONCE: Final = 50

@@ -26,14 +26,14 @@ from rove.lang import normalise, parse
 from rove.lang.normal import Conjunction
 from rove.lang.oracle import Publication
 from rove.lang.tree import Attribute
-from rove.match.clees import Clees
-from rove.match.designs import (
+from rove.match.designs.clees import Clees
+from rove.match.designs.design import (
     Design,
     NewIndex,
 )
-from rove.match.lees import Column, Lees, Line, Rows
+from rove.match.designs.lees import Column, Lees, Line, Rows
+from rove.match.designs.pes import Pes
 from rove.match.pairs import Pairs
-from rove.match.pes import Pes
 from rove.testing.boxes import Boxes, workload
 
 _AGES_S: Final = (0.1, 1.0, 5.0)

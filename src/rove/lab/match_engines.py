@@ -21,13 +21,13 @@ import numpy as np
 
 from rove.lang import parse
 from rove.match import Evolve, Matcher
-from rove.match.building import built
 from rove.match.forest import Forest
+from rove.match.index.building import built
+from rove.match.index.rows import Floats, Positions, from_boxes
+from rove.match.index.segment import Segment
+from rove.match.index.subjects import Subjects
 from rove.match.pairs import Pairs
-from rove.match.rows import Floats, Positions, from_boxes
 from rove.match.scan import Scan
-from rove.match.segment import Segment
-from rove.match.subjects import Subjects
 from rove.testing.boxes import Boxes, Events
 
 _CHUNKS: Final = 8

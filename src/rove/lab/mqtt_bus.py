@@ -37,7 +37,7 @@ from rove.client.protocol import (
 )
 from rove.errors import RoveError
 from rove.lab.connections import Connection, some_at_a_time
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.mqtt.packets import Filter, Malformed, Packet, Publish
 from rove.mqtt.properties import write_text, write_varint
 from rove.mqtt.reading import PACKET_BYTES_MAX

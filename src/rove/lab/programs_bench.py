@@ -12,8 +12,8 @@ from typing import Any, Final
 from rove.lab.measure import Measure, seconds_for
 from rove.lang import normalise, parse
 from rove.lang.normal import Conjunction, NormalForm, holds
-from rove.match import programs
-from rove.match.programs import compiled_conjunction
+from rove.match.conditions import programs
+from rove.match.conditions.programs import compiled_conjunction
 
 TEXTS: Final = {
     "sum": "a + b > 3",

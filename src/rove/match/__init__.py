@@ -4,10 +4,10 @@
 them once where no cache has them, and may do so in the background.
 """
 
-from rove.match.designs import Counters, Evolve, parse_evolve
+from rove.match.designs.design import Counters, Evolve, parse_evolve
 from rove.match.engine import warm_up
 from rove.match.matcher import Matcher, Matches, Work
-from rove.match.ranks import RankedDelivery
+from rove.match.ranked.ranks import RankedDelivery
 from rove.match.saving import SavedError
 
 __all__ = [

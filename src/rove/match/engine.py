@@ -3,7 +3,8 @@
 Numba compiles them the first time they are imported, which takes some ten seconds, and keeps the
 result in its cache, from which they are loaded in a second, and then they take 150 MB. A broker
 must not wait for either: once a matcher has something to find (`when_wanted`), it calls `warm_up`
-in the background, and searches with NumPy until that is done.
+in the background, and searches with NumPy until that is done. Those that rank are loaded apart,
+since most have nothing to rank.
 
 What Numba imports of NumPy beyond its core is imported here already: two threads that import the
 same package in different orders can stand in each other's way, and Python then refuses one of them.
@@ -15,41 +16,54 @@ from collections.abc import Callable
 
 import numpy.random  # noqa: F401
 
-from rove.match import texts
-from rove.match.segment import Kernel
+from rove.match.index.segment import Kernel
+from rove.match.patterns import texts
 
 _kernel: Kernel | None = None
-_is_wanted = False
-_waiting: list[Callable[[], None]] = []
+_ranks_are_ready = False
+_wanted: set[bool] = set()
+_waiting: dict[bool, list[Callable[[], None]]] = {False: [], True: []}
 
 
-def want() -> None:
-    """A matcher of this process has something to find."""
-    global _is_wanted
-    _is_wanted = True
-    while _waiting:
-        _waiting.pop()()
+def want(*, ranked: bool = False) -> None:
+    """A matcher of this process has something to find, or even to rank."""
+    for kind in (False, True)[: 1 + ranked]:
+        _wanted.add(kind)
+        while _waiting[kind]:
+            _waiting[kind].pop()()
 
 
-def when_wanted(call: Callable[[], None]) -> None:
-    """Have something called once a matcher of this process has something to find, or now."""
-    if _is_wanted:
+def when_wanted(call: Callable[[], None], *, ranked: bool = False) -> None:
+    """Have something called once a matcher has something to find (to rank), or now."""
+    if ranked in _wanted:
         call()
     else:
-        _waiting.append(call)
+        _waiting[ranked].append(call)
 
 
-def warm_up() -> None:
-    """Load the kernels, or compile them where no cache has them."""
-    global _kernel
-    if _kernel is not None:
-        return
-    from rove.match import building_kernels, kernels, ranked_kernels  # noqa: F401
+def warm_up(*, ranked: bool = True) -> None:
+    """Load the kernels, or compile them where no cache has them.
 
-    texts.warm_up()
-    _kernel = kernels.find
+    Without `ranked`, those that rank are left out.
+    """
+    global _kernel, _ranks_are_ready
+    if _kernel is None:
+        from rove.match.index import building_kernels  # noqa: F401
+        from rove.match.index import search_kernels as kernels
+
+        texts.warm_up()
+        _kernel = kernels.find
+    if ranked and not _ranks_are_ready:
+        from rove.match.ranked import pool  # noqa: F401
+
+        _ranks_are_ready = True
 
 
 def kernel() -> Kernel | None:
     """What searches a segment, or None as long as that is not compiled."""
     return _kernel
+
+
+def can_rank() -> bool:
+    """Whether the kernels that rank are there, too."""
+    return _kernel is not None and _ranks_are_ready

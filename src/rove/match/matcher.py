@@ -2,11 +2,12 @@
 
 The one door to this room. It runs in a broker, in matcher processes, at the edge and in Spark's
 workers, so it does no I/O, takes the time as an argument and never stops for a rebuild (see
-`rove.match.index` for how merges are done elsewhere). Behind it:
+`rove.match.index.index` for how merges are done elsewhere). Behind it:
 
-- an exact index for fixed, evolving and following subscriptions (`rove.match.index`),
+- an exact index for fixed, evolving and following subscriptions (`rove.match.index.index`),
 - the three published designs for evolving ones, for those who choose them (`designs`),
-- ranked subscriptions: their conditions in an index of their own, their windows in `ranked`.
+- ranked subscriptions: their conditions in an index of their own, their windows in
+  `rove.match.ranked`.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from rove.lang.normal import Conjunction, normalise
 from rove.lang.oracle import Publication
 from rove.lang.tree import Subscription
 from rove.lang.values import admit, change_state
-from rove.match.batch import Batch
-from rove.match.clees import Clees
-from rove.match.columns import Columns, batch_of
-from rove.match.designs import Counters, Design, Evolve, checked_seconds
-from rove.match.engine import want
-from rove.match.index import Index
-from rove.match.lees import Lees
+from rove.match.designs.clees import Clees
+from rove.match.designs.design import Counters, Design, Evolve, checked_seconds
+from rove.match.designs.lees import Lees
+from rove.match.designs.pes import Pes
+from rove.match.engine import want, warm_up
+from rove.match.index.batch import Batch
+from rove.match.index.columns import Columns, batch_of
+from rove.match.index.index import Index
+from rove.match.index.reading import Reader
+from rove.match.index.rows import Floats, Integers, Positions
+from rove.match.index.subjects import Subjects
 from rove.match.pairs import Pairs
-from rove.match.pes import Pes
-from rove.match.ranks import RankedDelivery, is_conditional
-from rove.match.reading import Reader
-from rove.match.rows import Floats, Integers, Positions
+from rove.match.ranked.ranks import RankedDelivery, is_conditional
+from rove.match.ranked.windows import Windows
 from rove.match.saving import packed, unpacked
-from rove.match.subjects import Subjects
-from rove.match.windows import Windows
 
 EXACT = Evolve()
 _DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
@@ -157,7 +158,7 @@ class Matcher:
 
     def _add(self, id: int, subscription: Subscription, checked: _Checked) -> None:
         conjunctions, accepted_at, me, evolve = checked
-        want()
+        self._want(ranked=subscription.rank is not None)
         if me:
             self._states[id] = me
         if subscription.rank is not None:
@@ -171,6 +172,12 @@ class Matcher:
             self._design_of[id] = design
         else:
             self._index.add(id, conjunctions, accepted_at, me)
+
+    def _want(self, *, ranked: bool = False) -> None:
+        """Have the kernels loaded: here and now, or by whoever listens for that."""
+        want(ranked=ranked)
+        if self._compiled and ranked:
+            warm_up()
 
     def _design(self, name: str) -> Design:
         if name not in self._designs:
@@ -190,11 +197,11 @@ class Matcher:
         highs: Floats,
         speeds: Floats | None = None,
     ) -> None:
-        """Add many subscriptions at once that are a box each (see `rove.match.rows.from_boxes`)."""
+        """Add many subscriptions at once that are a box each (see `rows.from_boxes`)."""
         taken = [id for id in ids.tolist() if id in self]
         if taken:
             raise LanguageError(f"there is already a subscription {taken[0]}", "remove it first")
-        want()
+        self._want()
         self._index.add_boxes(ids, attributes, lows, highs, speeds)
 
     # -- matching ----------------------------------------------------------------------------
@@ -390,7 +397,7 @@ class Matcher:
         )
         matcher._restore(head)
         if len(matcher):
-            want()
+            matcher._want(ranked=bool(matcher._is_ranked))
         return matcher
 
     def _restore(self, head: Mapping[str, Any]) -> None:

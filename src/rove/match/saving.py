@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from rove.errors import RoveError
-from rove.match.layout import Buffer
+from rove.match.index.layout import Buffer
 
 _MAGIC: Final = b"rove matcher\x00\x00\x00\x01"
 """The last byte is the version of the format."""
@@ -33,7 +33,7 @@ _CLASSES: Final[dict[str, set[str] | None]] = {
     "rove.lang.normal": {"Conjunction"},
     "rove.lang.patterns": {"Pattern"},
     "rove.lang.ranking": {"RankedWindow", "Member"},
-    "rove.match.designs": {"Kept", "DesignState", "Counters", "Evolve"},
+    "rove.match.designs.design": {"SavedSubscription", "DesignState", "Counters", "Evolve"},
     "builtins": {"frozenset", "set", "bytearray", "int"},
 }
 """By module the names that a head may refer to; None for all structs in it."""

@@ -37,7 +37,8 @@ from rove.errors import RoveError
 from rove.lang.attributes import attributes_of
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.values import CARRIED, Path
-from rove.match.columns import (
+from rove.match.cell import FILTER_ATTRIBUTE
+from rove.match.index.columns import (
     BooleanColumn,
     CarriedColumn,
     Column,
@@ -48,11 +49,10 @@ from rove.match.columns import (
     PublicationColumns,
     StringColumn,
 )
-from rove.pipeline.topics import FILTER_ATTRIBUTE
 
 if TYPE_CHECKING:
-    from rove.match.columns import Mask
-    from rove.match.rows import Floats
+    from rove.match.index.columns import Mask
+    from rove.match.index.rows import Floats
 
 Part = tuple[Path, Callable[[], Column]]
 

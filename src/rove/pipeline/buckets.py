@@ -26,11 +26,12 @@ import pyarrow.compute as pc
 from rove.errors import RoveError
 from rove.lang.tree import Me, walk
 from rove.lang.values import change_state
-from rove.match.ranked_batches import Inputs, Skybands, parsed
-from rove.match.ranks import rank_of
-from rove.match.saving import packed, unpacked
-from rove.match.scores import Floats, Integers
-from rove.match.skyband import Records
+from rove.match.ranked.inputs import Inputs
+from rove.match.ranked.members import Records
+from rove.match.ranked.pool import RankedPool, parsed
+from rove.match.ranked.ranks import rank_of
+from rove.match.ranked.scores import Floats, Integers
+from rove.match.saving import SavedError, packed, unpacked
 from rove.pipeline.lake import NOTHING, Event
 from rove.pipeline.remembered import Remembered
 from rove.pipeline.version_index import AT_TYPE, RANKED_ROWS, Publications
@@ -117,7 +118,7 @@ class Bucket:
     def __init__(self, bucket: int, buckets: int) -> None:
         self._bucket = bucket
         self._buckets = buckets
-        self._windows = Skybands()
+        self._windows = RankedPool(shares=False)
         self._names = Remembered("position", _NAMES)
         self._subscriptions: dict[int, _Subscription] = {}
         self._ended: list[int] = []
@@ -316,7 +317,13 @@ class Bucket:
         for id, one in run._subscriptions.items():
             run._follow(id, one)
         run._names = Remembered.load("position", head["names"])
-        run._windows = Skybands.from_state(head["windows"])
+        try:
+            run._windows = RankedPool.from_state(head["windows"])
+        except SavedError as error:
+            raise RankingError(
+                f"the state of bucket {bucket} cannot be read: {error} (beside a table of "
+                "notifications, states are in the folder _states)"
+            ) from error
         return run
 
 
@@ -335,7 +342,7 @@ class _Batch:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def run(self, windows: Skybands, first: int, end: int) -> Records:
+    def run(self, windows: RankedPool, first: int, end: int) -> Records:
         """Let the rows from `first` to `end` into windows."""
         inputs = Inputs(self._publications.attributes[first:end], self.at[first:end])
         starts = self._starts[first : end + 1]

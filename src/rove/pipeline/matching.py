@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from rove.lang.printer import name_text
 from rove.lang.tree import Attribute, Time, walk
-from rove.match.columns import Columns
+from rove.match.index.columns import Columns
 from rove.match.matcher import Matcher
 from rove.pipeline.arrow import columns_of, path_of, times_of
 from rove.pipeline.index import (
@@ -60,7 +60,7 @@ from rove.pipeline.workers import in_worker
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from rove.match.rows import Floats
+    from rove.match.index.rows import Floats
 
 __all__ = ["Form", "MatchingError", "match", "matches", "register", "unpacked"]
 

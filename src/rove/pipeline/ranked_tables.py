@@ -16,7 +16,7 @@ that they hold and of those held back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
@@ -27,26 +27,15 @@ import pyarrow as pa
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
 from rove.lang.tree import Attribute, Node, Subscription, walk
-from rove.lang.values import CARRIED
 from rove.lang.values import Path as Name
 from rove.match.matcher import Matcher
-from rove.match.ranked import RankedIndex
-from rove.match.ranked_batches import (
-    FLOAT,
-    HUGE,
-    MISSING,
-    WHOLE,
-    Column,
-    Inputs,
-    Skybands,
-    parsed,
-)
-from rove.match.ranked_kernels import TOLD
-from rove.match.ranks import RankedDelivery, is_conditional, rank_of
+from rove.match.ranked.inputs import FLOAT, HUGE, MISSING, WHOLE, Column, Inputs
+from rove.match.ranked.members import Records
+from rove.match.ranked.pool import RankedPool, parsed
+from rove.match.ranked.ranks import is_conditional, rank_of
+from rove.match.ranked.score_kernels import EXACT_MAX
+from rove.match.ranked.scores import Integers
 from rove.match.saving import packed, unpacked
-from rove.match.score_kernels import EXACT_MAX
-from rove.match.scores import Integers
-from rove.match.skyband import Records
 from rove.pipeline.arrow import columns_of, path_of, times_of
 from rove.pipeline.index import Subscriptions, identified
 from rove.pipeline.remembered import Remembered
@@ -60,7 +49,6 @@ MATCHED: Final = "__matched"
 they are, and an array number by number."""
 _SEQUENCE: Final = "__sequence"
 _PAIRS_MAX: Final = 2_000_000
-_NOBODY: Final = np.empty(0, np.int64)
 
 
 class RankedTextsError(RoveError):
@@ -187,20 +175,11 @@ class RankedTable:
         """`schema` has the columns of a row that are told when it is given."""
         self._ids = pa.array(texts.ids)
         self._at = at
-        self._windows = Skybands()
-        self._lists = RankedIndex()
-        """Of those without a condition: what every row could enter, most must not even touch."""
-        conditional = set(texts.conditional)
+        self._windows = RankedPool()
         for number in range(bucket, len(texts.texts), buckets):
-            text, accepted_at, me = (
-                texts.texts[number],
-                texts.accepted_at[number],
-                texts.me[number],
+            self._windows.add(
+                number, texts.texts[number], texts.accepted_at[number], texts.me[number]
             )
-            if number in conditional:
-                self._windows.add(number, text, accepted_at, me)
-            else:
-                self._lists.add(number, parsed(text), accepted_at, me)
         self._rows = Remembered(_SEQUENCE, schema.append(pa.field(_SEQUENCE, pa.int64())))
         self._next = 0
 
@@ -210,15 +189,13 @@ class RankedTable:
 
     def advance(self, now: float) -> pa.Table:
         """Let time pass; gives the rows that move up until then."""
-        told = self._windows.advance(now)
-        if len(self._lists) and now > -math.inf:
-            told = _together(told, self._lists.advance(now))
-        return self._told(told)
+        return self._told(self._windows.advance(now))
 
     def _pieces(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows in pieces with not too many pairs each."""
         for batch in rows.to_batches():
-            size = max(1, len(batch) * _PAIRS_MAX // max(_PAIRS_MAX, matched_in(batch)[1].size))
+            pairs = matched_in(batch)[1].size + len(batch) * self._windows.everywhere_count
+            size = max(1, len(batch) * _PAIRS_MAX // max(_PAIRS_MAX, pairs))
             yield from (batch.slice(first, size) for first in range(0, len(batch), size))
 
     def _enter(self, batch: pa.RecordBatch) -> pa.Table:
@@ -230,22 +207,9 @@ class RankedTable:
         starts, ids = matched_in(batch)
         numbers = np.repeat(np.arange(count), np.diff(starts))
         inputs = inputs_of(batch.drop_columns([MATCHED]), self._at)
-        told = self._windows.run(inputs, sequences, numbers, ids)
-        if len(self._lists):
-            told = _together(told, self._entered_lists(inputs, sequences))
-        found = self._told(told)
-        self._rows.keep(self._live)
+        found = self._told(self._windows.run(inputs, sequences, numbers, ids))
+        self._rows.keep(self._windows.live_sequences)
         return found
-
-    def _entered_lists(self, inputs: Inputs, sequences: Integers) -> list[RankedDelivery]:
-        rows = zip(sequences.tolist(), inputs.publications, inputs.at.tolist(), strict=True)
-        publish = self._lists.publish
-        return [one for key, row, at in rows for one in publish(key, _plain(row), at, _NOBODY)]
-
-    def _live(self) -> Integers:
-        """The rows that some window holds."""
-        held = self._lists.live_keys()
-        return np.union1d(self._windows.live_sequences(), np.array(held, np.int64))
 
     def _told(self, records: Records) -> pa.Table:
         found = self._rows.find(records["sequence"]).drop_columns([_SEQUENCE])
@@ -261,45 +225,21 @@ class RankedTable:
 
     def save(self) -> bytes:
         """Everything but the subscriptions' names."""
-        self._rows.keep(self._live, at_once=True)
+        self._rows.keep(self._windows.live_sequences, at_once=True)
         head = {
             "windows": self._windows.state(),
-            "lists": self._lists.state(),
             "rows": self._rows.save(),
             "next": self._next,
         }
         return b"".join(packed(head, ()))
 
     def restore(self, saved: bytes) -> None:
-        """Go on from what was saved of a table of the same subscriptions."""
+        """Go on from what was saved of a table of the same subscriptions; SavedError if by an older
+        version of Rove."""
         head, _ = unpacked(saved)
-        self._windows = Skybands.from_state(head["windows"])
-        self._lists = RankedIndex.from_state(head["lists"])
+        self._windows = RankedPool.from_state(head["windows"])
         self._rows = Remembered.load(_SEQUENCE, head["rows"])
         self._next = head["next"]
-
-
-def _plain(row: Mapping[str, object]) -> dict[str, object]:
-    """A row with what scores can be made of; the rest would only be kept and saved."""
-    found: dict[str, object] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            found[name] = _plain(value)
-        elif value is not CARRIED:
-            found[name] = value
-    return found
-
-
-def _together(records: Records, deliveries: Sequence[RankedDelivery]) -> Records:
-    """What both kinds of windows tell, by time and subscription."""
-    more = np.zeros(len(deliveries), TOLD)
-    more["id"] = [one.subscription for one in deliveries]
-    more["sequence"] = [one.key for one in deliveries]
-    more["at"] = [one.at for one in deliveries]
-    more["score"] = [one.score for one in deliveries]
-    more["promoted"] = [one.promoted for one in deliveries]
-    found: Records = np.concatenate([records, more])
-    return found[np.lexsort((found["id"], found["at"]))]
 
 
 def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:

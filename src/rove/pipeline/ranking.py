@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from rove.match.ranked_batch_kernels import order_by_row
+from rove.match.ranked.score_kernels import order_by_row
 from rove.pipeline.arrow import columns_of, path_of, times_of
 from rove.pipeline.buckets import (
     NOTIFICATIONS,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rove.match.scores import Integers
+from rove.match.ranked.scores import Integers
 
 _SIZE_MIN: Final = 10_000
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from rove.lang.parser import parse
 from rove.lang.tree import Attribute, Subscription, walk
-from rove.match.columns import (
+from rove.match.index.columns import (
     CarriedColumn,
     Column,
     Columns,
@@ -36,7 +36,7 @@ from rove.match.columns import (
     ObjectColumn,
 )
 from rove.match.matcher import Matcher
-from rove.match.ranks import rank_of
+from rove.match.ranked.ranks import rank_of
 from rove.mqtt.topics import fits
 from rove.pipeline.arrow import column_of, lake_columns, times_of
 from rove.pipeline.buckets import Bucket

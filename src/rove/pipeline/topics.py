@@ -17,14 +17,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rove.lang.tree import And, Attribute, Comparison, Condition, Literal
-from rove.match.columns import Columns
+from rove.lang.tree import Condition
+from rove.match.cell import on_filter
+from rove.match.index.columns import Columns
 from rove.match.pairs import Pairs
 from rove.mqtt.trees import FilterTree
 from rove.pipeline.versions import ANY_TOPIC
 
-FILTER_ATTRIBUTE: Final = "$filter"
-"""No name of the language begins with $, so no text can speak of it."""
 NO_FILTER: Final = -1
 """The number that is shown to those without a filter, where no filter fits."""
 
@@ -63,10 +62,7 @@ class Filters:
     def condition(self, name: str, condition: Condition) -> Condition:
         """The condition for the topics of one filter only, which is added; as it is without one."""
         number = self.add(name)
-        if name == ANY_TOPIC:
-            return condition
-        here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(number))
-        return here if condition == Literal(True) else And((here, condition))
+        return condition if name == ANY_TOPIC else on_filter(number, condition)
 
     def fitting(self, topic: str | None) -> list[int]:
         """The numbers of the filters that fit a topic; NO_FILTER where only those without may."""

@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rove.lake.log import SCHEMA
-from rove.match.columns import Columns, PublicationColumns
-from rove.match.following import POSITION
+from rove.match.cell import FILTER_ATTRIBUTE
+from rove.match.index.columns import Columns, PublicationColumns
+from rove.match.index.following import POSITION
 from rove.pipeline.arrow import lake_attributes
 from rove.pipeline.following import Following, open_following
 from rove.pipeline.index_files import (
@@ -31,7 +32,7 @@ from rove.pipeline.index_files import (
     SideName,
     open_index,
 )
-from rove.pipeline.topics import FILTER_ATTRIBUTE, NO_FILTER, Longs, matches_among
+from rove.pipeline.topics import NO_FILTER, Longs, matches_among
 
 AT_TYPE: Final = SCHEMA.field("at").type
 PAIRS: Final = pa.schema(

@@ -17,7 +17,7 @@ from rove import __version__
 from rove.broker.broker import Broker
 from rove.broker.sessions import Session
 from rove.elastic.view import Kind, MatchersView
-from rove.match.designs import Counters
+from rove.match.designs.design import Counters
 from rove.metrics.naming import kind_of
 from rove.metrics.recorder import RecorderState
 from rove.policy.jobs import Kind as StopKind

@@ -60,6 +60,8 @@ INDEX_CHANGES_MIN = 1_000
 """Fewer new subscriptions than this are parsed again after a restart, in some 50 ms."""
 DRAIN_S = 10.0
 """How long stopping waits for the disk."""
+_loading_kernels = threading.Lock()
+"""Two threads that import one package in different orders can stand in each other's way."""
 
 
 class ServerError(RoveError):
@@ -120,10 +122,11 @@ class Server:
         self._warn()
         started = time.perf_counter()
         loop = asyncio.get_running_loop()
-        warming = threading.Thread(
-            target=self._warm_up, args=(loop,), name="rove-warm-up", daemon=True
-        )
-        engine.when_wanted(warming.start)
+        for ranked in (False, True):
+            warming = threading.Thread(
+                target=self._warm_up, args=(loop, ranked), name="rove-warm-up", daemon=True
+            )
+            engine.when_wanted(warming.start, ranked=ranked)
         data = self.config.data
         self._store = Store.open(
             Path(data.folder),
@@ -164,9 +167,10 @@ class Server:
             took_ms=round(took_ms),
         )
 
-    def _warm_up(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _warm_up(self, loop: asyncio.AbstractEventLoop, ranked: bool) -> None:
         """Load the kernels, in a thread; then have used what was there before they came."""
-        engine.warm_up()
+        with _loading_kernels:
+            engine.warm_up(ranked=ranked)
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(self._warmed_up)
 

@@ -34,10 +34,13 @@ from rove.lang.normal import normalise
 from rove.lang.oracle import matches
 from rove.lang.printer import to_text
 from rove.lang.tree import And, Condition, Me, Not, Or, Subscription, Time, walk
-from rove.match import forest, index, lees, text_holders, texts
-from rove.match.designs import Evolve
+from rove.match import forest
+from rove.match.designs import lees
+from rove.match.designs.design import Evolve
 from rove.match.forest import Forest
+from rove.match.index import index
 from rove.match.matcher import Matcher, Work
+from rove.match.patterns import text_holders, texts
 from rove.testing.drawing import Drawing, Moment
 
 Publication: TypeAlias = dict[str, Any]

@@ -14,7 +14,6 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
-from rove.elastic.cells import Cell
 from rove.elastic.commands import (
     AnyCommand,
     AnyReply,
@@ -26,6 +25,7 @@ from rove.elastic.commands import (
 )
 from rove.elastic.hosts import CellHost
 from rove.elastic.ports import Listener
+from rove.match.cell import Cell
 
 
 class _Simulated:

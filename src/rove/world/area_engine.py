@@ -35,7 +35,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.world.bus import EXACT, Bus, Deliveries
 from rove.world.counters import Counters
 from rove.world.engine_kernels import (

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.intrinsics import F8, I4, I8, row_of
+from rove.match.index.intrinsics import F8, I4, I8, row_of
 from rove.world.state import Floats, Ints, Longs
 
 EXACT, PES, CLEES = 0, 1, 2
@@ -212,7 +212,7 @@ class Search:
 
 @njit(cache=True, nogil=True, inline="always")
 def _last_turn(since: float, interval_s: float, at: float) -> float:
-    """The last moment `since + k * interval_s` that is not after `at`: that of `rove.match.pes`."""
+    """The last moment `since + k * interval_s` that is not after `at`: that of `designs.pes`."""
     turn = math.floor((at - since) / interval_s)
     if since + (turn + 1) * interval_s <= at:
         turn += 1

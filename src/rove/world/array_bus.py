@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rove.match.designs import Evolve, checked_seconds
+from rove.match.designs.design import Evolve, checked_seconds
 from rove.world.area_kernels import CLEES, NEVER, PES, Search, sides_at
 from rove.world.area_kernels import EXACT as EVALUATED_EXACTLY
 from rove.world.bus import EXACT, Deliveries, Rectangles

@@ -55,7 +55,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rove.match.designs import Evolve
+from rove.match.designs.design import Evolve
 from rove.world.counters import Counters
 from rove.world.messages import Messages, What
 from rove.world.state import Flags, Floats, Ints, WorldError

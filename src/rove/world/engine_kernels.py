@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit, types
 
-from rove.match.intrinsics import F8, I4, I8, row_of
+from rove.match.index.intrinsics import F8, I4, I8, row_of
 from rove.world.pair_kernels import SECOND_BITS
 
 SLACK_M: Final = 0.01

@@ -25,14 +25,13 @@ import msgspec
 import numpy as np
 
 from rove.lang import parse
-from rove.lang.tree import And, Attribute, Comparison, Literal, Subscription
+from rove.lang.tree import Subscription
 from rove.match import Matcher, RankedDelivery, parse_evolve
+from rove.match.cell import FILTER_ATTRIBUTE, on_filter
 from rove.mqtt.topics import filter_fault
 from rove.mqtt.trees import FilterTree
 from rove.world.state import Entities, Ints, Longs, WorldError
 
-_FILTER: Final = "$filter"
-"""The attribute that tells the matcher which filter a feed is shown for; feeds must not have it."""
 _ROUNDING_S: Final = 1e-9
 
 
@@ -255,7 +254,9 @@ class Audience:
         _settle(self._matcher)
         if not rows or not len(self._matcher):
             return np.empty(0, np.int32), np.empty(0, np.int64)
-        shown = [{**feeds[position].attributes, _FILTER: number} for position, number in rows]
+        shown = [
+            {**feeds[position].attributes, FILTER_ATTRIBUTE: number} for position, number in rows
+        ]
         found = self._matcher.match(shown, [feeds[position].at for position, _ in rows])
         positions = np.array([position for position, _ in rows], np.int32)[found.publications]
         order = np.lexsort((found.subscriptions, positions))
@@ -292,8 +293,7 @@ class Audience:
 
 def _for_filter(text: Subscription, number: int) -> Subscription:
     """The text, for the topics of one filter only."""
-    here = Comparison("=", Attribute((_FILTER,)), Literal(number))
-    return Subscription(And((here, text.condition)), text.select, text.rank)
+    return Subscription(on_filter(number, text.condition), text.select, text.rank)
 
 
 def _settle(matcher: Matcher) -> None:

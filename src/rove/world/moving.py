@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit, types
 
-from rove.match.intrinsics import F8, I4, I8, row_of, table_of
+from rove.match.index.intrinsics import F8, I4, I8, row_of, table_of
 from rove.world.state import Entities, Floats, Ints, Longs, WorldError
 
 SPEED_MIN: Final = 0.01

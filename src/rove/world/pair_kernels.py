@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.intrinsics import F8, I4, I8, row_of, table_of
+from rove.match.index.intrinsics import F8, I4, I8, row_of, table_of
 
 SECOND_BITS = 32
 _KEYS, _NUMBERS, _FLAGS = row_of(I8), row_of(I4), row_of(types.boolean)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.intrinsics import F8, I4, row_of, table_of
+from rove.match.index.intrinsics import F8, I4, row_of, table_of
 
 
 @njit(

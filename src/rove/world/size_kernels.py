@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.intrinsics import F8, I8, row_of
+from rove.match.index.intrinsics import F8, I8, row_of
 
 
 @njit(cache=True, nogil=True, inline="always")

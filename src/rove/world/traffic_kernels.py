@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numba import from_dtype, njit, types
 
-from rove.match.intrinsics import F8, I4, I8, row_of, table_of
+from rove.match.index.intrinsics import F8, I4, I8, row_of, table_of
 from rove.world.roads import GREEN, LANE, RED, TURN
 
 ACCELERATION_MPS2: Final = 1.4

@@ -1,0 +1,364 @@
+"""A cell: a share of the subscriptions with texts, and all that is known of them.
+
+The broker's own matching is one cell; a matcher process holds one or more; Spark asks an index that
+tells topic filters apart in the same way (`on_filter`). Three kinds of
+subscriptions live apart inside:
+
+- fixed, exactly evolving and following ones, in one index for all topic filters: the filter is one
+  more condition, `$filter = n`, and a publication is shown once for each filter that its topic
+  fits. So a text is never tried on a topic that nobody asked for.
+- those that evolve by a published design, in an index of their own: what they answer depends on
+  what was asked before, so they must be able to live elsewhere than the first.
+- ranked ones, in a matcher per topic filter: a rank without a condition is the quickest, so none is
+  added.
+
+The first kind is *plain*: any cell that has it gives the same answer at any time. The others are
+*kept*: their past decides, so exactly one cell has each.
+
+Costs what `rove.match.matcher` costs, and about 2 µs per publication and filter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol, Self
+
+import msgspec
+import numpy as np
+
+from rove.lang.tree import TRUE, And, Attribute, Comparison, Condition, Literal
+from rove.lang.tree import Subscription as Text
+from rove.match.designs.design import Counters, Evolve
+from rove.match.index.rows import Positions
+from rove.match.matcher import EXACT, Matcher, Work, checked
+from rove.match.pairs import Pairs
+from rove.match.ranked.ranks import RankedDelivery
+from rove.match.saving import SavedError
+
+FILTER_ATTRIBUTE: Final = "$filter"
+"""No name of the language begins with $, so no text can speak of it."""
+_PAGE: Final = 4096
+_PLACE: Final = struct.Struct("<qqq")
+"""Of a matcher in a saved cell: which it is, where it begins, its length."""
+_PLAIN, _DESIGNS = 0, -1
+"""What stands for the two matchers that belong to no single topic filter."""
+
+
+class ShownPublication(Protocol):
+    """A publication, as a cell looks at it."""
+
+    @property
+    def at(self) -> float: ...
+
+    @property
+    def filters(self) -> Sequence[int]:
+        """The topic filters that it fits."""
+        ...
+
+    @property
+    def key(self) -> object:
+        """What a ranked delivery calls it."""
+        ...
+
+    def attributes(self) -> Mapping[str, object]: ...
+
+
+class CellSubscription(msgspec.Struct, gc=False):
+    """A subscription, as a cell takes it."""
+
+    id: int
+    text: Text
+    filter: int
+    accepted_at: float
+    me: Mapping[str, object] | None = None
+    evolve: Evolve = EXACT
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its past decides what it is given."""
+        return self.text.rank is not None or self.evolve.design != "exact"
+
+
+class CellMatches(msgspec.Struct, gc=False):
+    """Whom publications meet."""
+
+    counts: list[int]
+    """How many of `ids` each publication has; empty if there is none at all."""
+    ids: Positions
+    """Subscriptions, in the order of the publications."""
+    ranked: list[RankedDelivery]
+    undecided: list[int] = []
+    """Subscriptions that were passed over: trying their patterns took too many steps."""
+
+    def by_row(self) -> Iterator[tuple[int, list[int]]]:
+        """The rows that somebody wants, and who."""
+        ids = self.ids.tolist()
+        begin = 0
+        for row, count in enumerate(self.counts):
+            if count:
+                yield row, ids[begin : begin + count]
+                begin += count
+
+
+_NOBODY: Final = np.zeros(0, np.int64)
+
+
+class Cell:
+    """Some subscriptions, and whom publications meet among them."""
+
+    def __init__(self, *, compiled: bool = True) -> None:
+        self._compiled = compiled
+        self._plain = Matcher(compiled=compiled)
+        self._designs = Matcher(compiled=compiled)
+        self._ranked: dict[int, Matcher] = {}
+        """By the number of the topic filter."""
+        self._rank_filter: dict[int, int] = {}
+        """The filters of ranked subscriptions."""
+        self.touched: list[int] = []
+        """Topic filters whose windows the last batch was shown to, or begun to be."""
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._designs) + len(self._rank_filter)
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._plain or id in self._rank_filter or id in self._designs
+
+    def ids(self) -> set[int]:
+        """The numbers of all subscriptions."""
+        return self._plain.ids() | self._designs.ids() | self._rank_filter.keys()
+
+    def plain_ids(self) -> set[int]:
+        """Those that have no past."""
+        return self._plain.ids()
+
+    def kept_ids(self) -> set[int]:
+        """Those that have one."""
+        return self._designs.ids() | self._rank_filter.keys()
+
+    # -- changing ------------------------------------------------------------------------------
+
+    def add(self, one: CellSubscription) -> None:
+        """Take in a subscription; LanguageError if it cannot be."""
+        if one.text.rank is not None:
+            matcher = self._ranked.get(one.filter) or Matcher(compiled=self._compiled)
+            matcher.add(one.id, one.text, one.accepted_at, one.me, one.evolve)
+            self._ranked[one.filter] = matcher
+            self._rank_filter[one.id] = one.filter
+            return
+        matcher = self._plain if one.evolve.design == "exact" else self._designs
+        matcher.add(one.id, _with_filter(one), one.accepted_at, one.me, one.evolve)
+
+    def remove(self, id: int) -> None:
+        """Forget one; KeyError if it is not here."""
+        filter = self._rank_filter.pop(id, None)
+        if filter is None:
+            self._matcher_of(id).remove(id)
+            return
+        matcher = self._ranked[filter]
+        matcher.remove(id)
+        if not len(matcher):
+            del self._ranked[filter]
+
+    def set_state(self, id: int, changes: Mapping[str, object]) -> None:
+        """Change `me.` variables of its subscriber; KeyError if it is not here."""
+        self._matcher_of(id).set_state(id, changes)
+
+    def _matcher_of(self, id: int) -> Matcher:
+        filter = self._rank_filter.get(id)
+        if filter is not None:
+            return self._ranked[filter]
+        return self._designs if id in self._designs else self._plain
+
+    # -- matching ------------------------------------------------------------------------------
+
+    def match(self, shown: Sequence[ShownPublication]) -> CellMatches:
+        """Whom publications meet; times must not decrease."""
+        self.touched = []
+        asked = [one for one in (self._plain, self._designs) if len(one)]
+        counts, ids = self._unranked(shown, asked)
+        ranked: list[RankedDelivery] = []
+        for filter, matcher in self._ranked.items():
+            here = [one for one in shown if filter in one.filters]
+            if here:
+                self.touched.append(filter)
+                asked.append(matcher)
+                rows = [one.attributes() for one in here]
+                keys = [one.key for one in here]
+                ranked += matcher.match(rows, [one.at for one in here], keys).ranked
+        undecided = [id for one in asked for id in one.take_undecided()]
+        return CellMatches(counts, ids, ranked, sorted(undecided))
+
+    def _unranked(
+        self, shown: Sequence[ShownPublication], matchers: Sequence[Matcher]
+    ) -> tuple[list[int], Positions]:
+        if not matchers:
+            return [], _NOBODY
+        row_of: list[int] = []
+        rows: list[Mapping[str, object]] = []
+        at: list[float] = []
+        for number, one in enumerate(shown):
+            for filter in one.filters:
+                row_of.append(number)
+                rows.append({**one.attributes(), FILTER_ATTRIBUTE: filter})
+                at.append(one.at)
+        if not rows:
+            return [], _NOBODY
+        if len(rows) == 1 and len(matchers) == 1:
+            ids = matchers[0].match_one(rows[0], at[0])
+            counts = [0] * len(shown)
+            counts[row_of[0]] = len(ids)
+            return (counts, ids) if len(ids) else ([], _NOBODY)
+        return _joined([one.match(rows, at) for one in matchers], row_of, len(shown))
+
+    def advance(self, now: float) -> list[RankedDelivery]:
+        """Let windows slide and designs evolve."""
+        return [one for part in self.slides for one in self.advance_some(part, now)]
+
+    @property
+    def slides(self) -> list[int]:
+        """The parts that `advance_some` knows."""
+        return [_DESIGNS, *self._ranked]
+
+    def advance_some(self, part: int, now: float) -> list[RankedDelivery]:
+        """Let the windows of one topic filter slide, or designs evolve."""
+        matcher = self._designs if part == _DESIGNS else self._ranked[part]
+        return matcher.advance(now)
+
+    # -- making anew ---------------------------------------------------------------------------
+
+    def held_by(self, filter: int) -> list[object]:
+        """The publications that windows of one topic filter may still deliver."""
+        matcher = self._ranked.get(filter)
+        return [] if matcher is None else matcher.live_keys()
+
+    def renew_unranked(self, wanted: Sequence[CellSubscription]) -> None:
+        """Make the indexes of all that are not ranked anew, with these in them."""
+        plain, designs = Matcher(compiled=self._compiled), Matcher(compiled=self._compiled)
+        for one in wanted:
+            if one.text.rank is None:
+                matcher = plain if one.evolve.design == "exact" else designs
+                matcher.add(one.id, _with_filter(one), one.accepted_at, one.me, one.evolve)
+        self._plain, self._designs = plain, designs
+
+    def renew_ranked(
+        self,
+        filter: int,
+        wanted: Sequence[CellSubscription],
+        shown: Sequence[tuple[ShownPublication, object]],
+    ) -> None:
+        """Make the windows of one topic filter anew; show them what they held, as it is called."""
+        matcher = Matcher(compiled=self._compiled)
+        for one in wanted:
+            if one.text.rank is not None and one.filter == filter:
+                matcher.add(one.id, one.text, one.accepted_at, one.me, one.evolve)
+        for held, key in shown:
+            matcher.match([held.attributes()], [held.at], [key])
+        others = {id: other for id, other in self._rank_filter.items() if other != filter}
+        ids = matcher.ids()
+        self._ranked.pop(filter, None)
+        if ids:
+            self._ranked[filter] = matcher
+        self._rank_filter = others | dict.fromkeys(ids, filter)
+
+    def next_change_at(self) -> float:
+        """When `advance` has something to do at the latest; infinity if never."""
+        due_at = self._designs.next_change_at()
+        for one in self._ranked.values():
+            due_at = min(due_at, one.next_change_at())
+        return due_at
+
+    def live_keys(self) -> list[object]:
+        """The publications that some window may still deliver."""
+        return [key for matcher in self._ranked.values() for key in matcher.live_keys()]
+
+    def counters(self) -> Mapping[str, Counters]:
+        """What each design for evolving subscriptions has done so far."""
+        return self._designs.counters()
+
+    def merge_due(self) -> Work | None:
+        """Work on an index that is to be run beside, then installed (see `Matcher`)."""
+        for matcher in (self._plain, self._designs, *self._ranked.values()):
+            if (work := matcher.merge_due()) is not None:
+                return work
+        return None
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def save(self, *, plain: bool = True, kept: bool = True) -> list[bytes | memoryview]:
+        """Everything, or one kind only, as parts of one buffer."""
+        matchers: dict[int, Matcher] = {_PLAIN: self._plain} if plain else {}
+        if kept:
+            matchers |= {_DESIGNS: self._designs, **self._ranked}
+        saved = {which: one.save() for which, one in matchers.items()}
+        at = _whole_pages(8 + _PLACE.size * len(saved))
+        head = [len(saved).to_bytes(8, "little")]
+        body: list[bytes | memoryview] = [b""]
+        for which, parts in saved.items():
+            size = sum(len(part) for part in parts)
+            head.append(_PLACE.pack(which, at, size))
+            body += [*parts, bytes(-size % _PAGE)]
+            at += _whole_pages(size)
+        body[0] = b"".join(head).ljust(_whole_pages(8 + _PLACE.size * len(saved)), b"\0")
+        return body
+
+    @classmethod
+    def load(cls, saved: bytes | memoryview, *, compiled: bool = True) -> Self:
+        """The cell that was saved; SavedError if it is none."""
+        view = memoryview(saved)
+        cell = cls(compiled=compiled)
+        count = int.from_bytes(view[:8], "little")
+        if len(view) < 8 + count * _PLACE.size:
+            raise SavedError("the saved cell is cut short")
+        for number in range(count):
+            which, at, size = _PLACE.unpack_from(view, 8 + number * _PLACE.size)
+            cell._take(which, Matcher.load(view[at : at + size], compiled=compiled))
+        return cell
+
+    def _take(self, which: int, matcher: Matcher) -> None:
+        if which == _PLAIN:
+            self._plain = matcher
+        elif which == _DESIGNS:
+            self._designs = matcher
+        else:
+            self._ranked[which] = matcher
+            self._rank_filter |= dict.fromkeys(matcher.ids(), which)
+
+
+def _joined(
+    found: Sequence[Pairs], row_of: Sequence[int], rows: int
+) -> tuple[list[int], Positions]:
+    """What several matchers found for rows, by the publications that the rows are of."""
+    ids = np.concatenate([one.subscriptions for one in found])
+    if not len(ids):
+        return [], _NOBODY
+    # Rows are in the order of their publications, so one matcher's pairs are in order too.
+    owner = np.asarray(row_of)[np.concatenate([one.publications for one in found])]
+    if len(found) > 1:
+        order = np.argsort(owner, kind="stable")
+        ids, owner = ids[order], owner[order]
+    return np.bincount(owner, minlength=rows).tolist(), ids
+
+
+def check(one: CellSubscription) -> None:
+    """LanguageError if no cell could take in a subscription.
+
+    The text is checked as its author wrote it: with the topic filter it has as many conjunctions,
+    and an error must not show what nobody has written.
+    """
+    checked(one.id, one.text, one.accepted_at, one.me, one.evolve)
+
+
+def _whole_pages(size: int) -> int:
+    return size + -size % _PAGE
+
+
+def _with_filter(one: CellSubscription) -> Text:
+    """The text, for the topics of the subscription's filter only."""
+    return Text(on_filter(one.filter, one.text.condition), one.text.select, one.text.rank)
+
+
+def on_filter(number: int, condition: Condition) -> Condition:
+    """A condition for the topics of one filter only; what is shown says which filter it fits."""
+    here = Comparison("=", Attribute((FILTER_ATTRIBUTE,)), Literal(number))
+    return here if condition == TRUE else And((here, condition))

@@ -1,0 +1,104 @@
+"""A batch of publications as flat arrays, ready for any segment.
+
+A *slot* is one subject of one publication: its number and the bits of its value. Numbers go in
+as they are; the facts (null, TRUE, FALSE, carried) as bit patterns of NaNs, so that one rule in
+the kernel makes keys of all of them (see `rove.match.index.keys`). Strings are ranked differently
+in every segment, so each segment writes the keys of a batch's texts itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rove.match.index.keys import CARRIED, FALSE, LAST, TRUE, Keys
+from rove.match.index.rows import Floats, Integers, Positions
+from rove.match.patterns.text_holders import Budget
+
+_SIGN: Final = 1 << 63
+
+
+class Text(msgspec.Struct, frozen=True, gc=False):
+    """A string in a slot."""
+
+    slot: int
+    subject: int
+    text: str
+
+
+class TextColumn(msgspec.Struct, frozen=True, eq=False):
+    """Strings of one subject in many slots, each of the distinct ones once."""
+
+    slots: Positions
+    subject: int
+    codes: Integers
+    """By slot the number of its string."""
+    texts: Sequence[str]
+
+
+class Slots:
+    """Subjects and values as they are found, before they become arrays."""
+
+    __slots__ = ("budget", "rounded", "subjects", "texts", "undecided", "values")
+
+    def __init__(self) -> None:
+        self.subjects: list[int] = []
+        self.values: list[float] = []
+        self.texts: list[Text] = []
+        self.rounded = 0
+        self.budget: Budget | None = None
+        """Of the publication at hand, once patterns are tried on it."""
+        self.undecided: list[int] = []
+        """Subjects that trying patterns on it did not decide."""
+
+    def begin(self) -> None:
+        """The slots of another publication follow."""
+        self.rounded, self.budget, self.undecided = 0, None, []
+
+    def add(self, subject: int, value: float) -> None:
+        if subject >= 0:
+            self.subjects.append(subject)
+            self.values.append(value)
+
+
+class Batch(msgspec.Struct, frozen=True, eq=False):
+    """Publications, when they appear, and their slots."""
+
+    publications: Sequence[Mapping[str, object]]
+    """As they came, for what must be computed; empty if they came as numbers alone."""
+    at: Floats
+    starts: Positions
+    """The slots of publication p are those from starts[p] to starts[p + 1]."""
+    subjects: Integers
+    raws: Keys
+    rounded: npt.NDArray[np.uint8]
+    """By publication, 1 if it has an integer that no float can hold."""
+    texts: Sequence[Text] = ()
+    text_columns: Sequence[TextColumn] = ()
+    undecided: Mapping[int, Sequence[int]] = {}
+    """By publication the subjects that it took too many steps to decide, where there are any."""
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+def raw(key: int) -> int:
+    """The bits of a slot that give this key."""
+    return key ^ _SIGN if key & _SIGN else key ^ LAST
+
+
+def _as_float(bits: int) -> float:
+    (found,) = struct.unpack("<d", bits.to_bytes(8, "little"))
+    return float(found)
+
+
+RAW_FALSE, RAW_TRUE, RAW_CARRIED = (_as_float(raw(key)) for key in (FALSE, TRUE, CARRIED))
+"""As floats, so that they can stand in one list with numbers. (All are quiet NaNs, whose bits
+survive being copied.)"""
+RAW_TEXT: Final = 0.0
+"""What stands in the slot of a string until a segment writes its key."""

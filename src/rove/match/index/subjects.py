@@ -1,0 +1,340 @@
+"""Subjects: what rows ask of publications, by number, and how a publication gives it.
+
+A subject is an attribute, `lower` of one, or whether a string fits a pattern. All but the first
+are computed once for a publication, however many subscriptions ask. A pattern's subject is TRUE
+where the string fits and absent elsewhere; so of a hundred thousand patterns a publication has
+only those that fit (`rove.match.patterns.texts` finds them in one pass over the string).
+
+Other values, such as the distance to one subscriber's home, differ in every subscription: they
+are no subjects, and are computed for the rows that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final, cast
+
+import numpy as np
+
+from rove.lang.errors import PublicationError
+from rove.lang.patterns import Pattern
+from rove.lang.tree import Attribute, Call, ValueNode
+from rove.lang.values import Path, comparable, look_up
+from rove.match.engine import kernel
+from rove.match.index.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Slots, Text
+from rove.match.index.keys import floor_float
+from rove.match.index.rows import Floats
+from rove.match.patterns.text_holders import Budget
+from rove.match.patterns.texts import Merge, PatternSet
+
+_EXACT_MAX: Final = 2**53
+
+
+def is_subject(node: ValueNode) -> bool:
+    """True for what is worth a number: attributes, and `lower` of them."""
+    return type(node) is Attribute or (
+        type(node) is Call and node.name == "lower" and type(node.arguments[0]) is Attribute
+    )
+
+
+class Source:
+    """Where a value comes from, and what is made of it."""
+
+    __slots__ = ("lowered", "number", "pattern_numbers", "patterns", "rest")
+
+    def __init__(self, rest: Path, number: int) -> None:
+        self.rest = rest
+        """The path below the publication's own attribute."""
+        self.number = number
+        """-1 as long as nobody asks for the value itself."""
+        self.patterns: PatternSet | None = None
+        self.pattern_numbers: dict[int, int] = {}
+        """The subject of each pattern, by its number in `patterns`."""
+        self.lowered: Source | None = None
+
+
+class PatternMerge:
+    """Work that can be done elsewhere: automata into one."""
+
+    def __init__(self, patterns: PatternSet, merge: Merge) -> None:
+        self._patterns = patterns
+        self._merge = merge
+
+    def run(self) -> PatternMerge:
+        """Build the new automaton; touches nothing that searches use."""
+        self._merge.run()
+        return self
+
+    def abandon(self) -> None:
+        """It failed: its patterns stay where they are, and may be merged again."""
+        self._patterns.abandon(self._merge)
+
+    def install(self) -> None:
+        """Search with the new automaton from now on."""
+        self._patterns.install(self._merge)
+
+
+def _with_one_nan(values: Floats) -> Floats:
+    """The same numbers; a NaN may come with bits of its own, here all are the same one."""
+    missing = np.isnan(values)
+    if missing.any():
+        return np.where(missing, np.nan, values)
+    return np.ascontiguousarray(values, np.float64)
+
+
+class Subjects:
+    """Numbers for subjects, and publications as batches of slots."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._sources: dict[str, list[Source]] = {}
+        self._uses: dict[int, tuple[PatternSet, int]] = {}
+        """Of patterns, by number: the set that they are in, and their number there."""
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, subject: ValueNode) -> int:
+        """The number of an attribute or of `lower` of one."""
+        found = self._numbers.get(subject)
+        if found is None:
+            source = self._source(subject)
+            found = source.number = self._new(subject)
+        return found
+
+    def attribute(self, name: str) -> int:
+        """The number of a publication's own attribute."""
+        return self.number(Attribute((name,)))
+
+    def pattern(self, subject: ValueNode, pattern: Pattern) -> int:
+        """The number of the question whether `subject` fits a pattern; counts as one use."""
+        found = self._numbers.get((subject, pattern))
+        if found is None:
+            found = self._new((subject, pattern))
+        source = self._source(subject)
+        if source.patterns is None:
+            source.patterns = PatternSet(compiled=kernel() is not None)
+        in_set = source.patterns.add(pattern)
+        source.pattern_numbers[in_set] = found
+        self._uses[found] = (source.patterns, in_set)
+        return found
+
+    def pattern_number(self, subject: ValueNode, pattern: Pattern) -> int | None:
+        """The number of that question if somebody has asked it; counts as no use."""
+        return self._numbers.get((subject, pattern))
+
+    def is_pattern(self, number: int) -> bool:
+        """Whether a subject is such a question."""
+        return number in self._uses
+
+    def release(self, number: int) -> None:
+        """Take back one use of a subject; a pattern that nobody uses is looked for no more.
+
+        Numbers stay: rows that were removed may still have them.
+        """
+        used = self._uses.get(number)
+        if used is not None:
+            patterns, in_set = used
+            patterns.remove(in_set)
+
+    def use_again(self, counts: Mapping[int, int]) -> None:
+        """Count the patterns that loaded rows ask for, by number, as used."""
+        named = list(self._numbers)
+        for number, count in counts.items():
+            subject = named[number]
+            if isinstance(subject, tuple):
+                for _ in range(count):
+                    self.pattern(*subject)
+
+    def merge_due(self) -> PatternMerge | None:
+        """Patterns that are worth merging now, if any."""
+        for patterns in self._pattern_sets():
+            patterns.compiled = kernel() is not None
+            if (merge := patterns.merge_due()) is not None:
+                return PatternMerge(patterns, merge)
+        return None
+
+    def _pattern_sets(self) -> list[PatternSet]:
+        found = {id(patterns): patterns for patterns, _ in self._uses.values()}
+        return list(found.values())
+
+    def state(self) -> list[object]:
+        """Every subject, in order of their numbers."""
+        return list(self._numbers)
+
+    @classmethod
+    def from_state(cls, state: Sequence[object]) -> Subjects:
+        """What `state` was taken from. Patterns are used by whoever asks for them again."""
+        subjects = cls()
+        for subject in state:
+            if isinstance(subject, tuple):
+                subjects._new(subject)
+            else:
+                subjects.number(cast(ValueNode, subject))
+        return subjects
+
+    def value(self, number: int, publication: Mapping[str, object]) -> object:
+        """What a publication has of the attribute of that number, as `look_up` finds it."""
+        subject = next(islice(self._numbers, number, None))
+        assert type(subject) is Attribute, "only attributes are compared with what moves"
+        return look_up(publication, subject.path)
+
+    def _new(self, subject: object) -> int:
+        number = self._numbers[subject] = len(self._numbers)
+        return number
+
+    def _source(self, subject: ValueNode) -> Source:
+        if type(subject) is Call:
+            (inner,) = subject.arguments
+            source = self._source(inner)
+            if source.lowered is None:
+                source.lowered = Source((), -1)
+            return source.lowered
+        assert type(subject) is Attribute
+        name, *rest = subject.path
+        sources = self._sources.setdefault(name, [])
+        for source in sources:
+            if source.rest == tuple(rest):
+                return source
+        sources.append(Source(tuple(rest), -1))
+        return sources[-1]
+
+    def sources_of(self, name: str) -> Sequence[Source]:
+        """Everything that is asked of a publication's own attribute and of what is in it."""
+        return self._sources.get(name, ())
+
+    # -- publications ------------------------------------------------------------------------
+
+    def batch(self, publications: Sequence[Mapping[str, object]], at: Sequence[float]) -> Batch:
+        """Publications that appear at the times `at`."""
+        times = checked_times(at, len(publications))
+        slots = Slots()
+        starts = [0]
+        rounded = []
+        undecided: dict[int, list[int]] = {}
+        for number, publication in enumerate(publications):
+            slots.begin()
+            self._take(publication, slots)
+            starts.append(len(slots.subjects))
+            rounded.append(slots.rounded)
+            if slots.undecided:
+                undecided[number] = slots.undecided
+        return Batch(
+            publications,
+            times,
+            np.array(starts, np.int64),
+            np.array(slots.subjects, np.int32),
+            np.array(slots.values, np.float64).view(np.uint64),
+            np.array(rounded, np.uint8),
+            slots.texts,
+            undecided=undecided,
+        )
+
+    def slots(self, publication: Mapping[str, object]) -> Slots:
+        """The slots of one publication."""
+        slots = Slots()
+        self._take(publication, slots)
+        return slots
+
+    def columns(self, names: Sequence[str], values: Floats, at: Floats) -> Batch:
+        """Publications that come as numbers, a line each, a column for each attribute.
+
+        NaN stands for a missing value. What must be computed needs publications, so this is for
+        subscriptions that are decided by their boxes.
+        """
+        times = checked_times(at, len(values))
+        if np.isinf(values).any():
+            raise PublicationError("a value is infinite", "numbers must be finite; NaN is missing")
+        numbers = np.array([self.attribute(name) for name in names], np.int32)
+        total = len(values)
+        return Batch(
+            (),
+            times,
+            np.arange(total + 1) * len(numbers),
+            np.tile(numbers, total),
+            _with_one_nan(values).ravel().view(np.uint64),
+            np.zeros(total, np.uint8),
+        )
+
+    def _take(self, publication: Mapping[str, object], slots: Slots) -> None:
+        """The slots of one publication; the commonest case is written out."""
+        sources = self._sources
+        for name, value in publication.items():
+            found = sources.get(name)
+            if found is None:
+                continue
+            source = found[0]
+            if type(value) is float and len(found) == 1 and not source.rest:
+                if source.number >= 0:
+                    slots.subjects.append(source.number)
+                    slots.values.append(value)
+                continue
+            for source in found:
+                _put(source, inside(value, source.rest), slots)
+
+
+def checked_times(at: Sequence[float] | Floats, publications: int) -> Floats:
+    """Times as a kernel trusts them: it would read past the end of what is too short."""
+    if len(at) != publications:
+        raise PublicationError(
+            f"{publications} publications came with {len(at)} times", "give each its own"
+        )
+    times = np.ascontiguousarray(at, np.float64)
+    if not np.isfinite(times).all():
+        raise PublicationError("a publication appears at no finite time", "give it in seconds")
+    return times
+
+
+def inside(value: object, rest: Path) -> object:
+    """What a path leads to from a value, as the language sees it."""
+    for name in rest:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return comparable(value)
+
+
+def _put(source: Source, value: object, slots: Slots) -> None:
+    """The slots of one value: itself, the patterns that it fits, what `lower` makes of it."""
+    kind = type(value)
+    if value is None:
+        return
+    if kind is str:
+        _put_text(source, value, slots)  # type: ignore[arg-type]
+    elif kind is float:
+        slots.add(source.number, value)  # type: ignore[arg-type]
+    elif kind is int:
+        number: int = value  # type: ignore[assignment]
+        if not -_EXACT_MAX <= number <= _EXACT_MAX and float(number) != number:
+            slots.rounded = 1
+            slots.add(source.number, floor_float(number))
+        else:
+            slots.add(source.number, float(number))
+    elif kind is bool:
+        slots.add(source.number, RAW_TRUE if value else RAW_FALSE)
+    else:
+        slots.add(source.number, RAW_CARRIED)
+
+
+def _put_text(source: Source, text: str, slots: Slots) -> None:
+    if source.number >= 0:
+        slots.texts.append(Text(len(slots.subjects), source.number, text))
+        slots.add(source.number, RAW_TEXT)
+    if source.patterns is not None:
+        budget = slots.budget = slots.budget or Budget()
+        for pattern in source.patterns.fitting(text, budget):
+            slots.add(source.pattern_numbers[int(pattern)], RAW_TRUE)
+        if budget.undecided:
+            _put_undecided(source, budget, slots)
+    if source.lowered is not None:
+        _put_text(source.lowered, text.lower(), slots)
+
+
+def _put_undecided(source: Source, budget: Budget, slots: Slots) -> None:
+    """Patterns that took too many steps: neither TRUE nor absent, so that no row can hold."""
+    for pattern in budget.undecided:
+        subject = source.pattern_numbers[pattern]
+        slots.add(subject, RAW_CARRIED)
+        slots.undecided.append(subject)
+    budget.undecided.clear()

@@ -1,0 +1,300 @@
+"""Ranked subscriptions from the first second on: plainly until the kernels are there.
+
+The kernels of ranking take long to compile, and nobody may wait for them on the way. So what is
+added before that gets the window of the language itself (`rove.lang.ranking.RankedWindow`), exact
+and slow: every publication is evaluated and everything sorted anew. When the kernels are there,
+windows move to the pool (`rove.match.ranked.pool`) with what they hold: those that hold something
+at once, since publications have to come in the order of time; empty ones a few at a time between
+two turns (`merge_due`), or all before the next publication. To move one takes 0.1 ms, or 0.3 ms if
+it holds something.
+
+The pool knows publications by numbers; what these stand for is remembered here for as long as a
+window may still deliver it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
+
+import msgspec
+
+from rove.lang.ranking import Delivery, Member, RankedWindow
+from rove.lang.tree import Subscription
+from rove.match import engine
+from rove.match.ranked.ranks import (
+    SPARE,
+    Clock,
+    Integers,
+    Publication,
+    RankedDelivery,
+    in_order,
+)
+from rove.match.saving import SavedError
+
+if TYPE_CHECKING:
+    from rove.match.ranked.members import Records
+    from rove.match.ranked.pool import RankedPool
+
+_MOVED_AT_ONCE_MAX: Final = 128
+"""Empty windows that one piece of work moves: some ten milliseconds."""
+_ENTRIES_MIN: Final = 1_024
+
+
+class _Plain(msgspec.Struct):
+    """A window of the language, and the subscriber's state."""
+
+    window: RankedWindow
+    """It calls a publication by a number, which orders those of all windows, and its key."""
+    me: Publication
+
+
+class _Entry(NamedTuple):
+    """What a number of the pool stands for."""
+
+    key: object
+    publication: Publication
+
+
+class Windows:
+    """Every ranked subscription, wherever its window is kept; time must not run back."""
+
+    def __init__(self, *, shares: bool = True, spare: int = SPARE) -> None:
+        """Both are passed on to the pool."""
+        self._plain: dict[int, _Plain] = {}
+        self._pool: RankedPool | None = None
+        self._shares, self._spare = shares, spare
+        self._entries: dict[int, _Entry] = {}
+        self._entries_max = _ENTRIES_MIN
+        self._clock = Clock()
+        self._published = 0
+
+    def __len__(self) -> int:
+        return len(self._plain) + (0 if self._pool is None else len(self._pool))
+
+    def add(
+        self,
+        id: int,
+        subscription: Subscription,
+        accepted_at: float = 0.0,
+        me: Publication | None = None,
+    ) -> None:
+        """Take in a ranked subscription; its window begins empty."""
+        pool = self._ready_pool()
+        if id in self._plain:
+            raise ValueError(f"subscription {id} is there already; remove it first")
+        if pool is None:
+            self._plain[id] = _Plain(RankedWindow(subscription, accepted_at), dict(me or {}))
+        else:
+            pool.add(id, subscription, accepted_at, me)
+
+    def _ready_pool(self) -> RankedPool | None:
+        """The pool, as soon as there can be one."""
+        if self._pool is None and engine.can_rank():
+            from rove.match.ranked.pool import RankedPool
+
+            self._pool = RankedPool(shares=self._shares, spare=self._spare)
+            self._move_past(self._pool)
+        return self._pool
+
+    def remove(self, id: int) -> None:
+        """Forget a subscription and its window; KeyError if there is none."""
+        if id in self._plain or self._pool is None:
+            del self._plain[id]
+        else:
+            self._pool.remove(id)
+
+    def set_state(self, id: int, me: Publication) -> None:
+        """The whole new state of the subscriber; KeyError if there is none."""
+        if id in self._plain or self._pool is None:
+            self._plain[id].me = me
+        else:
+            self._pool.set_state(id, me)
+
+    def publish(
+        self, key: object, publication: Publication, at: float, matched: Integers
+    ) -> list[RankedDelivery]:
+        """Let time pass until `at`, then let a publication in, wherever it matches.
+
+        `matched` are the subscriptions with a condition that holds.
+        """
+        self._clock.move(at)
+        pool = self._ready_pool()
+        if pool is None:
+            return self._publish_plain(key, publication, at)
+        if self._plain:
+            self._move(pool, list(self._plain))
+        self._entries[pool.enter(publication, at, matched)] = _Entry(key, publication)
+        told = self._delivered(pool.told())
+        if len(self._entries) > self._entries_max:
+            self._forget(pool)
+        return told
+
+    def _publish_plain(
+        self, key: object, publication: Publication, at: float
+    ) -> list[RankedDelivery]:
+        self._published += 1
+        named = (self._published, key)
+        return in_order(
+            told
+            for id, one in self._plain.items()
+            for told in _told(id, one.window.publish(publication, at, one.me, named))
+        )
+
+    def advance(self, now: float) -> list[RankedDelivery]:
+        """Let time pass: members leave, others move up."""
+        self._clock.move(now)
+        if self._pool is not None:  # what is plain beside it is empty
+            return self._delivered(self._pool.advance(now))
+        told = (_told(id, one.window.advance(now)) for id, one in self._plain.items())
+        return in_order(one for some in told for one in some)
+
+    def next_change_at(self) -> float:
+        """When to advance at the latest; infinity if nothing will leave by age."""
+        if self._pool is not None:
+            return self._pool.next_change_at()
+        return min((one.window.next_change_at() for one in self._plain.values()), default=math.inf)
+
+    def live_keys(self) -> list[object]:
+        """What the publications are called that some window may still deliver."""
+        if self._pool is not None:
+            self._forget(self._pool)
+            return [entry.key for entry in self._entries.values()]
+        members = (one.window.members() for one in self._plain.values())
+        return [_named(member)[1] for some in members for member in some]
+
+    def _forget(self, pool: RankedPool) -> None:
+        """Drop the publications that no window may deliver any more."""
+        self._entries = {number: self._entries[number] for number in pool.live_sequences().tolist()}
+        self._entries_max = 2 * len(self._entries) + _ENTRIES_MIN
+
+    def _delivered(self, records: Records) -> list[RankedDelivery]:
+        """What was told, as deliveries."""
+        if not records.size:
+            return []
+        scores: list[int | float] = records["score"].tolist()
+        if records["whole"].any():
+            exact = zip(scores, records["tail"].tolist(), records["whole"].tolist(), strict=True)
+            scores = [int(score) + tail if whole else score for score, tail, whole in exact]
+        found = [self._entries[number] for number in records["sequence"].tolist()]
+        return list(
+            map(
+                RankedDelivery,
+                records["id"].tolist(),
+                [entry.key for entry in found],
+                records["at"].tolist(),
+                scores,
+                records["promoted"].astype(bool).tolist(),
+                [entry.publication for entry in found],
+            )
+        )
+
+    # -- moving to the pool --------------------------------------------------------------------
+
+    def merge_due(self) -> _Move | None:
+        """The next subscriptions to move to the pool, if any."""
+        if self._plain and self._ready_pool() is not None and self._plain:
+            return _Move(self)
+        return None
+
+    def move_some(self) -> None:
+        """Move some empty windows to the pool."""
+        if self._pool is not None:
+            self._move(self._pool, list(islice(self._plain, _MOVED_AT_ONCE_MAX)))
+
+    def _move_past(self, pool: RankedPool) -> None:
+        """Move all windows that hold something, and what they hold, each publication once."""
+        filled = {id: one for id, one in self._plain.items() if one.window.members()}
+        members = {
+            _named(member)[0]: member for one in filled.values() for member in one.window.members()
+        }
+        self._move(pool, filled)
+        number_of: dict[int, int] = {}
+        for named, member in sorted(members.items()):
+            number = number_of[named] = pool.remember(member.publication, member.at)
+            self._entries[number] = _Entry(_named(member)[1], member.publication)
+        for id, one in filled.items():
+            past = [(number_of[_named(member)[0]], member) for member in one.window.members()]
+            pool.adopt(id, past)
+
+    def _move(self, pool: RankedPool, ids: Collection[int]) -> None:
+        for id in ids:
+            one = self._plain.pop(id)
+            pool.add(id, one.window.subscription, one.window.accepted_at, one.me)
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything that `from_state` needs to go on."""
+        if self._pool is not None:
+            self._forget(self._pool)
+        return {
+            "now": self._clock.now,
+            "published": self._published,
+            "plain": {id: (one.window, dict(one.me)) for id, one in self._plain.items()},
+            "pool": None if self._pool is None else self._pool.state(),
+            "entries": {number: tuple(entry) for number, entry in self._entries.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """What `state` was taken from; SavedError if it is that of a version that is too old.
+
+        A pool needs its kernels, and waits for them.
+        """
+        windows = cls()
+        windows._clock = Clock(state["now"])
+        windows._published = state["published"]
+        windows._plain = {id: _Plain(*plain) for id, plain in state["plain"].items()}
+        if "quick" in state:
+            _refuse_old(state["quick"])
+        elif state["pool"] is not None:
+            from rove.match.ranked.pool import RankedPool
+
+            windows._pool = RankedPool.from_state(state["pool"])
+            windows._entries = {
+                number: _Entry(*entry) for number, entry in state["entries"].items()
+            }
+        return windows
+
+
+def _refuse_old(quick: Mapping[str, Any] | None) -> None:
+    """Of the older format, only what is plain can be read, or what holds nobody."""
+    if quick is not None and (quick["held"] or quick["rest"]["held"]):
+        raise SavedError(
+            "the windows of ranked subscriptions were saved by an older version of Rove, whose "
+            "format this one does not read; begin with empty ones, or go on with that version"
+        )
+
+
+class _Move:
+    """A piece of the way to the pool. Is a `rove.match.matcher.Work`."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+
+    def run(self) -> _Move:
+        """Nothing can be done beside: windows change with every publication."""
+        return self
+
+    def install(self) -> None:
+        """Move some."""
+        self._windows.move_some()
+
+    def abandon(self) -> None:
+        """Nothing was begun."""
+
+
+def _named(member: Member | Delivery) -> tuple[int, object]:
+    """The number and the key that a plain window calls a publication by."""
+    return cast("tuple[int, object]", member.key)
+
+
+def _told(id: int, deliveries: list[Delivery]) -> list[RankedDelivery]:
+    return [
+        RankedDelivery(id, key, one.at, one.score, one.promoted, one.publication)
+        for one in deliveries
+        for _, key in (_named(one),)
+    ]
