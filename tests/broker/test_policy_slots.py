@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rove.broker.policy_slots import Notification, PendingDecision, PolicySlot, Shown
+from rove.broker.notifications import Notification
+from rove.broker.policy_slots import PendingDecision, PolicySlot, Shown
 from rove.broker.publications import Publication
 from rove.broker.records import PendingDecisionRow, decoded, encoded
 from rove.broker.sessions import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from rove.broker.context import LakeStream, Settings
-from rove.broker.policy_slots import Notification
+from rove.broker.notifications import Notification
 from rove.broker.publication_log import why_decided
 from rove.broker.publications import Publication
 from rove.broker.records import LogRow, PublicationRow

@@ -146,7 +146,7 @@ class TestAccounts:
         while workers.waiting:
             world.work()
         assert [one.waiting for one in world.broker.view.policies().policies] == [0] * 6
-        accounts = world.broker.agents.seating._accounts
+        accounts = world.broker.agents.policies._accounts
         assert accounts.waiting_bytes == 0
         bob.publish("t", b"x")
         assert workers.waiting

@@ -99,13 +99,13 @@ def test_it_takes_nothing_and_disturbs_nobody(
         with page.expect_navigation(wait_until="commit"):
             page.evaluate("url => { location.href = url; }", f"{url}/subscribe?session=phone")
         page.wait_for_selector("text=" + refusal)
-        broker = running.server.shell.broker
+        inside = running.server.shell.broker
         queued = running.look(
-            lambda _: {name: len(s.queue) for name, s in broker.view.sessions.items()}
+            lambda _: {name: len(s.queue) for name, s in inside.view.sessions.items()}
         )
         assert queued == {"phone": 1, "http": 0, "listener": 0}
-        assert running.look(lambda _: broker.counters.sessions_taken_over) == 0
-        assert running.look(lambda _: broker.counters.publications_received) == 1
+        assert running.look(lambda _: inside.counters.sessions_taken_over) == 0
+        assert running.look(lambda _: inside.counters.publications_received) == 1
         running.post("/publish?topic=b", b"2")
         assert listener.data()["value"] == 2
 

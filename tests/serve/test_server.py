@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 import rove
 from rove.broker.limits import Limits
-from rove.broker.router import Interests
+from rove.broker.router import Router
 from rove.elastic.elasticity import Elasticity
 from rove.errors import RoveError
 from rove.lang.ranking import RankedWindow
@@ -171,7 +171,7 @@ def test_the_index_is_saved_though_matchers_have_it(start_server: Start, tmp_pat
         time.sleep(0.02)
     run(subscribe_and_leave(url_of(first)))
     first.stop()
-    saved = Interests()
+    saved = Router()
     saved.load((tmp_path / "data" / NAME).read_bytes())
     assert len(saved._saved) == 2
     second = start_server()

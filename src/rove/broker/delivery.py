@@ -72,7 +72,7 @@ class Delivery:
     def deliver(self, one: Notification, now: float) -> None:
         """Notify one session; one that waits goes out behind what waits for the commit."""
         publication, session = one.publication, one.session
-        qos = min(one.qos, publication.qos)
+        qos = one.qos if one.qos < publication.qos else publication.qos
         if qos == 0:
             self._send_unassured(one, now)
             return
