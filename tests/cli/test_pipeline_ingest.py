@@ -151,6 +151,6 @@ def test_a_missing_lake_is_told_before_spark_starts(tmp_path: Path, opened: list
 
 def test_bad_rules_are_told_before_spark_starts(tmp_path: Path, opened: list[Any]) -> None:
     words = ["--lake", tmp_path, "--tables", tmp_path, "--rules", tmp_path / "none.toml"]
-    with pytest.raises(RulesError, match="cannot read the rules"):
+    with pytest.raises(RulesError, match=r"cannot read .*none\.toml: No such file"):
         pipeline_ingest.run(parsed(*words), SETTINGS)
     assert opened == []

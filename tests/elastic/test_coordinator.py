@@ -152,7 +152,8 @@ class TestWindows:
         assert not bench.coordinator.take_may_forget()
         last = LOG_MAX // 2 + 1
         held = [one for one in range(1, last + 1) if bench.coordinator.may_deliver(one)]
-        assert 1 <= len(held) <= 3
+        # Of two publications, and what a list lets go with the next ones.
+        assert 1 <= len(held) <= 4
         assert last in held
 
     def test_but_not_before_all_answers_of_before_are_out(self) -> None:

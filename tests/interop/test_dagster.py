@@ -61,6 +61,8 @@ def test_dagster_makes_both_assets(python: Path, tmp_path: Path) -> None:
         [python, "-m", "dagster", "asset", "materialize", "--select", "*", "-f", JOB],
         env={
             **os.environ,
+            # As in an environment that is active: Spark's workers are python3 of the PATH.
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
             "DAGSTER_HOME": str(home),
             "DAGSTER_DISABLE_TELEMETRY": "true",
             "ROVE_EXAMPLE_FOLDER": str(tmp_path / "out"),

@@ -162,8 +162,8 @@ class PublicationQueue:
     def _hand_in(self, advance_to: float | None, count: int | None = None) -> None:
         """Have matched what was collected, or the first so many."""
         taken = self._collected[:count]
-        del self._collected[:count]
         batch = Batch([one.publication for one in taken])
+        del self._collected[:count]
         try:
             self._router.match(batch, advance_to)
         except Exception as error:

@@ -116,8 +116,8 @@ class Publishing:
             taken.replaced = self._retained.found_before(publication)
             self._retained.retain(publication)
         self._log.taken(publication)
-        self._context.steps.undoes(self.queue.take_out, taken)
         self.queue.put(taken)
+        self._context.steps.undoes(self.queue.take_out, taken)
 
     def _resolve(self, link: Link, packet: Publish) -> bool:
         """Put the topic in the place of its alias; False if the connection had to be closed."""

@@ -196,7 +196,8 @@ def warm_up() -> None:
 
     load_kernels()
     for source in _kernel_sources():  # also what only the pipeline uses
-        importlib.import_module(f"rove.match.{source.stem}")
+        path = source.relative_to(Path(rove.__file__).parents[1]).with_suffix("")
+        importlib.import_module(".".join(path.parts))
 
 
 def _try_to_warm_up() -> None:
@@ -217,14 +218,20 @@ def is_cold() -> bool:
     )
 
 
-def kernel_files() -> Iterator[Path]:
-    """What Numba has on disk for the kernels of this version, this Python and this processor."""
+def kernel_files() -> dict[str, Path]:
+    """What Numba has on disk for the kernels of this version, this Python and this processor.
+
+    By their names in the package, where Numba looks for them beside the sources.
+    """
     warm_up()
+    found = {}
     for kernel in _kernels():
         function, folder = kernel.py_func, kernel.stats.cache_path
-        module = function.__module__.rpartition(".")[2]
+        *rooms, module = function.__module__.removeprefix("rove.").split(".")
         name = f"{module}.{function.__qualname__}-{function.__code__.co_firstlineno}"
-        yield from sorted(Path(folder).glob(f"{name}.py*.nb[ic]"))
+        for path in sorted(Path(folder).glob(f"{name}.py*.nb[ic]")):
+            found["/".join((*rooms, "__pycache__", path.name))] = path
+    return found
 
 
 def package_archive() -> Path:
@@ -235,9 +242,9 @@ def package_archive() -> Path:
 
 
 def write_package(archive: Path) -> None:
-    """Sources, and compiled kernels where Numba looks for them beside the sources."""
-    compiled = {f"match/__pycache__/{path.name}": path for path in kernel_files()}
-    write_zip(archive, {name: path.read_bytes() for name, path in (sources() | compiled).items()})
+    """Sources and compiled kernels."""
+    files = sources() | kernel_files()
+    write_zip(archive, {name: path.read_bytes() for name, path in files.items()})
 
 
 def sources() -> dict[str, Path]:
@@ -327,7 +334,7 @@ def _kernels() -> Iterator[Any]:
 
 
 def _kernel_sources() -> Iterator[Path]:
-    return (Path(rove.__file__).parent / "match").glob("*kernels.py")
+    return (Path(rove.__file__).parent / "match").rglob("*kernels.py")
 
 
 def _last_error(error: BaseException) -> str:

@@ -316,6 +316,11 @@ class RankedPool:
 
     # -- one publication ---------------------------------------------------------------------
 
+    @property
+    def next_number(self) -> int:
+        """The number of the publication that enters next."""
+        return self._history.end
+
     def enter(self, publication: Publication, at: float, matched: Integers) -> int:
         """Let time pass until `at`, then a publication in; its number.
 

@@ -126,7 +126,9 @@ class Windows:
             return self._publish_plain(key, publication, at)
         if self._plain:
             self._move(pool, list(self._plain))
-        self._entries[pool.enter(publication, at, matched)] = _Entry(key, publication)
+        # Known before it is entered: what fails half-way may be among those that live.
+        self._entries[pool.next_number] = _Entry(key, publication)
+        pool.enter(publication, at, matched)
         told = self._delivered(pool.told())
         if len(self._entries) > self._entries_max:
             self._forget(pool)
