@@ -34,7 +34,9 @@ def test_it_is_there_when_it_says_so_and_gone_with_the_block(tmp_path: Path) -> 
 
 
 def test_why_it_does_not_start_is_told_with_its_last_line(tmp_path: Path) -> None:
-    talking = "import sys; print('one'); print('two', file=sys.stderr); raise SystemExit(3)"
+    talking = (
+        "import sys; print('one', flush=True); print('two', file=sys.stderr); raise SystemExit(3)"
+    )
     for code, why in ((talking, "two"), ("", "it said nothing")):
         with (
             program(tmp_path, code, "the server") as one,
