@@ -8,15 +8,19 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rove.lake.storage import LakeError
 from rove.pipeline import status as module
 from rove.pipeline.status import (
     LOCK,
+    READS_MAX,
     STATUS,
     STOP,
     Progress,
     Reporter,
+    Status,
     StatusError,
     ask_to_stop,
     held,
@@ -187,3 +191,25 @@ def test_a_job_that_does_not_end_is_told(tmp_path: Path) -> None:
         with pytest.raises(StatusError, match=r"has not ended within 0.1 s"):
             ask_to_stop(tmp_path, ["match"], 0.1)
     assert (folder / LOCK).exists()
+
+
+def test_a_status_that_is_replaced_while_it_is_read_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    status = Status(job="match", state="running", pid=1, host="h", started_at=1.0, updated_at=2.0)
+    whole = msgspec.json.encode(status)
+    said: list[bytes | LakeError] = [whole[:9], LakeError("Input data was truncated"), whole]
+
+    def read(uri: str, path: str) -> bytes:
+        one = said.pop(0)
+        if isinstance(one, LakeError):
+            raise one
+        return one
+
+    monkeypatch.setattr(module, "read_bytes", read)
+    found = read_status("s3://bucket/out/match")
+    assert found is not None
+    assert found.state == "running"
+    said = [whole[:9]] * READS_MAX
+    with pytest.raises(StatusError, match="cannot read s3://bucket/out/match/_status"):
+        read_status("s3://bucket/out/match")

@@ -50,6 +50,8 @@ STOP: Final = "_stop"
 WRITE_EVERY_S: Final = 0.5
 STORE_EVERY_S: Final = 5.0
 """How often an object store is written to, or asked whether to stop."""
+READS_MAX: Final = 3
+"""An object that is replaced while it is read comes in part."""
 SILENT_S: Final = 60.0
 """Whoever has not written a status to an object store for so long runs no more."""
 RATE_S: Final = 30.0
@@ -281,12 +283,15 @@ def _took(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
 def read_status(location: Location) -> Status | None:
     """What the job of this folder said last; None if there never was one."""
     uri = resolved(location)
-    where = shown(child(uri, STATUS))
-    try:
-        said = read_bytes(uri, STATUS)
-        return None if said is None else msgspec.json.decode(said, type=Status)
-    except (LakeError, msgspec.MsgspecError) as error:
-        raise StatusError(f"cannot read {where}: {error}") from error
+    reads = READS_MAX if folder_of(uri) is None else 1
+    while True:
+        reads -= 1
+        try:
+            said = read_bytes(uri, STATUS)
+            return None if said is None else msgspec.json.decode(said, type=Status)
+        except (LakeError, msgspec.MsgspecError) as error:
+            if not reads:
+                raise StatusError(f"cannot read {shown(child(uri, STATUS))}: {error}") from error
 
 
 def statuses(out: Location, jobs: Iterable[str] = ()) -> list[Status]:
