@@ -551,6 +551,22 @@ def test_more_than_fits_into_memory_is_read_from_the_store(
     assert log_of(store) == []
 
 
+def test_a_row_that_was_taken_back_in_time_is_not_in_the_lake(
+    tmp_path: Path, store: Store, writer: Writer
+) -> None:
+    lake = Lake(tmp_path / "lake", seconds_per_file=3600)
+    filler = LakeWriter(lake, store, writer)
+    eventually(lambda: filler._is_told)  # it has read the store, and would look again in an hour
+    submit(writer, publications(1, 3))
+    eventually(lambda: writer.backlog_bytes == 0)
+    changes = Changes()
+    changes.delete("log", 2)
+    writer.submit(changes, lambda error: None)
+    eventually(lambda: writer.backlog_bytes == 0)
+    assert filler.close(20)
+    assert positions(tmp_path / "lake") == [1, 3]
+
+
 def test_closing_while_it_cannot_be_written_says_so(
     tmp_path: Path, store: Store, writer: Writer
 ) -> None:

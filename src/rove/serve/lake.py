@@ -336,9 +336,11 @@ class LakeWriter:
             self._lake.maintain(now_s)
         return batch.more
 
-    def _committed(self, rows: LogRows) -> None:
+    def _committed(self, rows: LogRows, is_taken_back: bool) -> None:
         """Rows are on disk; told by the store's thread."""
         with self._lock:
+            if is_taken_back:
+                self._forget()  # what is in memory may be among it
             if not self._is_told:
                 return
             self._waiting.append(rows)

@@ -406,8 +406,9 @@ class Writer:
     """
 
     def __init__(self, store: Store, *, retry_delay_s: float = RETRY_DELAY_S) -> None:
-        self.on_log: Callable[[LogRows], None] | None = None
-        """Called from the writer's thread with rows of the log that are on disk."""
+        self.on_log: Callable[[LogRows, bool], None] | None = None
+        """Called from the writer's thread with rows of the log that are on disk, and whether others
+        were taken back."""
         self._store = store
         self._retry_delay_s = retry_delay_s
         self._wake = threading.Condition()
@@ -492,8 +493,9 @@ class Writer:
             _log.warning("the disk can be written again")
         self._commit_trouble = None
         log = group.changes.tables.get("log")
-        if self.on_log is not None and log is not None and log.puts:
-            self.on_log([(int(position), row) for position, row in sorted(log.puts.items())])
+        if self.on_log is not None and log is not None:
+            rows = [(int(position), row) for position, row in sorted(log.puts.items())]
+            self.on_log(rows, bool(log.deletes))
         with self._wake:
             self._backlog_bytes -= group.size_bytes
         group.tell(None)
