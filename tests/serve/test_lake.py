@@ -1,6 +1,7 @@
 """Every row is in the lake once and in order, whatever happens, and others can read it."""
 
 import json
+import math
 import random
 import signal
 import stat
@@ -556,7 +557,8 @@ def test_a_row_that_was_taken_back_in_time_is_not_in_the_lake(
 ) -> None:
     lake = Lake(tmp_path / "lake", seconds_per_file=3600)
     filler = LakeWriter(lake, store, writer)
-    eventually(lambda: filler._is_told)  # it has read the store, and would look again in an hour
+    # It has read the store, and would look again in an hour.
+    eventually(lambda: filler._maintained_s > -math.inf)
     submit(writer, publications(1, 3))
     eventually(lambda: writer.backlog_bytes == 0)
     changes = Changes()
