@@ -84,7 +84,7 @@ def _free_port() -> int:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """Made for short work; starting it takes seconds."""
-    from rove.pipeline.session import SparkSettings, open_session
+    from rove.pipeline.spark.session import SparkSettings, open_session
 
     with warnings.catch_warnings():
         # Spark and pandas warn of things that are theirs to mend.
@@ -97,7 +97,7 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Kafka; tests keep to topics of their own."""
-    from rove.lab.kafka_server import KafkaMissingError, kafka_server
+    from rove.bench.servers.kafka import KafkaMissingError, kafka_server
 
     try:
         with kafka_server(tmp_path_factory.mktemp("kafka")) as server:

@@ -1,9 +1,9 @@
 """Makes once what the tests would otherwise make over and over, or wait for each other to make.
 
 `make test` runs it before them, beside mypy: kernels that Numba compiles, an archive of Spark's
-classes (`rove.pipeline.class_archive`), and the tests themselves as pytest rewrites them. All of it
-stays for the next time. Nothing here is needed: what cannot be made is made, or done without, by
-the test that wants it.
+classes (`rove.pipeline.spark.class_archive`), and the tests themselves as pytest rewrites them. All
+of it stays for the next time. Nothing here is needed: what cannot be made is made, or done without,
+by the test that wants it.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def compile_kernels() -> None:
     newest_s = max(source.stat().st_mtime for source in sources.rglob("*.py"))
     if done.exists() and done.stat().st_mtime > newest_s:
         return  # looking whether all of them are there takes as long as loading them: 8 s
-    from rove.pipeline.shipping import warm_up
+    from rove.pipeline.spark.shipping import warm_up
 
     warm_up()
-    for source in sorted(sources.glob("world/*_kernels.py")):
-        import_module(f"rove.world.{source.stem}")
+    for source in sorted(sources.glob("world/**/*_kernels.py")):
+        import_module(".".join(["rove", *source.relative_to(sources).with_suffix("").parts]))
     done.touch()
 
 
 def make_classes() -> None:
-    from rove.pipeline.class_archive import make
-    from rove.pipeline.java import find_java
+    from rove.pipeline.spark.class_archive import make
+    from rove.pipeline.spark.java import find_java
 
     make(find_java())
 

@@ -26,7 +26,9 @@ FIRST: Final = (
     "tests/cli",
     "tests/monitor",
     "tests/serve",
-    "tests/lab",
+    "tests/bench",
+    "tests/live",
+    "tests/demo",
 )
 
 

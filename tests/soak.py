@@ -67,9 +67,11 @@ def parts(tests: Path) -> dict[str, list[Path]]:
     """The files or folders of each part, by its name."""
     alone = {part: tests / name for part, name in ALONE.items() if (tests / name).exists()}
     found: dict[str, list[Path]] = {}
-    for folder in sorted({file.parent for file in tests.glob("*/test_*.py")}):
-        others = sorted(set(folder.glob("test_*.py")) - set(alone.values()))
-        is_whole = not any(path.parent == folder for path in alone.values())
+    for folder in sorted(
+        {tests / file.relative_to(tests).parts[0] for file in tests.glob("*/**/test_*.py")}
+    ):
+        others = sorted(set(folder.rglob("test_*.py")) - set(alone.values()))
+        is_whole = not any(folder in path.parents for path in alone.values())
         found[folder.name] = [folder] if is_whole else others
     found |= {part: [path] for part, path in alone.items()}
     return found | {REST: sorted(tests.glob("test_*.py"))}

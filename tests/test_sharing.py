@@ -8,9 +8,12 @@ from tests.sharing import rank, unit_of
 @pytest.mark.parametrize(
     ("test", "unit"),
     [
-        ("tests/pipeline/test_matching.py::TestSql::test_where", "spark"),
-        ("tests/pipeline/test_delivering.py::test_x[1]", "spark"),  # by usefixtures
-        ("tests/pipeline/test_typed.py::test_x", "tests/pipeline/test_typed.py"),
+        ("tests/pipeline/matching/test_dataframes.py::TestSql::test_where", "spark"),
+        ("tests/pipeline/jobs/test_delivering.py::test_x[1]", "spark"),  # by usefixtures
+        (
+            "tests/pipeline/tables/test_typed_columns.py::test_x",
+            "tests/pipeline/tables/test_typed_columns.py",
+        ),
         ("tests/page/test_frame.py::test_x", "tests/page"),
         ("tests/lang/test_parser.py::TestX::test_x", "tests/lang/test_parser.py"),
     ],
@@ -21,5 +24,8 @@ def test_who_is_run_together(test: str, unit: str) -> None:
 
 def test_what_takes_long_comes_first() -> None:
     tests = ["tests/lang/test_parser.py::a", "tests/page/test_frame.py::a"]
-    tests += ["tests/pipeline/test_matching.py::b", "tests/pipeline/test_matching.py::a"]
+    tests += [
+        "tests/pipeline/matching/test_dataframes.py::b",
+        "tests/pipeline/matching/test_dataframes.py::a",
+    ]
     assert sorted(tests, key=rank) == [tests[2], tests[3], tests[1], tests[0]]

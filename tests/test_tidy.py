@@ -283,12 +283,12 @@ from .near import thing
 from ..lang.deep import tree
 def late():
     import importlib
-    importlib.import_module("rove.lab")
+    importlib.import_module("rove.bench")
 """
     module = Module("src/rove/cli/x.py", text)
     assert imports(module, known={"rove", "rove.lang", "rove.cli.near"}) == {
         "os.path", "json", "rove.lang", "rove", "rove.cli.near", "rove.lang.deep", "importlib",
-        "rove.lab",
+        "rove.bench",
     }  # fmt: skip
     package = Module("src/rove/cli/__init__.py", "from .near import thing\nfrom .. import lang")
     assert imports(package, known={"rove.lang"}) == {"rove.cli.near", "rove.lang"}
@@ -313,7 +313,7 @@ def test_rooms_import_only_what_they_may() -> None:
         ("src/rove/lang/x.py", "from rove.errors import RoveError"),
         ("src/rove/lang/x.py", "from rove import __version__"),
         ("src/rove/match/x.py", "def late():\n    import rove.broker"),
-        ("src/rove/match/x.py", "from ..lab import bench"),
+        ("src/rove/match/x.py", "from ..bench import suite"),
         ("src/rove/nowhere/x.py", "import rove.lang"),
     ],
 )

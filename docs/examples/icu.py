@@ -24,8 +24,8 @@ import numpy as np
 import rove
 from rove.client import Client, Notification
 from rove.client.devices import EnergyModel, SimulatedBattery, SimulatedDevice, SimulatedNetwork
-from rove.lab.broker_process import rove as broker
-from rove.world.ward import Ward
+from rove.testing.broker_processes import rove as broker
+from rove.world.feeds.ward import Ward
 
 POLICY = (Path(__file__).parent / "icu.policy").read_text(encoding="utf-8")
 PATIENTS, SECONDS, TOLD_S, REPORT_S = 8, 36.0, 12.0, 2.0

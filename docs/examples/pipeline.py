@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rove.pipeline import SparkSettings, match, matches, open_session, rank, register
-from rove.pipeline.versions import Version
+from rove.pipeline.lake.versions import Version
 
 
 def readings(spark: Any) -> Any:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rove.bridge.outward import chunks
-from rove.broker.records import LogRow
+from rove.broker.storage.records import LogRow
 from rove.lake.log import NOTHING, Log
-from rove.serve.lake import Lake
+from rove.serve.disk.lake import Lake
 
 NOON_S = 1_794_830_400.0
 

@@ -11,7 +11,7 @@ import pytest
 from rove.broker.access import Rules
 from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
-from rove.broker.pressure import STUCK_LATELY_S, STUCK_S
+from rove.broker.sessions.pressure import STUCK_LATELY_S, STUCK_S
 from rove.mqtt.packets import (
     V5,
     V311,

@@ -3,7 +3,7 @@
 from rove.broker.access import Rules
 from rove.broker.context import EXPIRED_MAX, ExpiredSession, LakeStream, Settings
 from rove.broker.limits import Limits
-from rove.broker.records import LogRow
+from rove.broker.storage.records import LogRow
 from rove.mqtt.packets import Disconnect, Properties, Reason, Will
 from rove.testing.mqtt import World
 

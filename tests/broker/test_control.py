@@ -4,7 +4,7 @@ import pytest
 
 from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
-from rove.broker.records import LogRow, SessionRow
+from rove.broker.storage.records import LogRow, SessionRow
 from rove.mqtt.packets import Puback, Publish, Reason
 from rove.testing.mqtt import SimulatedClient, World
 

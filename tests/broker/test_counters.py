@@ -24,6 +24,6 @@ def test_none_is_declared_and_never_counted() -> None:
     all others are the broker's."""
     assert rove.broker.__file__ is not None
     room = Path(rove.broker.__file__).parent
-    code = "".join(path.read_text() for path in room.glob("*.py") if path.name != "counters.py")
+    code = "".join(path.read_text() for path in room.rglob("*.py") if path.name != "counters.py")
     uncounted = {name for name in Counters.HELP if f"{name} += " not in code}
     assert uncounted == {"bytes_sent", "groups_lost"}

@@ -21,7 +21,7 @@ import rove.broker
 from rove.broker.broker import Broker
 from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
-from rove.broker.publication_queue import PublicationQueue
+from rove.broker.publications.queue import PublicationQueue
 from rove.elastic.elasticity import Elasticity
 from rove.match.cell import Cell
 from rove.mqtt.packets import (

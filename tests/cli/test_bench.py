@@ -6,23 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from rove.bench import language as language_bench
+from rove.bench.broker import store as store_bench
+from rove.bench.broker import suite as broker_bench
+from rove.bench.elastic import suite as elastic_bench
+from rove.bench.match import suite as match_bench
+from rove.bench.match.suite import Options
+from rove.bench.measure import Measure
+from rove.bench.pipeline import suite as pipeline_bench
+from rove.bench.policy import suite as policy_bench
 from rove.cli import main
-from rove.lab import (
-    broker_bench,
-    elastic_bench,
-    language_bench,
-    match_bench,
-    pipeline_bench,
-    policy_bench,
-    store_bench,
-)
-from rove.lab.match_bench import Options
-from rove.lab.measure import Measure
 
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
-    """The real suites take minutes and are run by tests/lab; here only the showing counts."""
+    """The real suites take minutes and are run by tests/bench; here only the showing counts."""
 
     def language() -> Iterator[Measure]:
         yield Measure("language.one", 1234.5, "texts/s", goal=">= 1,000", reached=True)
@@ -153,7 +151,7 @@ class TestMatch:
 class TestPipeline:
     @pytest.fixture(autouse=True)
     def pipeline_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[pipeline_bench.Options]:
-        """The real suite starts Spark, and is run by tests/lab in small."""
+        """The real suite starts Spark, and is run by tests/bench in small."""
 
         def pipeline(
             options: pipeline_bench.Options, tell: Callable[[str], None]
@@ -213,7 +211,7 @@ class TestPipeline:
 class TestElastic:
     @pytest.fixture(autouse=True)
     def elastic_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[elastic_bench.Options]:
-        """The real suite takes minutes, and is run by tests/lab in small."""
+        """The real suite takes minutes, and is run by tests/bench in small."""
 
         def elastic(
             options: elastic_bench.Options, tell: Callable[[str], None]
@@ -278,7 +276,7 @@ class TestElastic:
 class TestPolicy:
     @pytest.fixture(autouse=True)
     def policy_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[policy_bench.Options]:
-        """The real suite takes minutes, and is run by tests/lab in small."""
+        """The real suite takes minutes, and is run by tests/bench in small."""
 
         def policy(options: policy_bench.Options, tell: Callable[[str], None]) -> Iterator[Measure]:
             options_asked.append(options)
@@ -342,7 +340,7 @@ class TestPolicy:
 class TestBroker:
     @pytest.fixture(autouse=True)
     def broker_asked(self, monkeypatch: pytest.MonkeyPatch) -> list[broker_bench.Options]:
-        """The real suite takes minutes, and is run by tests/lab in small."""
+        """The real suite takes minutes, and is run by tests/bench in small."""
 
         def broker(options: broker_bench.Options, tell: Callable[[str], None]) -> Iterator[Measure]:
             options_asked.append(options)

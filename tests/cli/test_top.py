@@ -20,7 +20,7 @@ from rove.cli.top import (
     sparkline,
 )
 from rove.errors import UsageError
-from rove.serve.metrics import metrics_text, policy_metrics
+from rove.serve.metrics.readings import metrics_text, policy_metrics
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import three_matchers, three_policies
 

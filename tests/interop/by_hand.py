@@ -16,8 +16,8 @@ from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.mqtt.topics import fits
-from rove.pipeline.lake import Event, Lake
-from rove.pipeline.notifications import SCHEMA, Output
+from rove.pipeline.jobs.notifications import SCHEMA, Output
+from rove.pipeline.lake.log import Event, Lake
 
 Pair = tuple[int, int]
 """A subscription and the position of a publication that meets it."""

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 
 from rove.lang.values import change_state
-from rove.pipeline.lake import Event, Lake
-from rove.pipeline.live_index import LiveIndex
-from rove.pipeline.version_index import VersionIndex, opened
-from rove.pipeline.versions import Timeline, Version
+from rove.pipeline.lake.live_index import LiveIndex
+from rove.pipeline.lake.log import Event, Lake
+from rove.pipeline.lake.version_index import VersionIndex, opened
+from rove.pipeline.lake.versions import Timeline, Version
 
 
 def versions_by_state(events: Iterable[Event], engine: str | None = None) -> list[Version]:

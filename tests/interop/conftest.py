@@ -26,9 +26,9 @@ from queue import Empty, Queue
 
 import pytest
 
-from rove.lab import s3_server as s3
-from rove.lab.broker_process import accepts, family
-from rove.lab.s3_server import s3_server as running_s3_server
+from rove.bench.servers import s3
+from rove.bench.servers.s3 import s3_server as running_s3_server
+from rove.testing.broker_processes import accepts, family
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
 

@@ -21,14 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rove.broker.context import LakeStream, Settings
-from rove.broker.records import LogRow, decoded
+from rove.broker.storage.records import LogRow, decoded
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import LAYOUTS
 from rove.lake.log import COLUMNS
 from rove.lake.storage import Location
 from rove.mqtt.packets import V5, Filter, Properties, Publish, Unsubscribe
-from rove.pipeline.lake import Lake as ReadLake
-from rove.serve.lake import Lake
+from rove.pipeline.lake.log import Lake as ReadLake
+from rove.serve.disk.lake import Lake
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import SimulatedClient, World
 

@@ -23,9 +23,9 @@ from PIL import Image
 
 from rove.broker.context import LakeStream, Settings
 from rove.mqtt.packets import Filter, Properties, Publish
-from rove.pipeline.lake import Lake as ReadLake
+from rove.pipeline.lake.log import Lake as ReadLake
 from rove.policy.limits import PolicyLimits
-from rove.serve.lake import Lake
+from rove.serve.disk.lake import Lake
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
 from tests.interop.recorded import KEPT, move_log

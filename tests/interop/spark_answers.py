@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import rove.lang
 from rove.lake.delta import Table
 from rove.lang.parser import parse
-from rove.pipeline.lake import Lake
-from rove.pipeline.source import whole
-from rove.pipeline.versions import Version
+from rove.pipeline.lake.log import Lake
+from rove.pipeline.lake.source import whole
+from rove.pipeline.lake.versions import Version
 
 SCHEMA: Final = "id long, NO2 double, count long, `x.y` string, n struct<m: double, s: string>"
 ROWS: Final[list[tuple[Any, ...]]] = [
@@ -93,7 +93,7 @@ def answers(spark: Any, folder: Path, until_s: float) -> dict[str, Any]:
     from pyspark.sql import functions as f
 
     from rove.pipeline import match, rank, replay
-    from rove.pipeline.matching import unpacked
+    from rove.pipeline.matching.dataframes import unpacked
 
     df = spark.createDataFrame(ROWS, SCHEMA)
     timed = df.selectExpr("*", TIMED)
@@ -151,7 +151,8 @@ def _sql(spark: Any, df: Any) -> dict[str, Any]:
 
 
 def _files(spark: Any, df: Any, folder: Path) -> dict[str, Any]:
-    from rove.pipeline import Index, ParquetFiles, match, shipping
+    from rove.pipeline import Index, ParquetFiles, match
+    from rove.pipeline.spark import shipping
 
     small, vars(shipping)["SMALL_BYTES"] = shipping.SMALL_BYTES, 0  # so that it is sent
     try:
@@ -167,7 +168,7 @@ def _files(spark: Any, df: Any, folder: Path) -> dict[str, Any]:
 
 def _source(spark: Any, folder: Path) -> list[list[Any]]:
     """The moments of later publications, in order."""
-    from rove.pipeline.source import register
+    from rove.pipeline.lake.source import register
 
     register(spark)
     late = spark.read.format("rove").load(str(folder / "lake")).where(f"position > {AFTER}")
@@ -177,9 +178,9 @@ def _source(spark: Any, folder: Path) -> list[list[Any]]:
 
 def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
     """What the streaming match finds, or why there is none."""
-    from rove.pipeline.jobs import JobSettings
-    from rove.pipeline.older_spark import OldSparkError
-    from rove.pipeline.stream import Stream
+    from rove.pipeline.jobs.registry import JobSettings
+    from rove.pipeline.jobs.stream import Stream
+    from rove.pipeline.spark.older_spark import OldSparkError
 
     out = folder / spark.version
     settings = JobSettings(lake=folder / "lake", out=folder, once=True, max_rows=50)

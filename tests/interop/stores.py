@@ -1,7 +1,7 @@
 """Servers with the protocols of Azure's blob storage and of HDFS on loopback.
 
 Azurite comes by npm (374 packages), Hadoop's mini cluster by Maven (92 MB), once, into the user's
-cache. Where they cannot be had, tests are skipped and say so. S3 is `rove.lab.s3_server`.
+cache. Where they cannot be had, tests are skipped and say so. S3 is `rove.bench.servers.s3`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from rove.lab.broker_process import HOST, accepts
-from rove.lab.jars import JarsMissingError, fetched
-from rove.pipeline.java import JavaError, cache_folder, find_java
+from rove.bench.servers.jars import JarsMissingError, fetched
+from rove.pipeline.spark.java import JavaError, cache_folder, find_java
+from rove.testing.broker_processes import HOST, accepts
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
 from tests.waiting import eventually

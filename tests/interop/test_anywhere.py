@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rove.lab.cluster import LocalCluster
-from rove.pipeline.tables import Table, channels
+from rove.bench.servers.spark_cluster import LocalCluster
+from rove.pipeline.tables.typed_tables import Table, channels
 from tests.effort import PATIENCE_S
 from tests.interop.recorded import Recording
 
@@ -23,7 +23,7 @@ HIDE = 'mount -t tmpfs none "$0" && exec "$@"'
 REPLAYED = """
 import json, sys
 from rove.pipeline import SparkSettings, open_session, replay
-from rove.pipeline.lake import Lake
+from rove.pipeline.lake.log import Lake
 
 master, lake, until = sys.argv[1:]
 conf = {"spark.executor.memory": "512m"}

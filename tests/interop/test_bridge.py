@@ -26,12 +26,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import rove
+from rove.bench.servers.kafka import KafkaServer
 from rove.bridge.inward import Inward
 from rove.bridge.ledger import KafkaTrouble, Ledger
 from rove.bridge.routes import BridgeError, Plan, plan_of
 from rove.bridge.running import Bridge
 from rove.bridge.session import Session
-from rove.lab.kafka_server import KafkaServer
 from rove.lake.log import Log
 from rove.lake.storage import LakeError
 from tests.effort import PATIENCE_S, is_soak

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rove.pipeline.java import find_java
-from rove.pipeline.session import LOOPBACK, home_without_zip
+from rove.pipeline.spark.java import find_java
+from rove.pipeline.spark.session import LOOPBACK, home_without_zip
 from tests.effort import PATIENCE_S
 from tests.interop.recorded import Recording
 from tests.interop.spark_answers import right

@@ -6,7 +6,7 @@ slow, obvious evaluator says: nothing lost, nothing twice, nothing out of order.
 by a design have no oracle but a broker that does it all by itself; it runs the same life.
 
 Matchers are simulated (`rove.testing.matchers`), so that every order of events can come, and come
-again. Real processes are killed in tests/serve/test_matchers.py.
+again. Real processes are killed in tests/serve/workers/test_matchers.py.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from rove.lab.cluster import kill_session
-from rove.lab.kafka_server import KafkaMissingError, KafkaServer, connector_jars
-from rove.lab.pipeline_feed import Feed, publish_some
-from rove.pipeline.kafka import EXPORT_ROWS
+from rove.bench.pipeline.feed import Feed, publish_some
+from rove.bench.servers.kafka import KafkaMissingError, KafkaServer, connector_jars
+from rove.bench.servers.spark_cluster import kill_session
+from rove.pipeline.spark.kafka import EXPORT_ROWS
 from tests.effort import PATIENCE_S
 from tests.waiting import eventually
 

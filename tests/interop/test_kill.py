@@ -41,7 +41,7 @@ from rove.mqtt.packets import (
 )
 from rove.mqtt.reading import Reader
 from rove.mqtt.writing import encode
-from rove.serve.store import Store
+from rove.serve.disk.store import Store
 from tests.effort import PATIENCE_S, is_soak
 
 if TYPE_CHECKING:

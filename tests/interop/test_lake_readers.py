@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from rove.broker.records import LogRow
-from rove.lab.jars import JarsMissingError, fetched
+from rove.bench.servers.jars import JarsMissingError, fetched
+from rove.broker.storage.records import LogRow
 from rove.lake import compaction, upkeep
 from rove.lake.log import Log
-from rove.pipeline.ingest import ingest
-from rove.pipeline.source import whole
-from rove.pipeline.tables import Table
-from rove.serve.lake import Lake
+from rove.pipeline.lake.source import whole
+from rove.pipeline.tables.ingest import ingest
+from rove.pipeline.tables.typed_tables import Table
+from rove.serve.disk.lake import Lake
 from tests.duckdb_reader import by_duckdb
 from tests.effort import PATIENCE_S
 from tests.interop.spark_environment import spark_environment

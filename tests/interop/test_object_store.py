@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from rove.broker.records import LogRow
-from rove.lab.pipeline_feed import Feed, publish_some
-from rove.lab.pipeline_stream_bench import check
+from rove.bench.pipeline.feed import Feed, publish_some
+from rove.bench.pipeline.stream import check
+from rove.broker.storage.records import LogRow
 from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remove, write_whole
-from rove.pipeline.histories import TableHistory
-from rove.pipeline.ingest import ingest
-from rove.pipeline.jobs import JobSettings
-from rove.pipeline.lake import Lake as ReadLake
-from rove.pipeline.notifications import Output, found_position
-from rove.pipeline.source import one_slice, whole
-from rove.pipeline.spark_feeds import Place, Served
-from rove.pipeline.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
-from rove.pipeline.stream import Stream
-from rove.pipeline.tables import Table, TablesError, channels
-from rove.pipeline.tallying import Example
-from rove.serve.lake import Lake
+from rove.pipeline.jobs.notifications import Output, found_position
+from rove.pipeline.jobs.registry import JobSettings
+from rove.pipeline.jobs.spark_feeds import Place, Served
+from rove.pipeline.jobs.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
+from rove.pipeline.jobs.stream import Stream
+from rove.pipeline.lake.log import Lake as ReadLake
+from rove.pipeline.lake.source import one_slice, whole
+from rove.pipeline.tables.histories import TableHistory
+from rove.pipeline.tables.ingest import ingest
+from rove.pipeline.tables.tallying import Example
+from rove.pipeline.tables.typed_tables import Table, TablesError, channels
+from rove.serve.disk.lake import Lake
 from tests.effort import PATIENCE_S, is_soak
 from tests.waiting import eventually
 
@@ -187,7 +187,7 @@ def test_match_finds_in_a_store_and_writes_to_it(bucket: str, tmp_path: Path) ->
 def test_a_job_says_how_it_is_and_is_stopped_in_a_store(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rove.pipeline.status.STORE_EVERY_S", 0.0)
+    monkeypatch.setattr("rove.pipeline.jobs.status.STORE_EVERY_S", 0.0)
     out = f"{bucket}/out"
     with pytest.raises(StatusError, match=f"no job has run in {out}"):
         statuses(out)
@@ -201,7 +201,7 @@ def test_a_job_says_how_it_is_and_is_stopped_in_a_store(
         with pytest.raises(StatusError, match=r"has not ended within 0 s"):
             ask_to_stop(out, [], 0.0)
         assert reporter.is_asked_to_stop()
-        monkeypatch.setattr("rove.pipeline.status.SILENT_S", 0.0)
+        monkeypatch.setattr("rove.pipeline.jobs.status.SILENT_S", 0.0)
         assert [one.state for one in statuses(out)] == ["killed"]
         reporter.end("stopped")
     assert [one.state for one in statuses(out)] == ["stopped"]

@@ -7,8 +7,9 @@ many workers die they are replaced, as whoever watches over a cluster would do i
 Spark's own business. In the end the table must have what matching the whole lake in one process
 gives, and nothing twice.
 
-For `make soak`: five Javas start, for minutes. In `make test`, tests/pipeline/test_notifications.py
-and test_stream.py kill what decides whether a row is there once.
+For `make soak`: five Javas start, for minutes. In `make test`,
+tests/pipeline/jobs/test_notifications.py and test_stream.py kill what decides whether a row is
+there once.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from pathlib import Path
 
 import pytest
 
-from rove.lab.cluster import LocalCluster, kill_session
-from rove.lab.pipeline_feed import Feed
-from rove.lab.pipeline_stream_bench import check
-from rove.pipeline.lake import Lake
-from rove.pipeline.status import Status, read_status
+from rove.bench.pipeline.feed import Feed
+from rove.bench.pipeline.stream import check
+from rove.bench.servers.spark_cluster import LocalCluster, kill_session
+from rove.pipeline.jobs.status import Status, read_status
+from rove.pipeline.lake.log import Lake
 from tests.effort import PATIENCE_S
 from tests.waiting import eventually
 
@@ -38,8 +39,8 @@ RANKED = "ORDER BY NO2 DESC LIMIT 3 WITHIN 1 SECONDS"
 DRIVER = """
 import sys
 from pathlib import Path
-from rove.pipeline.jobs import JobSettings, run_jobs
-from rove.pipeline.session import SparkSettings
+from rove.pipeline.jobs.registry import JobSettings, run_jobs
+from rove.pipeline.spark.session import SparkSettings
 folder = Path(sys.argv[1])
 settings = JobSettings(
     lake=folder / "lake", out=folder / "out", trigger_s=0.1, buckets=2, max_rows=2000
@@ -61,7 +62,7 @@ class Trial:
         self._lives = [0, 1]
         """Workers that live."""
         words = [str(folder / "lake"), "400", "3600"]
-        self._writer = subprocess.Popen([sys.executable, "-m", "rove.lab.pipeline_feed", *words])
+        self._writer = subprocess.Popen([sys.executable, "-m", "rove.bench.pipeline.feed", *words])
         self.driver = self._start_driver()
 
     def _start_driver(self) -> subprocess.Popen[bytes]:

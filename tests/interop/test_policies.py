@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rove.broker.agents import Isolation
+from rove.broker.policies.agents import Isolation
 from rove.mqtt.packets import Properties, Puback, Publish
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rove.pipeline.policies import replay_policies
+from rove.pipeline.policies.replay import replay_policies
 from rove.testing.policies import SimulatedWorkers
 from tests.effort import is_soak
 from tests.interop.recorded_day import DAY_S, LIMITS, Received, RecordedDay

@@ -13,7 +13,7 @@ from rove.policy.agents import Allowance
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers
-from tests.broker.test_agents import COUNTING, ENDLESS, set_policy, values
+from tests.broker.policies.test_agents import COUNTING, ENDLESS, set_policy, values
 
 
 def user(world: World, client_id: str, name: str, **given: Any) -> SimulatedClient:

@@ -26,13 +26,13 @@ import pytest
 from PIL import Image
 
 from rove.broker.access import Rules
-from rove.broker.agents import Isolation
 from rove.broker.broker import Broker
 from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
-from rove.broker.publications import Publication
-from rove.broker.records import LogRow
-from rove.broker.subscriptions import Subscription
+from rove.broker.policies.agents import Isolation
+from rove.broker.publications.publication import Publication
+from rove.broker.storage.records import LogRow
+from rove.broker.subscriptions.subscription import Subscription
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -47,7 +47,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.pipeline.deciding import Recorded, Row
+from rove.pipeline.policies.deciding import Recorded, Row
 from rove.policy.limits import PolicyLimits, Suspended
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from rove.broker.records import LogRow
-from rove.lab.pipeline_feed import Feed, publish_some
-from rove.lab.pipeline_stream_bench import check
+from rove.bench.pipeline.feed import Feed, publish_some
+from rove.bench.pipeline.stream import check
+from rove.broker.storage.records import LogRow
 from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, child, clear, folders, read_bytes, write_whole
-from rove.pipeline.ingest import ingest
-from rove.pipeline.jobs import JobSettings
-from rove.pipeline.lake import Lake as ReadLake
-from rove.pipeline.source import one_slice, whole
-from rove.pipeline.stream import Stream
-from rove.pipeline.tables import Table, channels
-from rove.serve.lake import Lake
+from rove.pipeline.jobs.registry import JobSettings
+from rove.pipeline.jobs.stream import Stream
+from rove.pipeline.lake.log import Lake as ReadLake
+from rove.pipeline.lake.source import one_slice, whole
+from rove.pipeline.tables.ingest import ingest
+from rove.pipeline.tables.typed_tables import Table, channels
+from rove.serve.disk.lake import Lake
 from tests.interop import stores
 from tests.interop.stores import Store
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rove.lab.cluster import LocalCluster
-from rove.lab.pipeline_feed import Feed, publish_some
-from rove.pipeline.java import find_java
-from rove.pipeline.packaging import Packages, write_packages
-from rove.pipeline.session import LOOPBACK, home_without_zip
+from rove.bench.pipeline.feed import Feed, publish_some
+from rove.bench.servers.spark_cluster import LocalCluster
+from rove.pipeline.spark.java import find_java
+from rove.pipeline.spark.packaging import Packages, write_packages
+from rove.pipeline.spark.session import LOOPBACK, home_without_zip
 from tests.effort import PATIENCE_S
 
 pytestmark = pytest.mark.soak

@@ -15,7 +15,7 @@ from rove.lake import migration
 from rove.lake.log import Log
 from rove.lake.migration import is_old, migrate
 from rove.lake.storage import LakeError
-from rove.serve.lake import Lake
+from rove.serve.disk.lake import Lake
 
 AT_US = 1_700_000_000_000_000
 COLUMNS = [

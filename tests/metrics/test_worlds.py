@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rove.metrics.database import Reading
 from rove.metrics.worlds import world_beginning, world_readings
-from rove.world.results import Sample
+from rove.world.runs.results import Sample
 
 
 class Own(NamedTuple):

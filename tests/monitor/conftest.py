@@ -21,7 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 from rove.monitor.serving import Settings, serve
 from rove.serve.config import Access, Config, Data, Listen
 from rove.serve.passwords import set_password
-from rove.world.scenarios import Air, Engines, MapChoice, People, Scenario
+from rove.world.runs.scenarios import Air, Engines, MapChoice, People, Scenario
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running as RunningBroker
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from rove.monitor.console import Begin, Halt, Help, completions, order_of, told
-from rove.world.state import WorldError
+from rove.world.runs.state import WorldError
 
 SCENARIOS = ["air", "crowd", "dense"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from rove.monitor.frames import Motion
 from rove.monitor.live import SAID_AT_ONCE, TEXTS_MAX, Asking, Hub, Page
-from rove.world.state import Floats
+from rove.world.runs.state import Floats
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Frame, read_frame, yard
 

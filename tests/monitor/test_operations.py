@@ -10,9 +10,9 @@ import pytest
 from rove.monitor import operations
 from rove.monitor.broker import Answer
 from rove.monitor.operations import fault_of, jobs, metrics_json, why_slow
-from rove.pipeline.status import Reporter
+from rove.pipeline.jobs.status import Reporter
 from rove.serve.config import Channel, Lake, Matchers
-from rove.serve.policy_settings import Policies
+from rove.serve.workers.policy_settings import Policies
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Running
 from tests.serve.conftest import Running as RunningBroker

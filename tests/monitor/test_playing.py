@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from rove.monitor.playing import Ask, Complete, Heat, Player, Say, Watch
-from rove.world.commands import FORMS
-from rove.world.scenarios import Said
+from rove.world.people.commands import FORMS
+from rove.world.runs.scenarios import Said
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Frame, read_frame, yard
 

@@ -1,8 +1,8 @@
 """Readings as means of squares."""
 
 from rove.monitor.sensors import KEPT_S, SensorMap
-from rove.world.feeds import Feed
-from rove.world.maps import Map
+from rove.world.feeds.audiences import Feed
+from rove.world.map.maps import Map
 
 MAP = Map("field", 100.0, 50.0)
 

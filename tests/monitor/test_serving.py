@@ -9,7 +9,7 @@ import pytest
 
 from rove.errors import UsageError
 from rove.monitor.serving import MonitorError, Settings, check, serve
-from rove.world.scenarios import Traffic
+from rove.world.runs.scenarios import Traffic
 from tests.effort import PATIENCE_S
 from tests.monitor.conftest import Running, yard
 

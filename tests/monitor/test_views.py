@@ -3,8 +3,8 @@
 import msgspec
 
 from rove.monitor.views import world_view
-from rove.world.running import Run
-from rove.world.scenarios import load_scenario
+from rove.world.runs.running import Run
+from rove.world.runs.scenarios import load_scenario
 from tests.monitor.conftest import ENGINES, yard
 
 

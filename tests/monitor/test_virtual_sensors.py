@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rove.monitor.virtual_sensors import has_sensors, heat
-from rove.world.air import METRES_PER_DEGREE, ZAGREB
+from rove.world.feeds.air import METRES_PER_DEGREE, ZAGREB
 
 
 def degrees(x: float, y: float) -> dict[str, float]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from rove.lab.broker_process import accepts
+from rove.testing.broker_processes import accepts
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
 from tests.interop.conftest import TOOLS, RunningBroker

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from rove.lab.broker_process import accepts
+from rove.testing.broker_processes import accepts
 from rove.testing.ports import free_port
 from tests.effort import PATIENCE_S
 

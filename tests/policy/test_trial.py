@@ -13,8 +13,8 @@ from PIL import Image
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
 from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, Tried, read_line
-from rove.world.scenarios import SHIPPED
-from rove.world.ward import ECG_WIDTH, ecg_png
+from rove.world.feeds.ward import ECG_WIDTH, ecg_png
+from rove.world.runs.scenarios import SHIPPED
 
 ICU = (SHIPPED / "icu.policy").read_text(encoding="utf-8")
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "icu.policy"

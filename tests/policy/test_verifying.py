@@ -4,7 +4,7 @@ import dis
 
 import pytest
 
-from rove.lab.policy_cases import icu
+from rove.bench.policy.cases import icu
 from rove.policy.compiling import compiled
 from rove.policy.verifying import named_instructions, verify
 

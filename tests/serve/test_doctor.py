@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rove.broker.journal import Changes
-from rove.broker.records import LogRow, SessionRow, encoded
+from rove.broker.storage.journal import Changes
+from rove.broker.storage.records import LogRow, SessionRow, encoded
 from rove.errors import RoveError
 from rove.serve import doctor
 from rove.serve.config import Config, load
+from rove.serve.disk.lake import Lake
+from rove.serve.disk.store import Store
 from rove.serve.doctor import Finding, examine_configuration, examine_machine
-from rove.serve.lake import Lake
 from rove.serve.passwords import set_password
 from rove.serve.server import Server
-from rove.serve.store import Store
 from rove.serve.tls import validity
 
 CERTIFICATES = Path(__file__).parent / "certificates"

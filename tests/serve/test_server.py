@@ -15,17 +15,17 @@ from deltalake import DeltaTable
 
 import rove
 from rove.broker.limits import Limits
-from rove.broker.router import Router
+from rove.broker.subscriptions.router import Router
 from rove.elastic.elasticity import Elasticity
 from rove.errors import RoveError
 from rove.lang.ranking import RankedWindow
 from rove.match import engine
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen, Matchers
-from rove.serve.index_file import NAME
+from rove.serve.disk.index_file import NAME
 from rove.serve.passwords import set_password
-from rove.serve.policy_settings import Policies
-from rove.serve.policy_workers import memory_bytes_of
 from rove.serve.server import Server, elasticity_of, folder_mode_of, settings_of
+from rove.serve.workers.policy_settings import Policies
+from rove.serve.workers.policy_workers import memory_bytes_of
 from tests.effort import PATIENCE_S
 from tests.serve.conftest import Running
 
@@ -405,7 +405,7 @@ def test_policies_run_within_the_broker_unless_they_take_long(
 ) -> None:
     """A worker compiles them in any case. What is long is counted in steps here: on a busy machine
     the shortest call may take milliseconds."""
-    monkeypatch.setattr("rove.broker.agents.INLINE_MS", 1_000 * PATIENCE_S)
+    monkeypatch.setattr("rove.broker.policies.agents.INLINE_MS", 1_000 * PATIENCE_S)
     server = start_server(policies=Policies(workers=1, steps_max=20_000))
 
     def calls() -> tuple[int, int]:

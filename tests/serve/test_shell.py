@@ -7,9 +7,9 @@ from typing import Any
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import Output
-from rove.broker.journal import Changes
 from rove.broker.limits import Limits
-from rove.broker.links import Link
+from rove.broker.sessions.links import Link
+from rove.broker.storage.journal import Changes
 from rove.mqtt.packets import (
     Connack,
     Connect,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rove.broker.journal import Changes
+from rove.broker.storage.journal import Changes
 from rove.mqtt.packets import Connack, Puback, Publish
 from rove.testing.mqtt import START, SimulatedDisk, World
 

@@ -2,7 +2,7 @@
 
 `toy` makes one. It has no paths and no behaviours: entities go straight on as they are told,
 through walls too, are put elsewhere, appear, are picked up, used and dropped. Time passes as in the
-real world (`rove.world.simulation`), whose tests are its own.
+real world (`rove.world.runs.simulation`), whose tests are its own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from rove.world.maps import Map
-from rove.world.state import NOBODY, Changes, Clients, Entities, Ints, Kind
-from rove.world.tiles import Tiles
+from rove.world.map.maps import Map
+from rove.world.map.tiles import Tiles
+from rove.world.runs.state import NOBODY, Changes, Clients, Entities, Ints, Kind
 
 WALLS = (
     ((20.0, 20.0), (35.0, 20.0), (35.0, 30.0), (20.0, 30.0)),

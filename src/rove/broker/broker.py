@@ -17,32 +17,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from rove.broker.access import Identity, Rules
-from rove.broker.agents import Agents, Isolation
-from rove.broker.connecting import Connecting
 from rove.broker.context import BrokerContext, Output, Settings
 from rove.broker.control import PREFIX, Control
 from rove.broker.counters import Counters
-from rove.broker.decisions import Decisions
-from rove.broker.delivery import Delivery
 from rove.broker.faults import RETRY_S
-from rove.broker.feeds import Feeds
-from rove.broker.journal import Changes, Key
 from rove.broker.limits import Limits
-from rove.broker.links import Link
-from rove.broker.notifying import Notifying
-from rove.broker.policy_slots import POLICY
-from rove.broker.policy_store import PolicyStore
-from rove.broker.pressure import Pressure
-from rove.broker.publication_log import PublicationLog
-from rove.broker.publishing import Publishing
-from rove.broker.recent import Recent
-from rove.broker.records import LogRow
-from rove.broker.restoring import restore
-from rove.broker.retained_store import RetainedStore
-from rove.broker.router import Router
-from rove.broker.subscribing import Subscribing
-from rove.broker.subscription_log import SubscriptionLog
-from rove.broker.variables import Variables
+from rove.broker.notifications.delivery import Delivery
+from rove.broker.notifications.feeds import Feeds
+from rove.broker.notifications.notifying import Notifying
+from rove.broker.policies.agents import Agents, Isolation
+from rove.broker.policies.decisions import Decisions
+from rove.broker.policies.slots import POLICY
+from rove.broker.policies.store import PolicyStore
+from rove.broker.publications.publishing import Publishing
+from rove.broker.publications.recent import Recent
+from rove.broker.publications.retained_store import RetainedStore
+from rove.broker.sessions.connecting import Connecting
+from rove.broker.sessions.links import Link
+from rove.broker.sessions.pressure import Pressure
+from rove.broker.sessions.variables import Variables
+from rove.broker.storage.journal import Changes, Key
+from rove.broker.storage.publication_log import PublicationLog
+from rove.broker.storage.records import LogRow
+from rove.broker.storage.restoring import restore
+from rove.broker.storage.subscription_log import SubscriptionLog
+from rove.broker.subscriptions.router import Router
+from rove.broker.subscriptions.subscribing import Subscribing
 from rove.broker.views import BrokerView
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.elasticity import Elasticity

@@ -13,12 +13,12 @@ from rove.broker.access import Rules
 from rove.broker.counters import Counters
 from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
-from rove.broker.journal import Changes
 from rove.broker.limits import Limits
-from rove.broker.links import Link
-from rove.broker.records import LogRow, encoded
-from rove.broker.sessions import Session
+from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Session
 from rove.broker.steps import Steps
+from rove.broker.storage.journal import Changes
+from rove.broker.storage.records import LogRow, encoded
 from rove.mqtt.packets import Connect, Disconnect, Will
 from rove.mqtt.trees import FilterTree
 

@@ -5,7 +5,8 @@
     $rove/policy       the text of a policy for the session, or for the subscription that the user
                        property `subscription` names; without a text there is none any more
     $rove/unpublish    the id of one of the user's own publications, which is taken back
-    $rove/deliver      notifications that the pipeline has found (`rove.broker.feeds`); for `admin`
+    $rove/deliver      notifications that the pipeline has found; for `admin`
+                       (`rove.broker.notifications.feeds`)
 
 The answer is the reason code of the acknowledgement, so these want QoS 1 or 2.
 """
@@ -17,15 +18,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rove.broker.agents import Agents
 from rove.broker.context import BrokerContext
-from rove.broker.feeds import FeedError, Feeds, FeedsFull
-from rove.broker.publications import Publication, user_property
-from rove.broker.records import encoded
-from rove.broker.retained_store import RetainedStore
-from rove.broker.sessions import Session
-from rove.broker.subscriptions import Subscription
-from rove.broker.variables import Variables
+from rove.broker.notifications.feeds import FeedError, Feeds, FeedsFull
+from rove.broker.policies.agents import Agents
+from rove.broker.publications.publication import Publication, user_property
+from rove.broker.publications.retained_store import RetainedStore
+from rove.broker.sessions.session import Session
+from rove.broker.sessions.variables import Variables
+from rove.broker.storage.records import encoded
+from rove.broker.subscriptions.subscription import Subscription
 from rove.lang.errors import LanguageError
 from rove.lang.values import change_state
 from rove.mqtt.packets import Reason

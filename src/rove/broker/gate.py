@@ -14,9 +14,9 @@ from collections import deque
 
 import msgspec
 
-from rove.broker.journal import Changes
-from rove.broker.links import Link
+from rove.broker.sessions.links import Link
 from rove.broker.steps import Steps
+from rove.broker.storage.journal import Changes
 
 
 class _Held(msgspec.Struct):

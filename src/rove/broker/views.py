@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, MutableSequence
 
 from rove.broker.access import Identity, Verb
-from rove.broker.agents import Agents
-from rove.broker.connecting import Connecting
 from rove.broker.context import BrokerContext, ExpiredSession, Settings
 from rove.broker.limits import Limits
-from rove.broker.links import Link
-from rove.broker.recent import Recent, Remembered
-from rove.broker.retained_store import RetainedStore
-from rove.broker.router import Router
-from rove.broker.sessions import Session
-from rove.broker.variables import view_of
+from rove.broker.policies.agents import Agents
+from rove.broker.publications.recent import Recent, Remembered
+from rove.broker.publications.retained_store import RetainedStore
+from rove.broker.sessions.connecting import Connecting
+from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Session
+from rove.broker.sessions.variables import view_of
+from rove.broker.subscriptions.router import Router
 from rove.elastic.view import MatchersView
 from rove.match.designs.design import Counters
 from rove.policy.limits import PolicyLimits

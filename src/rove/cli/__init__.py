@@ -51,7 +51,9 @@ COMMANDS: dict[str, Command] = {
     "up": Command("rove.cli.up", "run a broker"),
     "pub": Command("rove.cli.pub", "publish"),
     "sub": Command("rove.cli.sub", "subscribe, and print what comes"),
-    "policy": Command("rove.cli.policy", "check, try, set and remove subscribers' policies"),
+    "policy": Command(
+        "rove.cli.policy.command", "check, try, set and remove subscribers' policies"
+    ),
     "ls": Command("rove.cli.ls", "list a broker's clients, subscriptions and queues"),
     "top": Command("rove.cli.top", "watch a broker's rates"),
     "passwd": Command("rove.cli.passwd", "let a user in by password"),
@@ -59,11 +61,13 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("rove.cli.doctor", "find out what keeps a broker from running well"),
     "demo": Command("rove.cli.demo", "watch the language at work on a small city"),
     "lake": Command("rove.cli.lake", "make a table of a lake that an earlier Rove wrote"),
-    "pipeline": Command("rove.cli.pipeline", "run jobs on Spark over the broker's lake"),
+    "pipeline": Command("rove.cli.pipeline.command", "run jobs on Spark over the broker's lake"),
     "bridge": Command("rove.cli.bridge", "connect topics of a broker with topics of Kafka"),
-    "backtest": Command("rove.cli.backtest", "say what a subscription would have brought"),
-    "world": Command("rove.cli.world", "run a virtual world, and compare what tells of it"),
-    "monitor": Command("rove.cli.monitor", "show a world, its engines and a broker on a page"),
+    "backtest": Command("rove.cli.pipeline.backtest", "say what a subscription would have brought"),
+    "world": Command("rove.cli.world.command", "run a virtual world, and compare what tells of it"),
+    "monitor": Command(
+        "rove.cli.monitor.command", "show a world, its engines and a broker on a page"
+    ),
     "bench": Command("rove.cli.bench", "measure this machine"),
     "version": Command("rove.cli.version", "print the versions of rove, Python and the system"),
 }
@@ -197,7 +201,7 @@ def _describe(error: Exception, words: Sequence[str]) -> str:
         where = f": {error.filename!r}" if error.filename is not None else ""
         return _one_line(f"{error.strerror or error}{where}")
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        from rove.cli.extras import advice  # only when something is missing
+        from rove.cli.common.extras import advice  # only when something is missing
 
         if told := advice(error.name, _split(words)[1] or ""):
             return told

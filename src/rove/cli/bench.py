@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from rove.cli.arguments import whole_number
-from rove.cli.progress import progress_bar
+from rove.cli.common.arguments import whole_number
+from rove.cli.common.progress import progress_bar
 from rove.errors import UsageError
 
 if TYPE_CHECKING:
-    from rove.lab import broker_bench, elastic_bench, pipeline_bench, policy_bench
-    from rove.lab.match_bench import Options
-    from rove.lab.measure import Measure
+    from rove.bench.broker import suite as broker_bench
+    from rove.bench.elastic import suite as elastic_bench
+    from rove.bench.match.suite import Options
+    from rove.bench.measure import Measure
+    from rove.bench.pipeline import suite as pipeline_bench
+    from rove.bench.policy import suite as policy_bench
 
 _SUITES = (
     "all",
@@ -149,7 +152,7 @@ def _share(written: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one suite and print its measures."""
-    from rove.lab.measure import show
+    from rove.bench.measure import show
 
     _refuse_options(arguments)
     _check_plots(arguments)
@@ -170,19 +173,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _draw(arguments: argparse.Namespace, measures: list[Measure]) -> list[Path]:
     if arguments.suite == "pipeline":
-        from rove.lab import pipeline_bench
+        from rove.bench.pipeline import suite as pipeline_bench
 
         workloads = _pipeline_options(arguments).workloads
         return pipeline_bench.draw(measures, workloads, arguments.plots)
     if arguments.suite == "elastic":
-        from rove.lab import elastic_bench
+        from rove.bench.elastic import suite as elastic_bench
 
         return elastic_bench.pictures(_elastic_options(arguments))
     if arguments.suite == "policy":
-        from rove.lab import policy_bench
+        from rove.bench.policy import suite as policy_bench
 
         return policy_bench.pictures(_policy_options(arguments))
-    from rove.lab.match_bench import draw
+    from rove.bench.match.suite import draw
 
     return draw(measures, _options(arguments).workloads, arguments.plots)
 
@@ -233,11 +236,11 @@ def _suite(arguments: argparse.Namespace) -> Start:
     if suite == "texts" and arguments.part:
         return _texts(arguments)
     if suite == "bridge":
-        from rove.lab import bridge_bench
+        from rove.bench import bridge as bridge_bench
 
         return bridge_bench.run
     if suite == "store":
-        from rove.lab import store_bench
+        from rove.bench.broker import store as store_bench
 
         return lambda tell: store_bench.run()
     options = _options(arguments)
@@ -246,12 +249,12 @@ def _suite(arguments: argparse.Namespace) -> Start:
 
 def _measures(suite: str, options: Options, tell: Callable[[str], None]) -> Iterator[Measure]:
     if suite in ("all", "language"):
-        from rove.lab import language_bench
+        from rove.bench import language as language_bench
 
         tell("language")
         yield from language_bench.run()
     if suite != "language":
-        from rove.lab import match_bench
+        from rove.bench.match import suite as match_bench
 
         yield from match_bench.run(options, tell)
 
@@ -259,14 +262,14 @@ def _measures(suite: str, options: Options, tell: Callable[[str], None]) -> Iter
 def _broker(arguments: argparse.Namespace) -> Start:
     if sys.platform != "linux":
         raise UsageError("`rove bench broker` reads CPU times from /proc; it needs Linux")
-    from rove.lab import broker_bench
+    from rove.bench.broker import suite as broker_bench
 
     options = _broker_options(arguments)
     return lambda tell: broker_bench.run(options, tell)
 
 
 def _broker_options(arguments: argparse.Namespace) -> broker_bench.Options:
-    from rove.lab import broker_bench
+    from rove.bench.broker import suite as broker_bench
 
     quick = bool(arguments.quick)
     return broker_bench.Options(
@@ -279,14 +282,14 @@ def _broker_options(arguments: argparse.Namespace) -> broker_bench.Options:
 def _pipeline(arguments: argparse.Namespace) -> Start:
     if sys.platform != "linux":
         raise UsageError("`rove bench pipeline` reads memory from /proc; it needs Linux")
-    from rove.lab import pipeline_bench
+    from rove.bench.pipeline import suite as pipeline_bench
 
     options = _pipeline_options(arguments)
     return lambda tell: pipeline_bench.run(options, tell)
 
 
 def _pipeline_options(arguments: argparse.Namespace) -> pipeline_bench.Options:
-    from rove.lab import pipeline_bench
+    from rove.bench.pipeline import suite as pipeline_bench
 
     plain, quick, full = pipeline_bench.Options(), pipeline_bench.QUICK, pipeline_bench.FULL
     given = {
@@ -308,14 +311,14 @@ def _extent(arguments: argparse.Namespace, plain: Extent, quick: Extent, full: E
 def _elastic(arguments: argparse.Namespace) -> Start:
     if sys.platform != "linux":
         raise UsageError("`rove bench elastic` reads CPU times from /proc; it needs Linux")
-    from rove.lab import elastic_bench
+    from rove.bench.elastic import suite as elastic_bench
 
     options = _elastic_options(arguments)
     return lambda tell: elastic_bench.run(options, tell)
 
 
 def _elastic_options(arguments: argparse.Namespace) -> elastic_bench.Options:
-    from rove.lab import elastic_bench
+    from rove.bench.elastic import suite as elastic_bench
 
     plain, quick, full = elastic_bench.Options(), elastic_bench.QUICK, elastic_bench.FULL
     base = _extent(arguments, plain, quick, full)
@@ -327,14 +330,14 @@ def _elastic_options(arguments: argparse.Namespace) -> elastic_bench.Options:
 def _policy(arguments: argparse.Namespace) -> Start:
     if sys.platform != "linux":
         raise UsageError("`rove bench policy` reads CPU times from /proc; it needs Linux")
-    from rove.lab import policy_bench
+    from rove.bench.policy import suite as policy_bench
 
     options = _policy_options(arguments)
     return lambda tell: policy_bench.run(options, tell)
 
 
 def _policy_options(arguments: argparse.Namespace) -> policy_bench.Options:
-    from rove.lab import policy_bench
+    from rove.bench.policy import suite as policy_bench
 
     plain, quick, full = policy_bench.Options(), policy_bench.QUICK, policy_bench.FULL
     parts = _chosen("part", arguments.part, tuple(policy_bench.PARTS)) or ()
@@ -350,7 +353,7 @@ def _policy_options(arguments: argparse.Namespace) -> policy_bench.Options:
 def _world(arguments: argparse.Namespace) -> Start:
     if sys.platform != "linux":
         raise UsageError("`rove bench world` binds processes to cores; it needs Linux")
-    from rove.lab import world_bench
+    from rove.bench import world as world_bench
 
     given: dict[str, Any] = {
         "parts": _chosen("part", arguments.part, tuple(world_bench.PARTS)),
@@ -365,7 +368,7 @@ def _world(arguments: argparse.Namespace) -> Start:
 def _monitor(arguments: argparse.Namespace) -> Start:
     if sys.platform != "linux":
         raise UsageError("`rove bench monitor` reads CPU times from /proc; it needs Linux")
-    from rove.lab import monitor_bench
+    from rove.bench.monitor import suite as monitor_bench
 
     base = monitor_bench.QUICK if arguments.quick else monitor_bench.Options()
     parts = _chosen("part", arguments.part, tuple(monitor_bench.PARTS)) or ()
@@ -374,7 +377,8 @@ def _monitor(arguments: argparse.Namespace) -> Start:
 
 
 def _texts(arguments: argparse.Namespace) -> Start:
-    from rove.lab import slow_texts_bench, texts_bench
+    from rove.bench.match import slow_texts as slow_texts_bench
+    from rove.bench.match import texts as texts_bench
 
     parts = {"contains": texts_bench.run, "slowest": slow_texts_bench.run}
     chosen = _chosen("part", arguments.part, tuple(parts)) or ()
@@ -382,8 +386,8 @@ def _texts(arguments: argparse.Namespace) -> Start:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    from rove.lab import match_bench
-    from rove.lab.match_engines import ENGINES
+    from rove.bench.match import suite as match_bench
+    from rove.bench.match.engines import ENGINES
 
     given = {
         "workloads": _chosen("workload", arguments.workload, match_bench.WORKLOADS),

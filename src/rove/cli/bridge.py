@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.connecting import URL_VARIABLE, add_trust_arguments, password_from, tls_with
-from rove.cli.output import emit_json
-from rove.cli.parts import Part, add_parts, run_part
-from rove.cli.texts import add_json_flag
+from rove.cli.common.connecting import URL_VARIABLE, add_trust_arguments, password_from, tls_with
+from rove.cli.common.output import emit_json
+from rove.cli.common.parts import Part, add_parts, run_part
+from rove.cli.common.texts import add_json_flag
 from rove.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import argparse
 
 import msgspec
 
-from rove.broker.costs import text_fault
 from rove.broker.limits import Limits
-from rove.cli.output import emit_json, emit_rows
-from rove.cli.texts import add_json_flag, read_object, read_text
+from rove.broker.subscriptions.costs import text_fault
+from rove.cli.common.output import emit_json, emit_rows
+from rove.cli.common.texts import add_json_flag, read_object, read_text
 from rove.lang import Description, check_schema, describe, parse
 from rove.lang.costs import Cost, cost_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rove.cli.output import emit_json
+from rove.cli.common.output import emit_json
 from rove.serve.config import (
     Key,
     Loaded,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rove.cli.output import EXIT_DONT_KNOW, EXIT_NO, EXIT_YES
-from rove.cli.relations import ask, configure_relation, show
+from rove.cli.common.output import EXIT_DONT_KNOW, EXIT_NO, EXIT_YES
+from rove.cli.common.relations import ask, configure_relation, show
 from rove.lang import Verdict, covers
 
 _SAYS = {

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rove.cli.arguments import whole_number
-from rove.cli.output import is_terminal
+from rove.cli.common.arguments import whole_number
+from rove.cli.common.output import is_terminal
 
 if TYPE_CHECKING:
-    from rove.lab.demo import Scene
+    from rove.demo.demonstration import Scene
 
 _SECONDS = 45
 _SCENES_PER_S = 5.0
@@ -70,7 +70,7 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _scenes(arguments: argparse.Namespace) -> Iterator[Scene]:
-    from rove.lab.demo import scenes
+    from rove.demo.demonstration import scenes
 
     after = arguments.spark_after
     return scenes(arguments.seconds, with_spark=not arguments.no_spark, spark_after=after)
@@ -81,7 +81,7 @@ def _show_beside_monitor(arguments: argparse.Namespace) -> None:
 
     The first time, the page takes a while: its world's loops are compiled. Nothing waits for it.
     """
-    from rove.lab.demo_monitor import monitor_beside
+    from rove.demo.monitor import monitor_beside
     from rove.monitor.beside import BesideError
 
     with monitor_beside() as beside:
@@ -104,14 +104,14 @@ def _show_beside_monitor(arguments: argparse.Namespace) -> None:
 
 
 def _is_wide_enough() -> bool:
-    from rove.lab.demo import HEIGHT, WIDTH
+    from rove.demo.demonstration import HEIGHT, WIDTH
 
     columns, lines = shutil.get_terminal_size()
     return columns >= WIDTH and lines >= HEIGHT
 
 
 def _write_picture(file: Path, *, dark: bool) -> None:
-    from rove.lab.demo import as_svg, scenes
+    from rove.demo.demonstration import as_svg, scenes
 
     *_, scene = scenes(_PICTURE_AT)
     file.write_text(as_svg(scene, dark=dark), encoding="utf-8")
@@ -121,7 +121,7 @@ def _play(arguments: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from rove.lab.demo import drawn, summary
+    from rove.demo.demonstration import drawn, summary
 
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
@@ -135,7 +135,7 @@ def _play(arguments: argparse.Namespace) -> None:
 def _tell(arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from rove.lab.demo import summary
+    from rove.demo.demonstration import summary
 
     found = 0
     is_installing = False

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rove.cli.common.findings import show
 from rove.cli.config import add_options, load_for
-from rove.cli.findings import show
 from rove.errors import RoveError
 from rove.serve.doctor import (
     Finding,

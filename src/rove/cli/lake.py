@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rove.cli.output import emit_json, emit_rows
-from rove.cli.parts import Part, add_parts, run_part
-from rove.cli.progress import progress_bar
-from rove.cli.texts import add_json_flag
-from rove.cli.units import count_text
+from rove.cli.common.output import emit_json, emit_rows
+from rove.cli.common.parts import Part, add_parts, run_part
+from rove.cli.common.progress import progress_bar
+from rove.cli.common.texts import add_json_flag
+from rove.cli.common.units import count_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
-from rove.cli.asking import Broker, add_http_arguments
-from rove.cli.output import emit_json, is_terminal
-from rove.cli.texts import add_json_flag
-from rove.cli.units import bytes_text, count_text, duration_text
+from rove.cli.common.asking import Broker, add_http_arguments
+from rove.cli.common.output import emit_json, is_terminal
+from rove.cli.common.texts import add_json_flag
+from rove.cli.common.units import bytes_text, count_text, duration_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.connecting import add_connection_arguments, named_values, open_client
-from rove.cli.output import emit_json
-from rove.cli.progress import watched_lines
-from rove.cli.texts import STDIN, add_json_flag, opened
+from rove.cli.common.connecting import add_connection_arguments, named_values, open_client
+from rove.cli.common.output import emit_json
+from rove.cli.common.progress import watched_lines
+from rove.cli.common.texts import STDIN, add_json_flag, opened
 from rove.errors import UsageError
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rove.cli.connecting import add_connection_arguments, named_values, open_client
-from rove.cli.output import emit_json
-from rove.cli.texts import add_json_flag, read_policy, read_text
+from rove.cli.common.connecting import add_connection_arguments, named_values, open_client
+from rove.cli.common.output import emit_json
+from rove.cli.common.texts import add_json_flag, read_policy, read_text
 
 if TYPE_CHECKING:
     from rove.client import Notification, Subscription

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rove.cli.asking import Broker, add_http_arguments
+from rove.cli.common.asking import Broker, add_http_arguments
+from rove.cli.common.output import emit_json, is_terminal
+from rove.cli.common.texts import add_json_flag
+from rove.cli.common.units import bytes_text, count_text, duration_text
 from rove.cli.ls import COLUMNS, Column, plain_lines, table_of
-from rove.cli.output import emit_json, is_terminal
-from rove.cli.texts import add_json_flag
-from rove.cli.units import bytes_text, count_text, duration_text
 from rove.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import argparse
 import platform
 
 from rove import __version__
-from rove.cli.output import emit_json, emit_rows
+from rove.cli.common.output import emit_json, emit_rows
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

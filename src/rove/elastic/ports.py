@@ -1,7 +1,7 @@
 """What the coordinator needs of the world outside: processes to send to, and files to save in.
 
-The shell gives real ones (`rove.serve.matchers`), tests give simulated ones that are slow, die or
-hang when a seed says so. Whatever comes back is handed to the coordinator (`Listener`).
+The shell gives real ones (`rove.serve.workers.matchers`), tests give simulated ones that are slow,
+die or hang when a seed says so. Whatever comes back is handed to the coordinator (`Listener`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ only where the parent matched. And the roots are all that another broker has to 
 anybody here wants, some root wants too.
 
 That second use is why the forest is here. As an index it was 20 to 70 times slower than a full
-scan in NumPy at 10,000 subscriptions (`rove.lab.forest_bench`), with only a fiftieth of them as
+scan in NumPy at 10,000 subscriptions (`rove.bench.match.forest`), with only a fiftieth of them as
 roots: it asks one by one what the scan compares by the thousand.
 
 What covers what is decided by `rove.lang.algebra`, and only a sure yes counts. Its answers hold

@@ -2,8 +2,8 @@
 
     {"error": "what was wrong", "hint": "what would be right"}
 
-`rove.serve.answers` is the same for the broker. The monitor is a client of the broker and knows
-none of its code, so the few lines are here again.
+`rove.serve.http.answers` is the same for the broker. The monitor is a client of the broker and
+knows none of its code, so the few lines are here again.
 """
 
 from __future__ import annotations

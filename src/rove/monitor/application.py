@@ -41,7 +41,7 @@ from rove.monitor.operations import (
 )
 from rove.monitor.static import INDEX, Files
 from rove.monitor.virtual_sensors import has_sensors, heat
-from rove.world.scenarios import load_scenario, shipped_scenarios
+from rove.world.runs.scenarios import load_scenario, shipped_scenarios
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 LONG_BYTES: Final = 10_000

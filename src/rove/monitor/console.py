@@ -2,7 +2,7 @@
 
 A closed grammar; nothing that is typed is ever run as code, and a scenario is one of those that are
 shipped or that the monitor was started with, never a path that a visitor names. The words of the
-world are `rove.world.commands`; here are those that begin, halt and end a world.
+world are `rove.world.people.commands`; here are those that begin, halt and end a world.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from rove.world.commands import FORMS, Vocabulary, complete, help_text
-from rove.world.state import WorldError
+from rove.world.people.commands import FORMS, Vocabulary, complete, help_text
+from rove.world.runs.state import WorldError
 
 _FORMS: Final = {
     "help": ("help [COMMAND]", "what can be said", "help gather"),

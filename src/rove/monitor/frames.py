@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rove.world.state import Floats, Ints, Longs
+from rove.world.runs.state import Floats, Ints, Longs
 
 WHOLE: Final = 1
 LEGS: Final = 2

@@ -23,7 +23,7 @@ from rove.monitor.answers import Fault
 from rove.monitor.frames import AREAS, Areas, Motion, header_of
 from rove.monitor.playing import Complete, Heat, Say, Watch
 from rove.monitor.stage import Stage
-from rove.world.scenarios import Scenario
+from rove.world.runs.scenarios import Scenario
 
 PAGES_MAX: Final = 50
 READY_S: Final = 60.0

@@ -171,7 +171,7 @@ def fault_of(answer: Answer) -> Fault:
 
 def jobs(folder: Path) -> list[dict[str, Any]]:
     """The jobs of a pipeline, as `rove pipeline status --json` has them; for threads."""
-    from rove.pipeline.status import StatusError, statuses  # of systems that can lock files
+    from rove.pipeline.jobs.status import StatusError, statuses  # of systems that can lock files
 
     try:
         found: list[dict[str, Any]] = msgspec.to_builtins(statuses(folder))

@@ -24,11 +24,11 @@ from rove.monitor.console import Begin, Halt, Help, completions, order_of, told
 from rove.monitor.frames import Areas, Motion
 from rove.monitor.sensors import SensorMap
 from rove.monitor.views import world_view
-from rove.world.commands import Command
-from rove.world.listening import areas_of, listening_of
-from rove.world.running import Run
-from rove.world.scenarios import Scenario, ScenarioError, load_scenario, shipped_scenarios
-from rove.world.state import WorldError
+from rove.world.engines.listening import areas_of, listening_of
+from rove.world.people.commands import Command
+from rove.world.runs.running import Run
+from rove.world.runs.scenarios import Scenario, ScenarioError, load_scenario, shipped_scenarios
+from rove.world.runs.state import WorldError
 
 BEHIND_S_MAX: Final = 1.0
 LISTENING_S: Final = 0.2

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from rove.world.feeds import Feed
-from rove.world.maps import Map
+from rove.world.feeds.audiences import Feed
+from rove.world.map.maps import Map
 
 KEPT_S: Final = 60.0
 SQUARES_ACROSS: Final = 40

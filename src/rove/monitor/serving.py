@@ -28,7 +28,7 @@ from rove.monitor.history import History
 from rove.monitor.live import Hub
 from rove.monitor.recording import Recording
 from rove.monitor.watching import watch
-from rove.world.scenarios import Scenario
+from rove.world.runs.scenarios import Scenario
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024
 GOODBYE_S: Final = 2

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from rove.monitor.playing import Ask, play
-from rove.world.scenarios import Scenario
+from rove.world.runs.scenarios import Scenario
 
 WAITING_MAX: Final = 1_000
 END_S: Final = 5.0

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from rove.world.engines import Engine
-from rove.world.maps import Map, Roads
-from rove.world.running import Run
-from rove.world.state import Floats, Kind
-from rove.world.tiles import Tiles
+from rove.world.engines.registry import Engine
+from rove.world.map.maps import Map, Roads
+from rove.world.map.tiles import Tiles
+from rove.world.runs.running import Run
+from rove.world.runs.state import Floats, Kind
 
 TILES_MAX: Final = 30_000
 LANE_M: Final = 3.0

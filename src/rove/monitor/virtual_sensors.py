@@ -1,8 +1,8 @@
 """Virtual sensors that the pipeline has computed, placed on the map of a world.
 
 The pipeline writes, for each channel and day, what was read in each cell of a grid on earth; a
-world's map lies somewhere on earth, too (`rove.world.air`). A cell is drawn where its corners are
-on that map; those beside it are left out. Only the newest day of the finest grid is read, with
+world's map lies somewhere on earth, too (`rove.world.feeds.air`). A cell is drawn where its corners
+are on that map; those beside it are left out. Only the newest day of the finest grid is read, with
 nothing but Arrow: Spark is not needed to look at what it has made.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rove.monitor.sensors import UNITS
-from rove.world.air import METRES_PER_DEGREE, ZAGREB
+from rove.world.feeds.air import METRES_PER_DEGREE, ZAGREB
 
 FILES_MAX: Final = 20
 CELLS_MAX: Final = 10_000

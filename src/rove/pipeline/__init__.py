@@ -22,14 +22,14 @@ They are looked up when they are first asked for: this module imports nothing.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rove.pipeline.index import Index
-    from rove.pipeline.matching import match, matches, register
-    from rove.pipeline.parquet_files import ParquetFiles
-    from rove.pipeline.policies import replay_policies, replay_policy
-    from rove.pipeline.ranking import rank
-    from rove.pipeline.replaying import replay
-    from rove.pipeline.session import SparkSettings, open_session
-    from rove.pipeline.shipping import ship
+    from rove.pipeline.lake.replay import replay
+    from rove.pipeline.matching.dataframes import match, matches, register
+    from rove.pipeline.matching.index import Index
+    from rove.pipeline.policies.replay import replay_policies, replay_policy
+    from rove.pipeline.ranked.ranking import rank
+    from rove.pipeline.spark.parquet_files import ParquetFiles
+    from rove.pipeline.spark.session import SparkSettings, open_session
+    from rove.pipeline.spark.shipping import ship
 
 __all__ = [
     "Index",
@@ -46,18 +46,18 @@ __all__ = [
     "ship",
 ]
 _PLACES = {
-    "Index": "index",
-    "ParquetFiles": "parquet_files",
-    "SparkSettings": "session",
-    "match": "matching",
-    "matches": "matching",
-    "open_session": "session",
-    "rank": "ranking",
-    "register": "matching",
-    "replay": "replaying",
-    "replay_policies": "policies",
-    "replay_policy": "policies",
-    "ship": "shipping",
+    "Index": "matching.index",
+    "ParquetFiles": "spark.parquet_files",
+    "SparkSettings": "spark.session",
+    "match": "matching.dataframes",
+    "matches": "matching.dataframes",
+    "open_session": "spark.session",
+    "rank": "ranked.ranking",
+    "register": "matching.dataframes",
+    "replay": "lake.replay",
+    "replay_policies": "policies.replay",
+    "replay_policy": "policies.replay",
+    "ship": "spark.shipping",
 }
 
 if not TYPE_CHECKING:

@@ -5,7 +5,7 @@ and a suspension that ended with the text could be ended by sending the text aga
 user's, and last as long as there is something to remember, after the last session too. Who has no
 user name is known by the client id alone: an open broker cannot tell its clients apart otherwise,
 and whoever may connect may take as many as there are. What all of them together can use is bounded
-by the workers, and within a turn of the broker by `rove.broker.agents`.
+by the workers, and within a turn of the broker by `rove.broker.policies.agents`.
 
 A text that was suspended is suspended for its user wherever it is set again. Another text is tried,
 for it may be the mended one, but its first offence suspends it; then no other is tried until the

@@ -39,9 +39,9 @@ from rove.errors import RoveError
 from rove.lake.storage import NAME_BYTES_MAX
 from rove.mqtt.topics import filter_fault
 from rove.policy.limits import PolicyLimits
+from rove.serve.disk.privacy import Readers
 from rove.serve.passwords import Door, Passwords, is_loopback, permissions_warning
-from rove.serve.policy_settings import Policies
-from rove.serve.privacy import Readers
+from rove.serve.workers.policy_settings import Policies
 
 Port = Annotated[int, Meta(ge=0, le=65_535)] | Literal["off"]
 Kind = Literal["publications", "notifications", "states", "metrics"]

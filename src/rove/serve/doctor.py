@@ -32,12 +32,12 @@ from rove.broker.broker import Broker
 from rove.broker.limits import GIB, MIB
 from rove.errors import RoveError
 from rove.serve import tls
-from rove.serve.commits import FILE_NAME as COMMITS_NAME
 from rove.serve.config import Config, Listener, check, find_problems, listeners, load_access
-from rove.serve.data_folder import FILE_NAME, Look, StoreError, looked_at
-from rove.serve.policy_settings import Policies
-from rove.serve.policy_workers import tried
+from rove.serve.disk.commits import FILE_NAME as COMMITS_NAME
+from rove.serve.disk.data_folder import FILE_NAME, Look, StoreError, looked_at
 from rove.serve.server import settings_of, take_up
+from rove.serve.workers.policy_settings import Policies
+from rove.serve.workers.policy_workers import tried
 
 State = Literal["ok", "warning", "problem"]
 

@@ -31,7 +31,7 @@ from typing import Final, Literal, NamedTuple
 from rove.base.files import PRIVATE, replacing
 from rove.broker.access import Identity
 from rove.errors import RoveError
-from rove.serve.privacy import set_mode
+from rove.serve.disk.privacy import set_mode
 
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32

@@ -23,35 +23,35 @@ from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import LakeStream, Settings
-from rove.broker.journal import TABLES, Key
-from rove.broker.links import Link
+from rove.broker.sessions.links import Link
+from rove.broker.storage.journal import TABLES, Key
 from rove.elastic.elasticity import Elasticity
 from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.lake.storage import folder_of
 from rove.match import engine
 from rove.mqtt.packets import Connect
-from rove.serve.children import cores
 from rove.serve.config import Config, Matchers, changes, check, listeners, load_access
-from rove.serve.delays import WINDOW_S, Delays
-from rove.serve.guests import Guests
-from rove.serve.http import Interface
-from rove.serve.index_file import IndexFile
-from rove.serve.lake import Lake, LakeWriter
+from rove.serve.disk.index_file import IndexFile
+from rove.serve.disk.lake import Lake, LakeWriter
+from rove.serve.disk.privacy import PASSAGE_MODES
+from rove.serve.disk.store import Store, Writer
+from rove.serve.http.authentication import Guests
+from rove.serve.http.routes import Interface
+from rove.serve.http.web import Web
+from rove.serve.http.websocket import MqttWebSocket
 from rove.serve.listener import MqttConnection, listen, stop_listening
 from rove.serve.logs import events, install
-from rove.serve.matchers import FOLDER as MATCHERS_FOLDER
-from rove.serve.matchers import Processes
-from rove.serve.metrics_log import MetricsLog
-from rove.serve.metrics_recording import MetricsRecording, check_place
+from rove.serve.metrics.delays import WINDOW_S, Delays
+from rove.serve.metrics.log import MetricsLog
+from rove.serve.metrics.recording import MetricsRecording, check_place
 from rove.serve.passwords import close_to_others
-from rove.serve.policy_workers import PolicyWorkers, memory_bytes_of
-from rove.serve.privacy import PASSAGE_MODES
 from rove.serve.shell import Shell, wall_clock
-from rove.serve.store import Store, Writer
 from rove.serve.tls import load_certificate, server_context, user_of, warnings
-from rove.serve.web import Web
-from rove.serve.websocket import MqttWebSocket
+from rove.serve.workers.children import cores
+from rove.serve.workers.matchers import FOLDER as MATCHERS_FOLDER
+from rove.serve.workers.matchers import Processes
+from rove.serve.workers.policy_workers import PolicyWorkers, memory_bytes_of
 
 log = events("server")
 

@@ -20,12 +20,12 @@ from typing import Protocol
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import Output
-from rove.broker.journal import Changes
-from rove.broker.links import Link
+from rove.broker.sessions.links import Link
+from rove.broker.storage.journal import Changes
 from rove.match.matcher import Work
 from rove.mqtt.packets import Connect
-from rove.serve.delays import Delays
 from rove.serve.logs import events
+from rove.serve.metrics.delays import Delays
 
 log = events("broker")
 
@@ -61,7 +61,7 @@ class Peer(Protocol):
 
 
 class Disk(Protocol):
-    """What commits changes (see `rove.serve.store.Writer`)."""
+    """What commits changes (see `rove.serve.disk.store.Writer`)."""
 
     @property
     def backlog_bytes(self) -> int:

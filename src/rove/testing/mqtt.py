@@ -24,14 +24,14 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from rove.broker.access import Identity, Rules
-from rove.broker.agents import Isolation
 from rove.broker.broker import Broker
 from rove.broker.context import Settings
 from rove.broker.faults import Note
-from rove.broker.journal import TABLES, Changes, Key
 from rove.broker.limits import Limits
-from rove.broker.links import Link
-from rove.broker.records import Row, decoded
+from rove.broker.policies.agents import Isolation
+from rove.broker.sessions.links import Link
+from rove.broker.storage.journal import TABLES, Changes, Key
+from rove.broker.storage.records import Row, decoded
 from rove.client.protocol import (
     Event,
     Protocol,

@@ -12,8 +12,8 @@ what remains is to write it and to find that it is known, 15 to 40 µs. As anoth
 nothing that a subscriber wrote ever becomes part of a source text.
 
 Evaluating is 8 (`distance`) to 35 times as fast as walking the tree: 0.3 to 1.8 µs. All figures
-by `rove.lab.programs_bench`. Considered and not taken: closures of closures, which call a function
-for each node, and Numba, which cannot look into a dictionary of Python objects.
+by `rove.bench.match.programs`. Considered and not taken: closures of closures, which call a
+function for each node, and Numba, which cannot look into a dictionary of Python objects.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Nearly every bound in practice is linear in `t` (`100 + 2.5 * t`), perhaps held 
 or `greatest`. Those are also kept in flat arrays, one *shape* of subscription beside the other
 of its kind, and evaluated all together, operation by operation as the tree has them, so that
 the last bit agrees: 1.4 ms for 100,000 moving areas, on two cores busy with other work
-(`rove.lab.designs_bench.run(subscriptions=100_000)`). All other parts are computed one by one.
+(`rove.bench.match.designs.run(subscriptions=100_000)`). All other parts are computed one by one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ text, forgets single ones, and tells what it holds when holders are merged. Noth
 from Numba before the first automaton is built or read.
 
 Cost: a waiting pattern takes some hundred bytes of Python objects, and 0.05 µs for each text; one
-in an automaton about 23 bytes for each of its characters (`rove.lab.texts_bench`).
+in an automaton about 23 bytes for each of its characters (`rove.bench.match.texts`).
 """
 
 from __future__ import annotations

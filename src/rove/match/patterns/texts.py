@@ -16,7 +16,7 @@ Removed patterns are marked, and are gone with the next merge.
 With `compiled` False nothing of Numba is touched and all patterns stay in the dictionary: the
 same answers, more slowly, for the time until the kernels are there.
 
-Cost, by `rove.lab.texts_bench` (one core, patterns of 5 to 12 letters, texts of 40): 7 µs for a
+Cost, by `rove.bench.match.texts` (one core, patterns of 5 to 12 letters, texts of 40): 7 µs for a
 text at 1,000 patterns and at 10,000, 18 µs at 100,000, where a loop over them takes 10,000; 12 to
 30 µs for an addition with all its merges, and 23 bytes for each character of a pattern.
 """

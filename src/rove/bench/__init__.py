@@ -1,0 +1,1 @@
+"""Benchmarks and experiments, a folder a suite; nothing of the product depends on them."""

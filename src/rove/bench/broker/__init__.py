@@ -1,0 +1,1 @@
+"""`rove bench broker` and `store`: what a broker costs."""

@@ -1,0 +1,1 @@
+"""`rove bench elastic`: matcher processes that come and go with the load."""

@@ -1,0 +1,1 @@
+"""`rove bench match` and its relatives: indexes, designs, ranked lists and programs."""

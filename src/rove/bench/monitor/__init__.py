@@ -1,0 +1,1 @@
+"""`rove bench monitor`: what the page weighs and what recording metrics costs."""

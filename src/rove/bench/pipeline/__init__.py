@@ -1,0 +1,1 @@
+"""`rove bench pipeline`: matching, replays, rankings and streams on Spark."""

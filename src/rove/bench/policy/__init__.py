@@ -1,0 +1,1 @@
+"""`rove bench policy`: what policies cost and what they are good for."""

@@ -1,0 +1,1 @@
+"""Servers that benchmarks and tests start on loopback: brokers, Kafka, S3 and Spark."""

@@ -1,0 +1,1 @@
+"""Who is notified of a publication, and how notifications get to clients."""

@@ -1,0 +1,240 @@
+"""Who is notified of a publication: each session once, whatever its subscriptions meet.
+
+Everybody who is told of a publication is told through `notify`: it asks the access rules, goes by
+the way of a policy if there is one, and has it delivered and logged. Only where nothing of that is
+wanted, many sessions are told by one loop (`Delivery.broadcast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final, Literal
+
+import msgspec
+
+from rove.broker.context import BrokerContext
+from rove.broker.notifications.delivery import Delivery
+from rove.broker.notifications.notification import Notification, selection
+from rove.broker.policies.agents import Agents
+from rove.broker.policies.slots import PolicySlot
+from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Session
+from rove.broker.sessions.variables import Variables
+from rove.broker.storage.publication_log import PublicationLog
+from rove.broker.subscriptions.router import Router
+from rove.broker.subscriptions.routes import RankedHit, Route, Target
+from rove.broker.subscriptions.subscription import Subscription
+
+UNDECIDED: Final = "$rove/undecided"
+_WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
+"""What the log says of notifications that come later than their publication."""
+
+
+class Notifying:
+    """Turns what was matched into notifications."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        router: Router,
+        delivery: Delivery,
+        agents: Agents,
+        variables: Variables,
+        log: PublicationLog,
+    ) -> None:
+        self._context = context
+        self._router = router
+        self._delivery = delivery
+        self._agents = agents
+        self._variables = variables
+        self._log = log
+
+    # -- when it comes -------------------------------------------------------------------------
+
+    def notify_all(
+        self, publication: Publication, matched: Sequence[Subscription], route: Route
+    ) -> int:
+        """Notify everybody who wants it, each session once; how many there were."""
+        context = self._context
+        if matched or route.groups:
+            return self._notify_merged(publication, matched, route)
+        count = 0
+        for target in route.with_policies:
+            count += self._notify_target(publication, target)
+        if not (publication.retain or context.is_guarded or self._log.keeps_notifications):
+            return count + self._delivery.broadcast(publication, route.targets, context.now)
+        for target in route.targets:
+            count += self._notify_target(publication, target)
+        return count
+
+    def _notify_target(self, publication: Publication, found: Target) -> bool:
+        target = found.heard_from(publication.publisher)
+        if target is None:
+            return False
+        retain = publication.retain and target.keeps_retain
+        one = Notification(
+            target.session, publication, target.qos, retain, target.ids, numbers=target.numbers
+        )
+        return self.notify(one, target.slot)
+
+    def _notify_merged(
+        self, publication: Publication, matched: Sequence[Subscription], route: Route
+    ) -> int:
+        """The same where texts or groups are met: first find out who is notified, and for what."""
+        by_place: dict[Session | PolicySlot, list[Subscription]] = {}
+        shared: dict[tuple[str, str], list[Subscription]] = {}
+        # Thousands may be met, nearly all by nothing but their text: one look at each.
+        for one in matched:
+            if one.group is not None:
+                shared.setdefault((one.group, one.topic_filter), []).append(one)
+            elif not (one.no_local and publication.publisher == one.session.client_id):
+                place = one.slot or one.session
+                if place in by_place:
+                    by_place[place].append(one)
+                else:
+                    by_place[place] = [one]
+        for group in route.groups:
+            without_text = [one for one in group.members if one.interest is None]
+            shared.setdefault(group.name, []).extend(without_text)
+        count = 0
+        for target in chain(route.with_policies, route.targets):
+            own = by_place.pop(target.slot or target.session, None)
+            if own is None:
+                count += self._notify_target(publication, target)
+            else:
+                count += self._notify_met(publication, own, target)
+        for subscriptions in by_place.values():
+            count += self._notify_met(publication, subscriptions)
+        for candidates in shared.values():
+            # Of each group, one member is notified.
+            count += self._notify_met(publication, [self._router.pick(candidates)])
+        return count
+
+    def _notify_met(
+        self,
+        publication: Publication,
+        subscriptions: list[Subscription],
+        target: Target | None = None,
+    ) -> bool:
+        """Notify one session of what several of its subscriptions met."""
+        one = self._merged(publication, subscriptions)
+        if publication.retain and any(each.retain_as_published for each in subscriptions):
+            one.retain = True
+        if target is not None:
+            target = target.heard_from(publication.publisher)
+        if target is not None:
+            one.ids += target.ids
+            one.numbers += target.numbers
+            one.qos = max(one.qos, target.qos)
+            one.retain = one.retain or (publication.retain and target.keeps_retain)
+            one.select = None
+        return self.notify(one, subscriptions[0].slot)
+
+    def _merged(self, publication: Publication, met: list[Subscription]) -> Notification:
+        """What several subscriptions of one session come to."""
+        first = met[0]
+        if len(met) == 1:
+            ids: tuple[int, ...] = (first.identifier,) if first.identifier else ()
+            numbers: tuple[int, ...] = (first.number,)
+            qos = first.qos
+            # The way of nearly all; what one selects is what it wants.
+            select = None if first.interest is None else first.interest.parsed.select
+        else:
+            ids = tuple([one.identifier for one in met if one.identifier])
+            # What the publication itself does not allow need not be asked of each.
+            qos = max([one.qos for one in met]) if publication.qos else 0
+            numbers = tuple([one.number for one in met]) if self._log.keeps_notifications else ()
+            select = selection(met)
+        return Notification(first.session, publication, qos, False, ids, select, numbers)
+
+    # -- when it comes later -------------------------------------------------------------------
+
+    def promote(self, hits: Iterable[RankedHit]) -> None:
+        """Notify of publications that moved up in a window, each as a step."""
+        for hit in hits:
+            owner = hit.subscription.session
+            self._context.faults.attempt(
+                "promotion", self._promote, hit, link=owner.link, client=owner.client_id
+            )
+
+    def _promote(self, hit: RankedHit) -> None:
+        one, publication = hit.subscription, hit.publication
+        own = one.no_local and publication.publisher == one.session.client_id
+        if not own and not publication.is_over(self._context.now):
+            self.notify_later(publication, one, why="promoted")
+
+    def notify_later(
+        self,
+        publication: Publication,
+        one: Subscription,
+        retain: bool = False,
+        *,
+        why: Literal["initial", "promoted"],
+    ) -> None:
+        """Notify a subscription later than others: of what is kept, or of what moved up."""
+        self.notify_behind(publication, [one], _WHY[why], retain=retain)
+
+    def notify_behind(
+        self,
+        publication: Publication,
+        subscriptions: list[Subscription],
+        why: bytes,
+        *,
+        retain: bool = False,
+    ) -> None:
+        """Notify one session, behind what waits for this turn's commit; `why` is for the log."""
+        slot = subscriptions[0].slot
+        others = [one for one in subscriptions if one.slot is not slot]
+        if others:
+            # Whoever has a policy of its own is told by itself.
+            subscriptions = [one for one in subscriptions if one.slot is slot]
+            self.notify_behind(publication, others, why, retain=retain)
+        one = self._merged(publication, subscriptions)
+        one.retain, one.why, one.waits = retain, why, True
+        self.notify(one, slot)
+
+    def tell_undecided(self, passed_over: Sequence[Subscription]) -> None:
+        """Tell subscribers that it is not known whether they wanted what was just published.
+
+        Trying patterns on a long string takes steps, and a publication has only so many
+        (`rove.match.texts`). A pattern that they do not suffice for passes its subscription over.
+        That must not be silent: it is counted, logged once per batch, and told.
+        """
+        context = self._context
+        context.counters.matches_undecided += len(passed_over)
+        first = passed_over[0]
+        context.note(
+            "warning",
+            "patterns took too many steps",
+            subscriptions=len(passed_over),
+            client=first.session.client_id,
+            filter=first.topic_filter,
+        )
+        for one in passed_over:
+            facts = {
+                "subscription": one.identifier,
+                "filter": one.topic_filter,
+                "reason": "a publication was too long for the patterns that are tried on it",
+            }
+            self._variables.tell(one.session, UNDECIDED, msgspec.json.encode(facts))
+
+    # -- the way of all ------------------------------------------------------------------------
+
+    def notify(self, one: Notification, slot: PolicySlot | None = None) -> bool:
+        """Tell a session; False if the access rules keep it from that.
+
+        `slot` is the policy of the subscriptions that were met, if they have one of their own.
+        """
+        context, session = self._context, one.session
+        if context.is_guarded and not context.rules.may_receive(
+            session.identity, one.publication.topic
+        ):
+            return False
+        if session.subscriber is not None:
+            self._agents.notify(one, slot)
+            return True
+        self._delivery.deliver(one, context.now)
+        if self._log.keeps_notifications:
+            self._log.notified(one, one.why, context.now)
+        return True

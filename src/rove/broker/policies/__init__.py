@@ -1,0 +1,1 @@
+"""Policies of sessions and subscriptions: where they belong and what they decide."""

@@ -1,0 +1,1 @@
+"""Publications: taken, queued, retained."""

@@ -1,0 +1,1 @@
+"""Connections and the sessions behind them."""

@@ -1,0 +1,172 @@
+"""A subscriber's variables: who may change them, what follows from it, and who is told.
+
+The subscriber sets its own (`$rove/me`), its policies set others, the broker finds out some by
+itself, and its device reports the rest. Whoever does it, a change is one thing: subscriptions that
+name a variable move, the log tells of it, the disk keeps it, and the owner is shown it if it has
+subscribed to `$rove/me`. What was published before is matched by what the variables were before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from rove.broker.notifications.delivery import Delivery
+from rove.broker.notifications.notification import Notification
+from rove.broker.policies.slots import SubscriberContext
+from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Session
+from rove.broker.storage.records import LogRow, encoded
+from rove.broker.storage.subscription_log import SubscriptionLog
+from rove.broker.subscriptions.router import Router
+from rove.broker.subscriptions.subscription import NO_TEXT
+from rove.lang.values import change_state
+from rove.mqtt.packets import V5, Publish
+from rove.policy.automatic import (
+    CONNECTED,
+    CONNECTED_AT,
+    OWN,
+    PROTOCOL,
+    RECEIVED,
+    Traffic,
+    changes_of,
+)
+
+if TYPE_CHECKING:
+    from rove.broker.context import BrokerContext
+
+ME: Final = "$rove/me"
+
+
+class Variables:
+    """The variables of all sessions."""
+
+    def __init__(
+        self, context: BrokerContext, router: Router, delivery: Delivery, log: SubscriptionLog
+    ) -> None:
+        self._context = context
+        self._router = router
+        self._delivery = delivery
+        self._log = log
+        self.restored: list[Session] = []
+        """Sessions whose clients a restart has sent away."""
+
+    def subscriber(self, session: Session) -> SubscriberContext:
+        """The subscriber context of a session, for which the broker now keeps its own variables."""
+        if session.subscriber is None:
+            self._context.steps.undoes(self._forget_routes, session)
+            self._context.steps.saves(session, "subscriber", "automatic")
+            session.subscriber = SubscriberContext()
+            session.automatic |= OWN
+            self._router.forget_routes(session.subscriptions.values())
+            self.change(session, self._facts(session))
+        return session.subscriber
+
+    def _forget_routes(self, session: Session) -> None:
+        self._router.forget_routes(session.subscriptions.values())
+
+    def _facts(self, session: Session) -> dict[str, Any]:
+        if session.link is None:
+            return {CONNECTED: False}
+        return {
+            CONNECTED: True,
+            CONNECTED_AT: self._context.now,
+            PROTOCOL: 5 if session.version == V5 else 4,
+        }
+
+    def connection_changed(self, session: Session) -> None:
+        """A client has come, or gone."""
+        if session.subscriber is not None:
+            self.change(session, self._facts(session))
+
+    def report(self, session: Session, report: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a device's report changes; ReportError if it cannot be used."""
+        traffic = Traffic() if session.subscriber is None else session.subscriber.traffic
+        return changes_of(report, traffic, self._context.now)
+
+    def reported(
+        self, session: Session, report: Mapping[str, Any], changes: Mapping[str, Any]
+    ) -> None:
+        """Take a report, with what it changes."""
+        traffic = self.subscriber(session).traffic
+        self._context.steps.saves(traffic, "_accounted")
+        traffic.account(report.get(RECEIVED, traffic.sent), self._context.now)
+        self._context.steps.saves(session, "automatic")
+        told = {name for name, value in changes.items() if value is not None}
+        session.automatic = (session.automatic - changes.keys()) | told | OWN
+        self.change(session, changes, by="report")
+
+    def change(
+        self, session: Session, changes: Mapping[str, Any], by: Literal["", "policy", "report"] = ""
+    ) -> None:
+        """Let variables change, whoever says so; None removes one."""
+        context = self._context
+        me = dict(session.me)
+        change_state(me, changes)
+        self._router.set_state(session, me, changes)
+        self._log.state_changed(session, changes, context.now, by)
+        if session.is_durable:
+            context.gate.changes.put("sessions", session.client_id, encoded(session.row()))
+        for channel in context.channels_of(ME, "states"):
+            payload = msgspec.json.encode(changes)
+            context.log(
+                LogRow(
+                    "states", channel, context.now, ME, client_id=session.client_id, payload=payload
+                )
+            )
+        self.tell_variables(session)
+
+    def tell_variables(self, session: Session) -> None:
+        """Show a subscriber its variables, if it has subscribed to them.
+
+        One that is away is shown what they are when it is back: all that they were meanwhile would
+        drive what else waits for it out of its queue.
+        """
+        if session.link is not None and (ME, NO_TEXT) in session.subscriptions:
+            self.tell(session, ME, msgspec.json.encode(session.me))
+
+    def tell(self, session: Session, topic: str, payload: bytes) -> None:
+        """Send something of the broker's own to one session only, if it has subscribed to that."""
+        one = session.subscriptions.get((topic, NO_TEXT))
+        if one is None:
+            return
+        context = self._context
+        context.next_publication += 1
+        number = context.next_publication
+        publish = Publish(topic, payload, one.qos)
+        publication = Publication(number, publish, "", f"rove-{number}", context.now)
+        ids = (one.identifier,) if one.identifier else ()
+        told = Notification(session, publication, one.qos, False, ids, waits=True)
+        self._delivery.deliver(told, context.now)
+
+    # -- restarts ------------------------------------------------------------------------------
+
+    def restore_subscriber(self, session: Session) -> None:
+        """The broker kept variables for this session before a restart."""
+        if session.subscriber is None:
+            session.subscriber = SubscriberContext()
+            self.restored.append(session)
+
+    def take_up(self) -> None:
+        """After a restart, when the log is there: nobody is connected any more."""
+        restored, self.restored = self.restored, []
+        attempt = self._context.faults.attempt
+        for session in restored:
+            # A session may have ended since, before there was a turn.
+            if session.link is not None or session.subscriber is None:
+                continue
+            # Whoever was away already still is: thousands may be.
+            if session.me.get(CONNECTED) is not False:
+                client = session.client_id
+                attempt("restart", self.change, session, self._facts(session), client=client)
+
+
+def view_of(session: Session) -> dict[str, dict[str, object]]:
+    """A subscriber's variables: what it set, and what the system keeps."""
+    manual: dict[str, object] = {}
+    automatic: dict[str, object] = {}
+    for name, value in session.me.items():
+        (automatic if name in session.automatic else manual)[name] = value
+    return {"manual": manual, "automatic": automatic}

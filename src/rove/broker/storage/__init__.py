@@ -1,0 +1,1 @@
+"""What the broker keeps on disk: rows, logs, and the way back from them."""

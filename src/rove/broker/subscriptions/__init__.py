@@ -1,0 +1,1 @@
+"""Subscriptions, and the router that finds those that a publication matches."""

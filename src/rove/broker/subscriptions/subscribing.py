@@ -1,0 +1,396 @@
+"""SUBSCRIBE and UNSUBSCRIBE, and what a new subscription is given at once.
+
+Each topic filter of a packet is granted or refused by itself. A refusal never costs the
+connection: its reason code stands in the acknowledgement, its explanation in the reason string
+and in the log.
+
+A new subscription is given what is retained on its topics (as its retain handling asks) and what
+is still valid there, as far as its text is met. Ranked subscriptions look only forward, and so do
+those that Spark serves. Where much is kept, it is looked through a part at a time, so that nobody
+else waits; the acknowledgement then comes at the end, so that a subscriber who has it has missed
+nothing even if the broker dies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice, repeat
+from typing import NamedTuple
+
+from rove.broker.access import filters_overlap
+from rove.broker.context import BrokerContext
+from rove.broker.notifications.notifying import Notifying
+from rove.broker.policies.agents import Agents
+from rove.broker.publications.publication import Publication, user_property
+from rove.broker.publications.retained_store import RetainedStore
+from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Session
+from rove.broker.sessions.variables import ME, Variables
+from rove.broker.storage.records import encoded
+from rove.broker.storage.subscription_log import SubscriptionLog
+from rove.broker.subscriptions.costs import session_fault, text_fault
+from rove.broker.subscriptions.router import Router
+from rove.broker.subscriptions.spelling import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt
+from rove.broker.subscriptions.subscription import (
+    Interest,
+    Subscription,
+    interest_in,
+    interest_of,
+    key_of,
+    split_text,
+)
+from rove.lang.costs import NO_COST
+from rove.lang.errors import LanguageError
+from rove.lang.normal import NormalForm, holds, normalise, parts_of
+from rove.mqtt.packets import (
+    NO_PROPERTIES,
+    Filter,
+    Properties,
+    Reason,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from rove.mqtt.topics import filter_fault, split_shared
+from rove.policy.compiling import Policy
+from rove.policy.errors import PolicyError
+
+IDENTIFIER_PROPERTY = "subscription"
+"""Of an UNSUBSCRIBE: only the subscription with this identifier."""
+RETAINED_IF_NEW, RETAINED_NEVER = 1, 2
+KEPT_AT_ONCE = 2_000
+"""Publications looked through before others have their turn: some 10 ms."""
+PREDICATES_PER_LOOK = 8
+"""Predicates of a text that take as long as a look at a publication."""
+
+
+class _Refused(Exception):
+    """Why a topic filter is not granted."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason = reason
+        self.text = text
+
+
+_Match = tuple[Publication, Subscription, bool]
+
+
+class _Kept(NamedTuple):
+    """What is still to be given to new subscriptions, and what is said at the end of it."""
+
+    link: Link
+    acknowledgement: bytes
+    matches: Iterator[_Match | None]
+
+
+class Subscribing:
+    """Makes and ends subscriptions."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        router: Router,
+        retained: RetainedStore,
+        variables: Variables,
+        agents: Agents,
+        notifying: Notifying,
+        log: SubscriptionLog,
+    ) -> None:
+        self._context = context
+        self._router = router
+        self._retained = retained
+        self._variables = variables
+        self._agents = agents
+        self._log = log
+        self._notifying = notifying
+        self._giving: deque[_Kept] = deque()
+
+    # -- making --------------------------------------------------------------------------------
+
+    def subscribe(self, session: Session, link: Link, packet: Subscribe) -> None:
+        """Grant what can be granted, acknowledge, then send what is there already."""
+        context = self._context
+        reasons: list[int] = []
+        texts: list[str] = []
+        made_here: list[tuple[Subscription, Filter, bool]] = []
+        for asked in packet.filters:
+            try:
+                made, is_new = self._granted(session, link, asked, packet.properties)
+            except _Refused as refused:
+                context.counters.subscriptions_refused += 1
+                context.note(
+                    "warning",
+                    "subscription refused",
+                    client=session.client_id,
+                    filter=asked.topic_filter,
+                    reason=refused.text,
+                )
+                reasons.append(refused.reason)
+                texts.append(refused.text)
+                continue
+            reasons.append(made.qos)
+            made_here.append((made, asked, is_new))
+        properties = NO_PROPERTIES
+        if texts and link.wants_problems:
+            properties = link.explained("; ".join(dict.fromkeys(texts)))
+        data = link.encoded(Suback(packet.packet_id, tuple(reasons), properties))
+        kept = _Kept(link, data or b"", self._first_matches(made_here, context.next_publication))
+        if not self._give(kept, is_first=True):
+            context.steps.undoes(self._giving.remove, kept)
+            self._giving.append(kept)
+        for made, _, _ in made_here:
+            self._greet(made)
+
+    def _give(self, kept: _Kept, *, is_first: bool = False) -> bool:
+        """Notify a new subscription of the next part of what is kept; True if that was all."""
+        part = list(islice(kept.matches, KEPT_AT_ONCE))
+        is_all = len(part) < KEPT_AT_ONCE
+        if is_all and is_first:
+            self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
+        for found in part:
+            if found is not None:
+                self._notifying.notify_later(*found, why="initial")
+        if is_all and not is_first:
+            self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
+        return is_all
+
+    def _greet(self, made: Subscription) -> None:
+        """Who subscribes to its own variables is shown them."""
+        if made.topic_filter == ME:
+            self._variables.tell_variables(made.session)
+
+    @property
+    def is_giving(self) -> bool:
+        """Whether somebody waits for the next part of what is kept."""
+        return bool(self._giving)
+
+    def go_on(self) -> None:
+        """Give the next who waits a part; one at a time, so that many take no longer than one."""
+        if self._giving:
+            kept = self._giving.popleft()
+            attempt = self._context.faults.attempt
+            attempt("kept publications", self._give_next, kept, link=kept.link)
+
+    def _give_next(self, kept: _Kept) -> None:
+        if not self._give(kept):
+            self._giving.append(kept)
+
+    def _granted(
+        self, session: Session, link: Link, asked: Filter, properties: Properties
+    ) -> tuple[Subscription, bool]:
+        """The subscription that a filter asks for, in force; and whether there was none before."""
+        context = self._context
+        if properties.user and (wrong := misspelt(properties.user, SUBSCRIBE_NAMES)) is not None:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
+        interest = self._interest(link, asked, properties)
+        policy = self._policy(session, properties)
+        topic_filter = asked.topic_filter
+        if interest is not None and link.is_v311:
+            topic_filter = split_text(topic_filter)[0]
+        self._check(session, topic_filter)
+        if interest is not None and not interest.is_live:
+            self._check_served(topic_filter)
+        identifiers = properties.subscription_ids
+        identifier = identifiers[0] if identifiers else 0
+        old = session.subscriptions.get(key_of(asked.topic_filter, identifier, interest))
+        if old is None:
+            self._check_room(session)
+        self._check_cost(session, interest, old)
+        number = context.next_subscription
+        made = Subscription(number, session, asked, identifier, interest, context.now)
+        try:
+            # The new one first: if it is refused after all, the old one stays.
+            self._router.add(made)
+        except LanguageError as error:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        context.next_subscription += 1
+        self._log.made(made, context.now)
+        context.steps.saves_item(session.subscriptions, made.key)
+        if old is not None:
+            self._agents.take_over(old, made, policy)
+            self._end(old)
+        session.subscriptions[made.key] = made
+        if policy is not None and made.slot is None:
+            self._agents.set_policy(session, policy, made)
+        if session.is_durable:
+            context.gate.changes.put("subscriptions", number, encoded(made.row()))
+        context.counters.subscriptions_made += 1
+        return made, old is None
+
+    def _interest(self, link: Link, asked: Filter, properties: Properties) -> Interest | None:
+        try:
+            if link.is_v5:
+                return interest_of(properties) if properties.user else None
+            if self._context.settings.topic_text:
+                text = split_text(asked.topic_filter)[1]
+                return None if text is None else interest_in(text)
+        except LanguageError as error:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        return None
+
+    def _policy(self, session: Session, properties: Properties) -> Policy | None:
+        text = user_property(properties, "policy")
+        try:
+            return None if text is None else self._agents.holding.compiled(text, session)
+        except PolicyError as error:
+            raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+
+    def _check(self, session: Session, topic_filter: str) -> None:
+        context = self._context
+        fault = filter_fault(topic_filter)
+        if fault is not None:
+            raise _Refused(Reason.TOPIC_FILTER_INVALID, fault)
+        levels_max = context.limits.topic_levels_max
+        if topic_filter.count("/") >= levels_max:
+            raise _Refused(Reason.TOPIC_FILTER_INVALID, f"more than {levels_max} levels")
+        if not context.rules.allowed(session.identity, "subscribe", topic_filter):
+            raise _Refused(Reason.NOT_AUTHORIZED, f"subscribing to {topic_filter} is not allowed")
+
+    def _check_served(self, topic_filter: str) -> None:
+        """Refuse what Spark could not serve, because the lake will not tell it."""
+        settings = self._context.settings
+        if not settings.keeps_subscriptions:
+            what = "engine = spark needs a lake with subscriptions, and this broker keeps none"
+        elif split_shared(topic_filter) is not None:
+            what = "a shared subscription cannot be served by Spark; leave out engine, or $share"
+        elif not any(
+            "publications" in channel.keep and filters_overlap(kept, topic_filter)
+            for channel in settings.channels
+            for kept in channel.topics
+        ):
+            what = f"engine = spark: no channel of the lake keeps publications on {topic_filter}"
+        else:
+            return
+        raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, what)
+
+    def _check_room(self, session: Session) -> None:
+        limits = self._context.limits
+        if len(session.subscriptions) >= limits.subscriptions_per_session_max:
+            what = f"more than {limits.subscriptions_per_session_max} subscriptions of one session"
+        elif len(self._router) >= limits.subscriptions_max:
+            what = f"more than {limits.subscriptions_max} subscriptions"
+        else:
+            return
+        self._context.counters.quota_hits += 1
+        raise _Refused(Reason.QUOTA_EXCEEDED, what)
+
+    def _check_cost(
+        self, session: Session, interest: Interest | None, old: Subscription | None
+    ) -> None:
+        if interest is None or not interest.is_live:
+            return
+        limits = self._context.limits
+        freed = NO_COST if old is None or old.interest is None else old.interest.cost
+        fault = text_fault(interest.cost, limits) or session_fault(
+            interest.cost, freed, session.spent, limits
+        )
+        if fault is not None:
+            self._context.counters.quota_hits += 1
+            raise _Refused(Reason.QUOTA_EXCEEDED, fault)
+
+    # -- what is there already -----------------------------------------------------------------
+
+    def _first_matches(
+        self, made_here: list[tuple[Subscription, Filter, bool]], last: int
+    ) -> Iterator[_Match | None]:
+        """What new subscriptions meet of what is kept, each once; None for what they do not meet.
+
+        A text of many predicates gives more of these, so that a part of it takes no longer.
+        What was published after the number `last` is none of our business: it was routed.
+        """
+        for made, asked, is_new in made_here:
+            if not _looks_back(made):
+                continue
+            form, more = None, 0
+            for publication, retained in self._kept(made, asked, is_new):
+                if made.session.subscriptions.get(made.key) is not made:
+                    break
+                if form is None and made.interest is not None:
+                    form = normalise(made.interest.parsed)
+                    more = sum(map(parts_of, form.conjunctions)) // PREDICATES_PER_LOOK
+                if publication.number > last or not _meets(made, publication, form):
+                    yield None
+                else:
+                    yield publication, made, retained
+                yield from repeat(None, more)
+
+    def _kept(
+        self, made: Subscription, asked: Filter, is_new: bool
+    ) -> Iterator[tuple[Publication, bool]]:
+        """What is kept on the topics of a new subscription, and whether it is retained."""
+        context = self._context
+        retained_ones: set[Publication] = set()
+        if asked.retain_handling != RETAINED_NEVER and (
+            is_new or asked.retain_handling != RETAINED_IF_NEW
+        ):
+            for publication in self._retained.find_retained(made.topic_filter, context.now):
+                retained_ones.add(publication)
+                yield publication, True
+        for publication in self._retained.find_valid(made.topic_filter, context.now):
+            if publication not in retained_ones:
+                yield publication, False
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def unsubscribe(self, session: Session, link: Link, packet: Unsubscribe) -> None:
+        """End the subscriptions with these topic filters, or those of one identifier."""
+        wrong = misspelt(packet.properties.user, UNSUBSCRIBE_NAMES)
+        if wrong is not None:
+            reasons = [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.topic_filters)
+        else:
+            only = user_property(packet.properties, IDENTIFIER_PROPERTY)
+            reasons = self._end_asked(session, packet, only)
+        properties = NO_PROPERTIES
+        if wrong is not None and link.wants_problems:
+            properties = link.explained(wrong)
+        data = link.encoded(Unsuback(packet.packet_id, tuple(reasons), properties))
+        if data is not None:
+            self._context.gate.send_after_commit(link, data)
+
+    def _end_asked(self, session: Session, packet: Unsubscribe, only: str | None) -> list[Reason]:
+        """A reason for each topic filter."""
+        reasons = []
+        for topic_filter in packet.topic_filters:
+            ending = [
+                one
+                for key, one in session.subscriptions.items()
+                if key[0] == topic_filter and (only is None or str(one.identifier) == only)
+            ]
+            for one in ending:
+                self._context.steps.saves_item(session.subscriptions, one.key)
+                del session.subscriptions[one.key]
+                self._end(one)
+            reasons.append(Reason.SUCCESS if ending else Reason.NO_SUBSCRIPTION_EXISTED)
+        return reasons
+
+    def end_all(self, session: Session) -> None:
+        """The session ends, and all its subscriptions with it."""
+        for one in session.subscriptions.values():
+            self._end(one)
+        self._context.steps.saves(session, "subscriptions")
+        session.subscriptions = {}
+
+    def _end(self, old: Subscription) -> None:
+        self._agents.ended(old)
+        self._router.remove(old)
+        self._log.ended(old, self._context.now)
+        if old.session.is_durable:
+            self._context.gate.changes.delete("subscriptions", old.number)
+
+
+def _looks_back(subscription: Subscription) -> bool:
+    """Whether it is given what is there already."""
+    interest = subscription.interest
+    return subscription.group is None and (
+        interest is None or (interest.is_live and not interest.is_ranked)
+    )
+
+
+def _meets(subscription: Subscription, publication: Publication, form: NormalForm | None) -> bool:
+    """Whether a subscription that begins now wants what is there already."""
+    if subscription.no_local and publication.publisher == subscription.session.client_id:
+        return False
+    return form is None or holds(form, publication.attributes(), 0.0, subscription.session.me)

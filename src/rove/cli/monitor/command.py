@@ -1,0 +1,131 @@
+"""`rove monitor`: a page that shows a world, its engines and a broker, live.
+
+    rove monitor [SCENARIO]         serve the page, and play a scenario for it
+    rove monitor export RUN         write a recorded run as one file
+
+Without a scenario there is no world, unless there is nothing else to show either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rove.cli.common.arguments import port_number, whole_number
+from rove.cli.common.connecting import password_from
+from rove.cli.monitor import export as monitor_export
+from rove.errors import UsageError
+
+if TYPE_CHECKING:
+    from rove.monitor.serving import Settings
+    from rove.world.runs.scenarios import Scenario
+
+DEFAULT_SCENARIO = "crowd"
+DEFAULT_PORT = 8090
+DATABASE_VARIABLE = "ROVE_DATABASE"
+"""Everybody on a machine can read the words of a command."""
+_WHOLE = whole_number(0)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `rove monitor`."""
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="SCENARIO | export RUN",
+        help="to play (`rove world list`, or a file); or which recorded run to write as a file",
+    )
+    parser.add_argument(
+        "--broker", metavar="URL", help="of its HTTP interface, as http://127.0.0.1:8080"
+    )
+    parser.add_argument("--ca", metavar="FILE", help="with https: whose certificates to trust")
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        default=os.environ.get(DATABASE_VARIABLE),
+        help=f"the metrics database, or its file; one with a password is for {DATABASE_VARIABLE}",
+    )
+    parser.add_argument(
+        "--pipeline", metavar="FOLDER", type=Path, help="where jobs of the pipeline write (--out)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        default=DEFAULT_PORT,
+        help=f"(default {DEFAULT_PORT}; 0 takes any)",
+    )
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="holds a key that opens the page; needed to listen beyond this machine without broker",
+    )
+    # For whoever starts it as a child: `rove.monitor.beside`.
+    parser.add_argument("--end-with-stdin", action="store_true", help=argparse.SUPPRESS)
+    _configure_scenario(parser)
+    monitor_export.configure(parser)
+
+
+def _configure_scenario(parser: argparse.ArgumentParser) -> None:
+    options = parser.add_argument_group("how the scenario differs from its file")
+    options.add_argument("--players", metavar="N", type=_WHOLE, help="instead of the scenario's")
+    options.add_argument("--engines", metavar="A,B", help="which run: object,tile …")
+    options.add_argument("--live-engine", metavar="NAME", help="the one that clients hear")
+    options.add_argument("--seed", metavar="N", type=_WHOLE, help="instead of the scenario's")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, or write a report."""
+    words = arguments.words
+    if words[:1] == ["export"]:
+        if len(words) != 2:
+            raise UsageError("which run? `rove monitor export RUN --database FILE --out FILE`")
+        return monitor_export.run(words[1], arguments)
+    if arguments.out is not None:
+        raise UsageError("--out is for `rove monitor export RUN`")
+    from rove.monitor import serving
+
+    serving.run(_settings(arguments))
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    from rove.monitor.serving import Settings
+
+    key = None
+    if arguments.password_file is not None:
+        key = password_from(arguments.password_file)
+    return Settings(
+        scenario=_scenario(arguments),
+        host=arguments.host,
+        port=arguments.port,
+        broker=arguments.broker,
+        ca_file=arguments.ca,
+        database=arguments.database,
+        pipeline=arguments.pipeline,
+        key=key,
+        ends_with_stdin=arguments.end_with_stdin,
+    )
+
+
+def _scenario(arguments: argparse.Namespace) -> Scenario | None:
+    words = arguments.words
+    if len(words) > 1:
+        raise UsageError(f"one scenario is played at a time, not {' and '.join(words)}")
+    has_more = arguments.broker or arguments.database or arguments.pipeline
+    if not words and has_more:
+        for option in ("players", "engines", "live_engine", "seed"):
+            if getattr(arguments, option) is not None:
+                written = f"--{option.replace('_', '-')}"
+                raise UsageError(f"{written} is about a scenario; name one")
+        return None
+    from rove.world.runs.scenarios import load_scenario
+
+    return load_scenario(words[0] if words else DEFAULT_SCENARIO).sized(
+        players=arguments.players,
+        seed=arguments.seed,
+        engines=None if arguments.engines is None else arguments.engines.split(","),
+        live=arguments.live_engine,
+    )

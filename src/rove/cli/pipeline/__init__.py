@@ -1,0 +1,1 @@
+"""`rove pipeline` and `rove backtest`."""

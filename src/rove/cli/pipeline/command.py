@@ -1,0 +1,157 @@
+"""`rove pipeline PART`: the jobs on Spark.
+
+A part is one line in `PARTS`: what the help says of it, a function that adds its arguments and one
+that does the work. Options of Spark come with every part; `spark_settings` reads them, for
+commands elsewhere that need Spark too. Nothing of Spark is imported before a part runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from rove.cli.common.findings import show
+from rove.cli.common.parts import Part, add_parts, run_part
+from rove.cli.pipeline import cluster as pipeline_cluster
+from rove.cli.pipeline import export as pipeline_export
+from rove.cli.pipeline import ingest as pipeline_ingest
+from rove.cli.pipeline import jobs as pipeline_jobs
+from rove.cli.pipeline import package as pipeline_package
+from rove.cli.pipeline import policy as pipeline_policy
+from rove.cli.pipeline import summary as pipeline_summary
+
+if TYPE_CHECKING:
+    from rove.pipeline.spark.session import SparkSettings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the parts, and to each the options of Spark."""
+    add_parts(parser, {name: _with_spark_options(part) for name, part in PARTS.items()})
+
+
+def _with_spark_options(part: Part) -> Part:
+    def configure_both(parser: argparse.ArgumentParser) -> None:
+        part.configure(parser)
+        add_spark_options(parser)
+
+    return part._replace(configure=configure_both)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the part that was named."""
+    return run_part(arguments)
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command that needs Spark."""
+    options = parser.add_argument_group(
+        "for Spark (or ROVE_SPARK_MASTER, _MEMORY, _UI, _BRIEF, _CONF)"
+    )
+    options.add_argument(
+        "--master", metavar="URL", help="local[n], spark://host:port, yarn, k8s://… (local[*])"
+    )
+    options.add_argument("--memory", metavar="SIZE", help="of the driver (2g)")
+    options.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting, as Spark calls it; as often as needed",
+    )
+    options.add_argument(
+        "--ui", action="store_const", const=True, help="serve Spark's own page at port 4040"
+    )
+    options.add_argument(
+        "--brief", action="store_const", const=True, help="start sooner and compute slower"
+    )
+
+
+def spark_settings(arguments: argparse.Namespace) -> SparkSettings:
+    """What those options and the environment say."""
+    from rove.pipeline.spark.session import settings_from
+
+    return settings_from(
+        os.environ,
+        master=arguments.master,
+        memory=arguments.memory,
+        ui=arguments.ui,
+        brief=arguments.brief,
+        conf=arguments.conf,
+        debug=getattr(arguments, "debug", False),
+    )
+
+
+# --- doctor -------------------------------------------------------------------------------------
+
+
+def _configure_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as one line of JSON")
+
+
+def _run_doctor(arguments: argparse.Namespace) -> int:
+    from rove.pipeline.spark.doctor import examine
+
+    return show(examine(spark_settings(arguments)), as_json=arguments.json)
+
+
+def _run_jobs(arguments: argparse.Namespace) -> int:
+    return pipeline_jobs.run(arguments, spark_settings(arguments))
+
+
+def _run_ingest(arguments: argparse.Namespace) -> int:
+    return pipeline_ingest.run(arguments, spark_settings(arguments))
+
+
+def _run_export(arguments: argparse.Namespace) -> int:
+    return pipeline_export.run(arguments, spark_settings(arguments))
+
+
+def _run_policy(arguments: argparse.Namespace) -> int:
+    return pipeline_policy.run(arguments, spark_settings(arguments))
+
+
+PARTS: dict[str, Part] = {
+    "ingest": Part(
+        "bring typed tables up to the lake, or files into them",
+        pipeline_ingest.configure,
+        _run_ingest,
+    ),
+    "export": Part(
+        "write publications or notifications of a lake to a topic of Kafka",
+        pipeline_export.configure,
+        _run_export,
+    ),
+    "run": Part(
+        "run jobs over a broker's lake until they are stopped",
+        pipeline_jobs.configure_run,
+        _run_jobs,
+    ),
+    "status": Part("tell how jobs are", pipeline_jobs.configure_status, pipeline_jobs.status),
+    "stop": Part("end jobs after their batch", pipeline_jobs.configure_stop, pipeline_jobs.stop),
+    "policy": Part(
+        "try a policy on a broker's lake, or repeat what its policies did",
+        pipeline_policy.configure,
+        _run_policy,
+    ),
+    "summary": Part(
+        "make one table of several runs of `rove bench --json`",
+        pipeline_summary.add_summary,
+        pipeline_summary.run_summary,
+    ),
+    "cluster": Part(
+        "hold up a Spark cluster on this machine",
+        pipeline_cluster.configure,
+        pipeline_cluster.run,
+    ),
+    "package": Part(
+        "write what spark-submit needs of Rove",
+        pipeline_package.configure,
+        pipeline_package.run,
+    ),
+    "doctor": Part(
+        "find out whether Spark runs here, and what keeps it from it",
+        _configure_doctor,
+        _run_doctor,
+    ),
+}

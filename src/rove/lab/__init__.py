@@ -1,1 +1,0 @@
-"""Experiments, benchmarks and demonstrations; nothing of the product depends on them."""

@@ -1,0 +1,1 @@
+"""A virtual world over a real broker: processes, connections and the clock."""

@@ -1,0 +1,1 @@
+"""Jobs that run for long: the streaming match, delivery, metrics; their status."""

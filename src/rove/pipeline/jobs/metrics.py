@@ -1,0 +1,274 @@
+"""Raw metrics of the broker, added up by 10 seconds, minutes and hours into the metrics database.
+
+They come two ways: as readings that are in the database already (`rove.metrics.readings`), and
+through the lake, which is what this module is about; its series have the label `channel`.
+
+The lake has what the broker counted and held, a row every few seconds (`rove.serve.metrics.log`).
+Here the rows are taken apart into readings, one for each series, and added up
+(`rove.metrics.adding_up`). Not by Spark: an hour of a broker is 360 rows, all roll-ups come to the
+one who writes them, and taking rows of 80 series through the JVM, where each was compared with the
+one before as a map, took ten times as long as all the rest.
+
+**How much was counted.** A counter's total begins at zero with every life of the broker. What was
+counted between two rows of a life is their difference, before the first row its value; what lay
+before the first row that is still there is not known, and stays out. A series that a row does not
+have was zero. A rate is this increase by the time that lies between the rows, so neither a restart
+nor a pause makes one that never was. An increase belongs to the interval in which its row was
+written.
+
+**Again and again.** Each run reads what is new, and of the intervals that it falls into the rest:
+from the *anchor* on, the last row before the newest hour. Roll-ups are computed whole and written
+over the old ones, together with how far the log was read, so that a run that is killed or repeated
+changes nothing. Clocks that were set back only cost reading more.
+
+2,000 rows of 80 series, 160,000 readings, become 187,000 roll-ups in 3 s of CPU, half of it in
+the database (`rove bench pipeline --part metrics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from rove.errors import UsageError
+from rove.metrics import readings as raw_readings
+from rove.metrics.adding_up import Readings, added_up
+from rove.metrics.database import Database, Progress, Rollup
+from rove.metrics.points import RESOLUTIONS_S
+from rove.pipeline.jobs import status
+from rove.pipeline.jobs.registry import repeat
+from rove.pipeline.lake.log import NOTHING, Lake
+
+if TYPE_CHECKING:
+    from rove.pipeline.jobs.registry import Context
+
+JOB: Final = "metrics"
+KIND: Final = "metrics"
+KEPT_DAYS: Final = {10: 7, 60: 90}
+"""How long roll-ups are kept, by resolution; the others for ever."""
+RUN_EVERY_S: Final = 10.0
+FILES_MAX: Final = 2_000
+"""That one step reads; what it gives has to fit into memory."""
+_HOUR_US: Final = RESOLUTIONS_S[-1] * 1_000_000
+_NAN: Final = float("nan")
+_UPTIME: Final = "rove_uptime_seconds"
+_COUNTER: Final = "_total"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a run has done."""
+
+    rows: int = 0
+    """Of the log, that were new."""
+    unreadable: int = 0
+    """How many of them are not what the broker writes, and were left out."""
+    rollups: int = 0
+    position: int = -1
+    """How far the log is read."""
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A row of metrics, as the broker has logged it."""
+
+    channel: str
+    position: int
+    at_us: int
+    life: str
+    facts: Facts | None
+    """None if it is not what a broker writes."""
+
+
+class Facts(msgspec.Struct):
+    """What a row tells."""
+
+    values: dict[str, float | None]
+    row: int | None = None
+
+
+_DECODE: Final = msgspec.json.Decoder(Facts).decode
+
+
+def facts_of(payload: bytes) -> Facts | None:
+    """Of a row, as it was written."""
+    try:
+        return _DECODE(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def readings(rows: Iterable[Row]) -> tuple[Readings, list[tuple[str, str]]]:
+    """One for each series of each row, and the names of the series.
+
+    What was counted since the row before is known where the same life goes on, and of the first
+    row of a life.
+    """
+    numbers: dict[tuple[str, str], int] = {}
+    found: list[tuple[int, int, float, float, float]] = []
+    before: dict[str, tuple[Row, Facts]] = {}
+    for row in sorted(rows):
+        facts = row.facts
+        if facts is None:
+            continue
+        last, told = before.get(row.channel, (None, None))
+        goes_on = last is not None and last.life == row.life
+        step_s = (row.at_us - last.at_us) / 1e6 if last is not None and goes_on else _NAN
+        if not goes_on and facts.row == 1:
+            uptime_s = facts.values.get(_UPTIME)
+            step_s = _NAN if uptime_s is None else uptime_s
+        earlier = told.values if told is not None and goes_on else {}
+        is_known = goes_on or facts.row == 1
+        for series, value in facts.values.items():
+            if value is None:
+                continue
+            number = numbers.setdefault((row.channel, series), len(numbers))
+            increase = _NAN
+            if is_known and _is_counter(series):
+                total = earlier.get(series) or 0.0
+                increase = value - total if total <= value else value
+            found.append((number, row.at_us, value, increase, step_s))
+        before[row.channel] = (row, facts)
+    columns = list(zip(*found, strict=True)) or [()] * len(Readings._fields)
+    longs = [np.array(each, np.int64) for each in columns[:2]]
+    floats = [np.array(each, np.float64) for each in columns[2:]]
+    columns_of = Readings(longs[0], longs[1], floats[0], floats[1], floats[2])
+    return columns_of, [_named(channel, series) for channel, series in numbers]
+
+
+def _is_counter(series: str) -> bool:
+    return series.partition("{")[0].endswith(_COUNTER)
+
+
+def _named(channel: str, series: str) -> tuple[str, str]:
+    """The metric, and `channel="broker",design="lees"`, as Prometheus would write it."""
+    metric, _, rest = series.partition("{")
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n")):
+        channel = channel.replace(plain, escaped)
+    own = rest.removesuffix("}")
+    return metric, f'channel="{channel}"' + (f",{own}" if own else "")
+
+
+def roll_up(rows: Iterable[Row], since_us: int | None = None) -> Iterator[Rollup]:
+    """Roll-ups of raw rows; with `since_us` only of the intervals that this moment and later ones
+    fall into."""
+    return added_up(*readings(rows), RESOLUTIONS_S, since_us)
+
+
+# --- the job --------------------------------------------------------------------------------------
+
+
+def run_once(lake: Lake | None, database: Database, files_max: int = FILES_MAX) -> Report:
+    """Bring the database up to what the lake has now; without one there is nothing to do."""
+    total = Report()
+    while lake is not None:
+        position = lake.position()
+        step = _step(lake, database, position, files_max)
+        if step is None:
+            return msgspec.structs.replace(total, position=position)
+        total = Report(
+            total.rows + step.rows,
+            total.unreadable + step.unreadable,
+            total.rollups + step.rollups,
+        )
+    return total
+
+
+def run_job(context: Context) -> None:
+    """Keep the roll-ups of the metrics database up with the lake, and with its own readings.
+
+    The database is the one of the settings, or `metrics.db` in the job's folder. Options:
+    `keep_raw_hours`, after which readings are removed (24; 0 keeps them for ever).
+    """
+    place = context.settings.database or str(context.folder / "metrics.db")
+    keep_raw_hours = _keep_raw_hours(context.settings.options)
+    lake = context.lake
+    with Database(place) as database:
+
+        def step() -> status.Progress:
+            found = run_once(lake, database)
+            read = raw_readings.run_once(database, keep_raw_hours)
+            if read.newest is not None:
+                _forget(database, read.newest)
+            notes = (f"{found.unreadable} rows are no metrics",) if found.unreadable else ()
+            return status.Progress(
+                position=found.position,
+                rows_in=found.rows + read.readings,
+                rows_out=found.rollups + read.rollups,
+                notes=notes,
+            )
+
+        repeat(context, RUN_EVERY_S, step)
+
+
+def _keep_raw_hours(options: Mapping[str, str]) -> float:
+    written = options.get("keep_raw_hours", str(raw_readings.KEEP_RAW_HOURS))
+    try:
+        hours = float(written)
+    except ValueError:
+        hours = -1.0
+    if not 0 <= hours < 1e6:
+        raise UsageError(f"keep_raw_hours={written} is no number of hours, 0 or more")
+    return hours
+
+
+def _forget(database: Database, newest: int) -> None:
+    for resolution_s, days in KEPT_DAYS.items():
+        database.forget(resolution_s, newest - days * 86_400)
+
+
+def _step(lake: Lake, database: Database, up_to: int, files_max: int) -> Report | None:
+    """Read so many files more; None if there are none."""
+    done = database.progress(JOB)
+    new = lake.files(KIND, done.position, up_to)
+    if not new or up_to <= done.position:
+        return None
+    if len(new) > files_max:
+        up_to = max(file.last for file in new[:files_max])
+    rows = _rows(lake, done.anchor - 1, up_to)
+    fresh = [row for row in rows if row.position > done.position]
+    since_us = min((row.at_us for row in fresh), default=None)
+    if since_us is not None and since_us // 1_000_000 < done.since:
+        # The clock was set back: what else is in those hours lies before the anchor.
+        day = datetime.fromtimestamp(since_us / 1e6, UTC).date() - timedelta(days=1)
+        rows = _rows(lake, NOTHING, up_to, (day.isoformat(), "9999-12-31"))
+    progress = _progress(rows, up_to)
+    found = [] if since_us is None else list(roll_up(rows, since_us))
+    rollups = database.put(found, JOB, progress)
+    _forget(database, progress.since)
+    return Report(len(fresh), sum(row.facts is None for row in fresh), rollups)
+
+
+def _rows(lake: Lake, after: int, up_to: int, days: tuple[str, str] | None = None) -> list[Row]:
+    """The rows of all channels above and up to a position."""
+    found: list[Row] = []
+    names = ("position", "at", "id", "payload")
+    for file in lake.files(KIND, after, up_to, days=days):
+        table = lake.read(file, names, after, up_to)
+        moments = table["at"].cast(pa.int64())
+        columns = (table["position"], moments, table["id"], table["payload"])
+        found += [
+            Row(file.channel, position, at_us, life, facts_of(payload))
+            for position, at_us, life, payload in zip(
+                *(column.to_pylist() for column in columns), strict=True
+            )
+        ]
+    return found
+
+
+def _progress(rows: Sequence[Row], up_to: int) -> Progress:
+    """Where the next run begins: before the newest hour, with the last row of each channel."""
+    newest_us = max(row.at_us for row in rows)
+    newest_us -= newest_us % _HOUR_US
+    anchors = []
+    for channel in {row.channel for row in rows if row.at_us >= newest_us}:
+        own = [row for row in rows if row.channel == channel]
+        before = [row.position for row in own if row.at_us < newest_us]
+        anchors.append(max(before) if before else min(row.position for row in own))
+    return Progress(up_to, min(anchors), newest_us // 1_000_000)

@@ -1,0 +1,370 @@
+"""Jobs of the pipeline by name: run them together, each until it is done or somebody stops it.
+
+A job is a function that takes a `Context` and returns when the lake is done (`once`) or when it is
+asked to stop; it says what it did through `report`. What it has written and noted in its folder
+`<out>/<job>` must be enough to go on after any end, a kill included; exactly once is the job's own
+business, by the numbers in the commits of its table. All jobs of a run share one Spark session,
+each in a thread of its own: Spark does the work outside of Python, so threads are enough.
+
+When one fails the others are stopped and the run ends with its error: whoever watches over
+processes starts it again, and each goes on where it was. One failure is tried again here: Spark
+gives a Python of its own ten seconds to start, which a busy machine may not keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from rove.errors import RoveError, UsageError
+from rove.lake.delta import MissingTableError
+from rove.lake.storage import Location, child, folder_of, resolved, shown
+from rove.pipeline.jobs.status import (
+    ALIVE,
+    Progress,
+    Reporter,
+    Status,
+    held,
+    status_readings,
+    statuses,
+)
+from rove.pipeline.lake.log import NOTHING, Lake, LakeError
+from rove.pipeline.spark.probing import probe
+from rove.pipeline.spark.session import SparkSettings, is_running, open_session, reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_EVERY_S: Final = 0.2
+"""How often it is looked whether somebody wants a job to stop."""
+REST_S: Final = 1.0
+"""How long a job that repeats itself rests before it looks at how things are."""
+_BUSY: Final = "Python worker failed to connect back"
+_TRIES_MAX: Final = 5
+_TASK_ERROR: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+class JobError(RoveError):
+    """A job has failed."""
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all jobs of a run are told."""
+
+    lake: Location
+    out: Location
+    """Each job has a folder of its name in there."""
+    checkpoint: Location | None = None
+    """Spark's own notes of streaming jobs. By default in the folder of the job; if that is none, in
+    a folder that passes: the output knows as well how far it is."""
+    once: bool = False
+    """Take what the lake has and end; otherwise follow it."""
+    trigger_s: float | None = None
+    """How often is looked whether there is something new; None leaves it to the job."""
+    max_rows: int | None = None
+    """Rows in one step."""
+    engine: Literal["all", "spark"] = "all"
+    """Whether all subscriptions are matched, or those that only Spark serves."""
+    buckets: int | None = None
+    """Groups of ranked subscriptions; must stay the same for one output."""
+    start: int = NOTHING
+    """A job that has not run yet begins after this position."""
+    database: str | None = None
+    """The metrics database, a file or a URL: jobs record there how they are."""
+    options: dict[str, str] = {}
+    """What only one job knows, by name."""
+
+
+class Context:
+    """What a job is given."""
+
+    def __init__(
+        self, name: str, spark: SparkSession | None, settings: JobSettings, reporter: Reporter
+    ) -> None:
+        self.name = name
+        self._spark = spark
+        self.settings = settings
+        self.location = child(resolved(settings.out), name)
+        """Where it writes."""
+        self.stopping = threading.Event()
+        """Set when the job should end; `wait` on it instead of sleeping."""
+        self._reporter = reporter
+        self.lake = open_lake(settings)
+        """None where the job has something to do without one."""
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, f"{self.name} has said that it needs no Spark"
+        return self._spark
+
+    @property
+    def folder(self) -> Path:
+        """Where it writes, for a job that needs a folder."""
+        if (folder := folder_of(self.location)) is None:
+            raise UsageError(f"{self.name} needs a folder, and --out is {shown(self.location)}")
+        return folder
+
+    @property
+    def once(self) -> bool:
+        return self.settings.once
+
+    def report(self, progress: Progress) -> None:
+        """A step is done."""
+        self._reporter.progress(progress)
+        self.look()
+
+    def look(self, trigger_s: float | None = None, lake_position: int | None = None) -> None:
+        """Time has passed, with or without something done; where the lake is now is looked up,
+        unless somebody knows."""
+        if lake_position is None:
+            lake_position = NOTHING if self.lake is None else self.lake.position()
+        self._reporter.look(lake_position, trigger_s)
+
+    def runs(self, job: str | None) -> bool:
+        """Whether another job of the same run has not ended."""
+        return any(one.job == job and one.state in ALIVE for one in statuses(self.settings.out))
+
+    def rest(self, seconds: float) -> None:
+        """Wait, unless the job should end."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self.stopping.wait(min(left_s, REST_S)):
+                return
+            self.look()
+
+
+def repeat(
+    context: Context, every_s: float, step: Callable[[], Progress], after: str | None = None
+) -> None:
+    """Take steps until the job is stopped; once, until all is done.
+
+    For results that are not worth a streaming query: they are computed from what changed since the
+    last time, in a few seconds, every so often. `after` names the job whose results are taken up: a
+    run that is to end waits for it.
+    """
+    pause_s = every_s if context.settings.trigger_s is None else context.settings.trigger_s
+    while not context.stopping.is_set():
+        is_last = context.once and not context.runs(after)
+        begin_s = time.monotonic()
+        progress = step()
+        took_s = time.monotonic() - begin_s
+        context.report(msgspec.structs.replace(progress, seconds=took_s))
+        if is_last:
+            return
+        context.rest(REST_S if context.once else pause_s - took_s)
+
+
+class Job(NamedTuple):
+    """What a name stands for."""
+
+    run: Callable[[Context], None]
+    needs_spark: bool = True
+
+
+def _job(name: str, *, needs_spark: bool = True) -> Job:
+    """What runs it is loaded when it runs."""
+
+    def run(context: Context) -> None:
+        match name:
+            case "match":
+                from rove.pipeline.jobs.stream import run_job
+            case "deliver":
+                from rove.pipeline.jobs.delivering import run_job
+            case "ingest":
+                from rove.pipeline.tables.ingest import run_job
+            case "sensors":
+                from rove.pipeline.tables.sensors import run_job
+            case _:
+                from rove.pipeline.jobs.metrics import run_job
+        run_job(context)
+
+    return Job(run, needs_spark)
+
+
+JOBS: Final[dict[str, Job]] = {
+    "match": _job("match"),
+    "deliver": _job("deliver", needs_spark=False),
+    "ingest": _job("ingest"),
+    "sensors": _job("sensors"),
+    "metrics": _job("metrics", needs_spark=False),
+}
+
+
+def run_jobs(
+    names: Sequence[str], settings: JobSettings, spark_settings: SparkSettings | None = None
+) -> list[Status]:
+    """Run jobs until they are done or stopped; the first error ends all of them."""
+    for name in names:
+        if name not in JOBS:
+            raise UsageError(f"there is no job {name!r}; there are {', '.join(JOBS)}")
+    _check_lake(names, settings)
+    out = resolved(settings.out)
+    with contextlib.ExitStack() as stack:
+        for name in dict.fromkeys(names):
+            stack.enter_context(held(child(out, name), name))
+        tell = stack.enter_context(_recorded(settings.database))
+        reporters = {name: Reporter(child(out, name), name, tell) for name in dict.fromkeys(names)}
+        try:
+            spark = stack.enter_context(_session(names, spark_settings))
+            if spark is not None:
+                probe(spark, reads=[resolved(settings.lake)], writes=[out])
+        except BaseException as error:
+            for reporter in reporters.values():
+                reporter.end("failed", one_line(error))
+            raise
+        runs = [
+            _Run(Context(name, spark, settings, reporter), JOBS[name].run, reporter)
+            for name, reporter in reporters.items()
+        ]
+        with _signals_stop(runs):
+            _watch(runs)
+    if failed := next((run for run in runs if run.error is not None), None):
+        raise JobError(f"{failed.context.name}: {one_line(failed.error)}") from failed.error
+    return [run.reporter.status for run in runs]
+
+
+@contextlib.contextmanager
+def _session(
+    names: Sequence[str], spark_settings: SparkSettings | None
+) -> Iterator[SparkSession | None]:
+    """The session that these jobs share, if any of them needs one."""
+    if not any(JOBS[name].needs_spark for name in names):
+        yield None
+        return
+    if spark_settings is not None and spark_settings.is_connect:
+        raise UsageError(
+            f"jobs run beside their Spark, not through {spark_settings.master}; name the cluster "
+            "itself: spark://host:port, yarn, k8s://…, local[n]"
+        )
+    is_ours = not is_running()
+    spark = open_session(spark_settings)
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _recorded(place: str | None) -> Iterator[Callable[[Status], None]]:
+    """Somebody to tell how jobs are, who writes it into the metrics database."""
+    if place is None:
+        yield lambda status: None
+        return
+    from rove.metrics.database import url_of
+    from rove.metrics.recorder import Recorder
+
+    url_of(place)  # what can never work is an error at once
+    recorder = Recorder(place)
+    try:
+        yield lambda status: recorder.put(status_readings(status))
+    finally:
+        recorder.close()
+
+
+def open_lake(settings: JobSettings) -> Lake | None:
+    """None if there is none yet; `_check_lake` has seen to those who need it."""
+    try:
+        return Lake(settings.lake)
+    except MissingTableError:
+        return None
+
+
+def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
+    if set(names) == {"metrics"} and settings.database is not None:
+        return  # it has readings of the database to add up, whether there is a lake or not
+    lake = Lake(settings.lake)
+    if settings.once and lake.position() == NOTHING:
+        raise LakeError(f"the lake {lake.name} is empty, so there is nothing to do once")
+
+
+class _Run:
+    """A job in its thread."""
+
+    def __init__(
+        self, context: Context, work: Callable[[Context], None], reporter: Reporter
+    ) -> None:
+        self.context = context
+        self.reporter = reporter
+        self.error: BaseException | None = None
+        self._work = work
+        self.thread = threading.Thread(target=self._run, name=f"job {context.name}", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            for left in reversed(range(_TRIES_MAX)):
+                try:
+                    self.context.look()
+                    self._work(self.context)
+                    break
+                except Exception as error:
+                    if not left or _BUSY not in str(error) or self.context.stopping.is_set():
+                        raise
+        except BaseException as error:
+            self.error = error
+            self.reporter.end("failed", one_line(error))
+        else:
+            self.reporter.end("stopped" if self.context.stopping.is_set() else "done")
+
+
+def _watch(runs: Sequence[_Run]) -> None:
+    """Wait for all of them; hand on what somebody asks through a file."""
+    for run in runs:
+        run.thread.start()
+    while any(run.thread.is_alive() for run in runs):
+        for run in runs:
+            if run.reporter.is_asked_to_stop():
+                run.context.stopping.set()
+            run.reporter.look()
+        if any(run.error is not None for run in runs):
+            for run in runs:
+                run.context.stopping.set()
+        time.sleep(LOOK_EVERY_S)
+
+
+@contextlib.contextmanager
+def _signals_stop(runs: Sequence[_Run]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM let every job end after its step, if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: Any) -> None:
+        for run in runs:
+            run.context.stopping.set()
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def one_line(error: BaseException | None) -> str:
+    """An error as people want to read it: of what Spark wraps, the line that a task raised."""
+    if isinstance(error, RoveError):
+        return " ".join(str(error).split())
+    text = str(error)
+    if raised := _TASK_ERROR.findall(text):
+        kind, told = raised[-1]
+        return told if kind in _own_errors() else f"{kind}: {told}"
+    return reason(error) if error is not None else ""
+
+
+def _own_errors() -> set[str]:
+    """Names of our own errors, which need no name to be understood."""
+    found, waiting = set(), [RoveError]
+    while waiting:
+        kind = waiting.pop()
+        found.add(kind.__name__)
+        waiting += kind.__subclasses__()
+    return found

@@ -1,0 +1,1 @@
+"""The broker's lake as Spark reads it: publications, subscription versions, states."""

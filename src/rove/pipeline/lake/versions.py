@@ -1,0 +1,257 @@
+"""Subscriptions over time: who wanted what, from which position of the log to which.
+
+A subscription's life is a *version*: a text, the state that its subscriber had at first, and the
+positions between which it holds. So what a publication meets depends on nothing but its own
+position, and a history of any length can be matched in any order, by any number of workers. How the
+state changes meanwhile is data of its own (`rove.pipeline.lake.following`).
+
+An event costs a microsecond or two.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import urllib.error
+import urllib.request
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from rove.errors import RoveError
+from rove.lang.errors import LanguageError
+from rove.lang.parser import parse
+from rove.lang.records import SubscriptionRecord, read_subscription
+from rove.lang.tree import Me, walk
+from rove.mqtt.topics import split_shared
+from rove.pipeline.lake.log import NOTHING, Event
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FOR_EVER: Final = 2**63 - 1
+ANY_TOPIC: Final = ""
+_PAGE: Final = 1_000
+
+
+class VersionsError(RoveError):
+    """Subscriptions that cannot be read."""
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription for as long as it holds."""
+
+    number: int
+    text: str
+    """Empty for all that the topic filter lets through."""
+    filter: str = ANY_TOPIC
+    accepted_at: float = 0.0
+    me: dict[str, object] = {}
+    """The state of its subscriber when it began to hold."""
+    since: int = NOTHING
+    """It holds for publications above this position,"""
+    until: int = FOR_EVER
+    """and up to this one."""
+    client_id: str = ""
+    no_local: bool = False
+    share: str | None = None
+    engine: str = "broker"
+
+
+@functools.lru_cache(maxsize=65_536)
+def asked_of(text: str) -> frozenset[str]:
+    """The variables that the condition of a text asks of its subscriber's state."""
+    if "me" not in text:
+        return frozenset()
+    try:
+        condition = parse(text, accepted=True).condition
+    except LanguageError:
+        return frozenset()  # whoever puts it into an index says so
+    return frozenset(part.path[0] for part in walk(condition) if type(part) is Me)
+
+
+class Timeline:
+    """Takes events in the order of positions, and knows the versions there were and are."""
+
+    def __init__(self, engine: str | None = None) -> None:
+        """With an engine, only the subscriptions that it serves."""
+        self._engine = engine
+        self._open: dict[int, Version] = {}
+        self._durable: set[int] = set()
+        self._of_client: dict[str, dict[int, Version]] = {}
+        """Subscriptions that ask for their subscriber's state."""
+        self.position = NOTHING
+        """Of the last event that was taken."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self) -> list[Version]:
+        """Those that hold now."""
+        return list(self._open.values())
+
+    def asking(self, client_id: str) -> Collection[Version]:
+        """Those that hold now and ask for the state of a client."""
+        return self._of_client.get(client_id, {}).values()
+
+    def durable(self) -> list[int]:
+        """The numbers of those that outlive the broker."""
+        return list(self._durable)
+
+    def go_on(self, position: int, versions: Iterable[Version], durable: Iterable[int]) -> None:
+        """Go on from what there was at a position."""
+        self.position = position
+        kept = set(durable)
+        for version in versions:
+            self._add(version, durable=version.number in kept)
+
+    def take(self, event: Event) -> tuple[list[Version], list[Version]]:
+        """What the event ends (with `until` set) and what it begins."""
+        self.position = event.position
+        match event.event:
+            case "made":
+                return [], self._make(event)
+            case "ended":
+                return self._end([event.number], event.position), []
+            case "started":
+                gone = [number for number in self._open if number not in self._durable]
+                return self._end(gone, event.position), []
+            case "state":
+                return [], []
+
+    def _make(self, event: Event) -> list[Version]:
+        # A log may tell of one twice: when it was made, and when the log was begun anew.
+        if event.number in self._open or self._engine not in (None, event.engine):
+            return []
+        made = Version(
+            number=event.number,
+            text=event.text,
+            filter=event.filter,
+            accepted_at=event.accepted_at,
+            me=event.me,
+            since=event.position,
+            client_id=event.client_id,
+            no_local=event.no_local,
+            share=event.share,
+            engine=event.engine,
+        )
+        self._add(made, durable=event.durable)
+        return [made]
+
+    def _add(self, version: Version, *, durable: bool) -> None:
+        self._open[version.number] = version
+        if durable:
+            self._durable.add(version.number)
+        if asked_of(version.text):
+            self._of_client.setdefault(version.client_id, {})[version.number] = version
+
+    def _end(self, numbers: Iterable[int], position: int) -> list[Version]:
+        ended = []
+        for number in numbers:
+            version = self._open.pop(number, None)
+            if version is None:
+                continue  # another engine's
+            self._durable.discard(number)
+            asking = self._of_client.get(version.client_id, {})
+            asking.pop(number, None)
+            if not asking:
+                self._of_client.pop(version.client_id, None)
+            ended.append(msgspec.structs.replace(version, until=position))
+        return ended
+
+
+def versions_of(events: Iterable[Event]) -> list[Version]:
+    """Every version in a stretch of events, which must come in order."""
+    timeline = Timeline()
+    closed: list[Version] = []
+    for event in events:
+        closed += timeline.take(event)[0]
+    return closed + timeline.open()
+
+
+def from_file(path: Path) -> tuple[list[Version], list[str]]:
+    """JSON lines as `rove match` takes them, numbered by their lines from 0; and their names."""
+    versions: list[Version] = []
+    names: list[str] = []
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise VersionsError(f"cannot read {path}: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = read_subscription(line)
+        except LanguageError as error:
+            raise VersionsError(f"{path}, line {number}: {error}") from error
+        names.append(str(number if record.id is None else record.id))
+        versions.append(_of_record(len(versions), record))
+    return versions, names
+
+
+def _of_record(number: int, record: SubscriptionRecord) -> Version:
+    return Version(number=number, text=record.filter, accepted_at=record.at, me=record.me)
+
+
+def from_table(table: DataFrame) -> list[Version]:
+    """A row each: `text`, and whatever other fields of `Version` there are columns for."""
+    known = [name for name in Version.__struct_fields__ if name in table.columns]
+    if "text" not in known:
+        raise VersionsError(f"a table of subscriptions needs a column text; it has {table.columns}")
+    rows = table.select(*known).collect()
+    return [_of_row(number, row.asDict(recursive=True)) for number, row in enumerate(rows)]
+
+
+def _of_row(number: int, row: Mapping[str, Any]) -> Version:
+    told = {name: value for name, value in row.items() if value is not None}
+    try:
+        return msgspec.convert({"number": number, **told}, Version)
+    except msgspec.ValidationError as error:
+        raise VersionsError(f"row {number} of the subscriptions: {error}") from error
+
+
+def from_broker(url: str, password: str | None = None, user: str | None = None) -> list[Version]:
+    """The subscriptions of a running broker, over HTTP (`http://127.0.0.1:8080`)."""
+    pages = _pages(url.rstrip("/"), _authorised(user, password))
+    return [_of_view(view) for page in pages for view in page]
+
+
+def _of_view(view: Mapping[str, Any]) -> Version:
+    shared = split_shared(view["topic"])
+    share, topic_filter = shared if shared is not None else (None, view["topic"])
+    return Version(
+        number=view["number"],
+        text=view["filter"],
+        filter=topic_filter,
+        accepted_at=view["accepted_at"],
+        client_id=view["client"],
+        no_local=view["no_local"],
+        share=share,
+        me=view["me"],
+        engine=view["engine"],
+    )
+
+
+def _pages(url: str, headers: Mapping[str, str]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    after: int | None = 0
+    while after is not None:
+        asked = f"{url}/subscriptions?after={after}&limit={_PAGE}"
+        request = urllib.request.Request(asked, headers=dict(headers))
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                page = msgspec.json.decode(answer.read())
+        except urllib.error.HTTPError as error:
+            raise VersionsError(f"{asked} answered {error.code}: {error.reason}") from error
+        except (OSError, msgspec.DecodeError) as error:
+            raise VersionsError(f"cannot ask the broker at {url}: {error}") from error
+        yield page["items"]
+        after = page["next"]
+
+
+def _authorised(user: str | None, password: str | None) -> dict[str, str]:
+    if user is None:
+        return {}
+    word = base64.b64encode(f"{user}:{password or ''}".encode()).decode("ascii")
+    return {"Authorization": f"Basic {word}"}

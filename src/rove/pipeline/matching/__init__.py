@@ -1,0 +1,1 @@
+"""Subscriptions as an index file, matched against the columns of any DataFrame."""

@@ -1,0 +1,1 @@
+"""Subscribers' policies over history."""

@@ -1,0 +1,316 @@
+"""Subscribers' policies over history: what they sent, and what another one would have sent.
+
+    replay_policies(spark, lake)      # every decision of the broker's policies, computed anew
+    replay_policy(spark, lake, text)  # what this policy would have sent instead, to everybody
+    counts(decisions)                 # messages, bytes, steps and stops, by policy
+
+The log has everything that a policy goes by: its text, the subscriber's variables, the messages
+that it was shown and when. So the same agents (`rove.policy.agents`) come to the same outputs,
+message by message; the tests compare them with what clients received
+(`tests/interop/test_policy_equality.py`).
+
+**By subscriber.** What an agent remembers depends on all that came before, so rows are brought
+together by client, in a bucket, and a bucket is one partition in the order of positions. It is
+not `applyInArrow` by client, which took nine times as long with pictures and twice with numbers:
+there a payload travels once for every subscriber that is shown it, and is read as often. Here it
+travels once for each bucket: a row brings it along if the bucket's last use of it lies more than
+`NEAR` positions back, and otherwise it is still there. Memory is that of the agents, one batch of
+rows, and of payloads that are about to be used again.
+
+**Which publication.** The log says at which position the publication lies of a decision. Of
+notifications without a policy it does not, there it is the last one of that id and topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from rove.pipeline.lake.log import NOTHING, Lake
+from rove.pipeline.lake.replay import replay
+from rove.pipeline.policies.decisions import DECISIONS, ROW, Work, decide
+from rove.pipeline.spark.session import cores
+from rove.pipeline.spark.sql import ddl
+from rove.policy.compiling import compiled
+from rove.policy.limits import PolicyLimits
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+NEAR: Final = 2_000
+"""Positions between two uses of a payload in a bucket that keep it there."""
+_IN_ORDER: Final = ("position",)
+_IN_TIME: Final = ("at", "is_alone", "position", "client_id")
+"""The order of rows: that of the log; or, for notifications that it does not have, by time."""
+
+
+class _Stretch(msgspec.Struct, frozen=True):
+    """What of the past is asked for."""
+
+    after: int
+    up_to: int
+    channels: Collection[str] | None
+    days: tuple[str, str] | None
+    client_ids: Collection[str] | None
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """As the lake is asked for it."""
+        names = ("after", "up_to", "channels", "days")
+        return {name: getattr(self, name) for name in names}
+
+
+def replay_policies(
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    client_ids: Collection[str] | None = None,
+    after: int = NOTHING,
+    up_to: int | None = None,
+    channels: Collection[str] | None = None,
+    days: tuple[str, str] | None = None,
+    limits: PolicyLimits | None = None,
+    buckets: int | None = None,
+    payloads: bool = True,
+) -> DataFrame:
+    """Everything that the broker's policies decided, computed anew (`decisions.DECISIONS`).
+
+    A row for each message that was sent, `number` counting those of one decision from 0, and one
+    with neither number nor payload where nothing was. `logged` is the verdict in the log. Exact
+    from the beginning of the log on; with `after` or `days`, agents begin without a memory.
+    Without `payloads`, only their sizes are given.
+    """
+    last = lake.position() if up_to is None else min(up_to, lake.position())
+    stretch = _Stretch(after, last, channels, days, client_ids)
+    notifications = _recorded(spark, lake, stretch).where("told LIKE '%\"policy\":%'")
+    work = Work(None, limits, payloads)
+    return _decided(spark, lake, stretch, notifications, work, buckets or cores())
+
+
+def replay_policy(
+    spark: SparkSession,
+    lake: Lake,
+    text: str,
+    *,
+    client_ids: Collection[str] | None = None,
+    after: int = NOTHING,
+    up_to: int | None = None,
+    channels: Collection[str] | None = None,
+    days: tuple[str, str] | None = None,
+    limits: PolicyLimits | None = None,
+    buckets: int | None = None,
+    payloads: bool = True,
+) -> DataFrame:
+    """What a policy would have sent to some clients, or to all (`decisions.DECISIONS`).
+
+    It is shown everything that they were notified of, with their variables as they were; what it
+    sets itself, it sees. If the lake kept no notifications, then those that
+    `rove.pipeline.lake.replay.replay` finds. PolicyError if the text is no policy.
+    """
+    compiled(text, bytes_max=(limits or PolicyLimits()).text_bytes_max)
+    last = lake.position() if up_to is None else min(up_to, lake.position())
+    stretch = _Stretch(after, last, channels, days, client_ids)
+    work = Work(text, limits, payloads)
+    buckets = buckets or cores()
+    if lake.files("notifications", after, last, channels, days):
+        notifications = _located(lake, _recorded(spark, lake, stretch), stretch)
+        return _decided(spark, lake, stretch, notifications, work, buckets)
+    notifications = _found(spark, lake, stretch)
+    return _decided(spark, lake, stretch, notifications, work, buckets, _IN_TIME)
+
+
+def counts(decisions: DataFrame, *by: str) -> DataFrame:
+    """How many messages and bytes came and went, by policy unless told otherwise."""
+    from pyspark.sql import functions as f
+
+    is_first = f.coalesce(f.col("number"), f.lit(0)) == 0
+
+    def messages(when: Column) -> Column:
+        return f.count_if(is_first & when)
+
+    kinds = f.array_compact(f.collect_list(f.when(is_first & (f.col("kind") != ""), f.col("kind"))))
+    found = decisions.groupBy(*(by or ("client_id", "subscription"))).agg(
+        messages(f.lit(True)).alias("messages"),
+        f.count("number").alias("sent"),
+        f.sum(f.when(is_first, f.col("bytes_in"))).alias("bytes_in"),
+        f.coalesce(f.sum("bytes_out"), f.lit(0)).alias("bytes_out"),
+        *(
+            messages(f.col("verdict") == verdict).alias(name)
+            for verdict, name in (
+                ("passed", "passed"),
+                ("sent", "changed"),
+                ("dropped", "dropped"),
+                ("stopped", "stopped"),
+                ("suspended", "suspended"),
+            )
+        ),
+        kinds.alias("kinds"),
+        f.sum(f.when(is_first, f.col("steps"))).alias("steps"),
+        messages((f.col("logged") != "") & (f.col("logged") != f.col("verdict"))).alias(
+            "different"
+        ),
+    )
+    return found.withColumn("kinds", _histogram(f.col("kinds")))
+
+
+def _histogram(kinds: Column) -> Column:
+    """How often each text is in an array, as a map."""
+    from pyspark.sql import functions as f
+
+    names = f.array_sort(f.array_distinct(kinds))
+
+    def times(name: Column) -> Column:
+        return f.size(f.filter(kinds, lambda one: one == name))
+
+    return f.map_from_arrays(names, f.transform(names, times))
+
+
+# -- the rows ------------------------------------------------------------------------------------
+
+
+def _recorded(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
+    """The notifications that the lake has."""
+    from pyspark.sql import functions as f
+
+    rows = lake.notifications(spark, **stretch.where)
+    told = f.decode(f.col("payload"), "utf-8")
+    known = f.get_json_object(told, "$.position").cast("long")
+    return _of_clients(rows, stretch).select(
+        *("position", "at", "client_id", "topic", "id", "user"),
+        told.alias("told"),
+        f.col("subscriptions").alias("numbers"),
+        f.when(known > 0, known).alias("published"),
+        f.lit(False).alias("is_alone"),
+    )
+
+
+def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
+    """Notifications computed from publications and subscriptions; each session is told once.
+
+    What moved up in a window is shown when it did, behind the publications of that moment.
+    """
+    from pyspark.sql import functions as f
+
+    pairs = replay(spark, lake, **stretch.where)
+    told = f.decode(f.col("payload"), "utf-8")
+    owners = (
+        lake.event_rows(spark, stretch.up_to)
+        .select("client_id", f.get_json_object(told, "$.number").cast("long").alias("subscription"))
+        .where(told.contains('"event":"made"'))
+        .distinct()
+    )
+    publications = lake.publications(spark, **stretch.where)
+    known = publications.select("position", "topic", "user")
+    met = pairs.join(_of_clients(owners, stretch), "subscription").groupBy(
+        "client_id", "position", "at", "promoted", "id"
+    )
+    rows = met.agg(f.array_sort(f.collect_list("subscription")).alias("numbers"))
+    return rows.join(known, "position").select(
+        *("position", "at", "client_id", "topic", "id", "user", "numbers"),
+        f.lit("{}").alias("told"),
+        f.col("position").alias("published"),
+        f.col("promoted").alias("is_alone"),
+    )
+
+
+def _of_clients(rows: DataFrame, stretch: _Stretch, *others: Column) -> DataFrame:
+    """Those of the clients that are asked for, and others."""
+    from pyspark.sql import functions as f
+
+    if stretch.client_ids is None:
+        return rows
+    is_wanted = f.col("client_id").isin(list(stretch.client_ids))
+    return rows.where(reduce(or_, others, is_wanted))
+
+
+def _events(spark: SparkSession, lake: Lake, stretch: _Stretch, buckets: int) -> DataFrame:
+    """What happened to subscribers; starts of the broker happen to all of them."""
+    from pyspark.sql import functions as f
+
+    rows = lake.event_rows(spark, stretch.up_to)
+    is_start = f.col("client_id") == ""
+    rows = _of_clients(rows, stretch, is_start)
+    everywhere = f.sequence(f.lit(0), f.lit(buckets - 1))
+    own = f.array(_bucket(buckets))
+    return rows.select(
+        f.explode(f.when(is_start, everywhere).otherwise(own)).alias("bucket"),
+        *("position", "at", "client_id"),
+        f.decode(f.col("payload"), "utf-8").alias("told"),
+        f.lit(True).alias("is_event"),
+        f.lit(False).alias("is_alone"),
+    )
+
+
+def _bucket(buckets: int) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.pmod(f.hash("client_id"), f.lit(buckets)).cast("int")
+
+
+def _with_payloads(
+    lake: Lake, rows: DataFrame, stretch: _Stretch, order: Sequence[str]
+) -> DataFrame:
+    """Notifications with payloads, each as seldom as it can be without being held for long.
+
+    Those that are alone come at another time than the others, and bring theirs along.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    spark = rows.sparkSession
+    after = NOTHING
+    if stretch.days is not None or stretch.after > NOTHING:
+        # What it is about may have been published long before the stretch, and most was not.
+        (first,) = rows.agg(f.min("published")).collect()[0]
+        after = NOTHING if first is None else first - 1
+    use = Window.partitionBy("bucket", "published", "is_alone").orderBy(*order)
+    before, behind = (move("position").over(use) for move in (f.lag, f.lead))
+    is_alone = f.col("is_alone") | f.col("published").isNull()
+    brings = is_alone | before.isNull() | (f.col("position") - before > NEAR)
+    uses = rows.withColumns(
+        {
+            # No publication has a position below 0; rows that bring nothing are spread by theirs.
+            "key": f.when(brings, f.col("published")).otherwise(-f.col("position")),
+            "is_last": is_alone | behind.isNull() | (behind - f.col("position") > NEAR),
+        }
+    )
+    publications = lake.publications(spark, after=after, up_to=stretch.up_to)
+    payloads = publications.select(f.col("position").alias("key"), "payload")
+    return uses.join(payloads, "key", "left")
+
+
+def _located(lake: Lake, notifications: DataFrame, stretch: _Stretch) -> DataFrame:
+    """Notifications of which the log does not say where the publication is, and where it is."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    publications = lake.publications(notifications.sparkSession, up_to=stretch.up_to)
+    names = publications.select("position", "topic", "id", f.col("position").alias("found"))
+    same = Window.partitionBy("topic", "id").orderBy("position")
+    latest = f.last("found", ignorenulls=True).over(same)
+    both = notifications.unionByName(names, allowMissingColumns=True)
+    known = both.withColumn("published", f.coalesce("published", latest))
+    return known.where("found IS NULL").drop("found")
+
+
+def _decided(
+    spark: SparkSession,
+    lake: Lake,
+    stretch: _Stretch,
+    notifications: DataFrame,
+    work: Work,
+    buckets: int,
+    order: Sequence[str] = _IN_ORDER,
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    events = _events(spark, lake, stretch, buckets)
+    rows = notifications.withColumns({"bucket": _bucket(buckets), "is_event": f.lit(False)})
+    shown = _with_payloads(lake, rows, stretch, order)
+    rows = shown.unionByName(events, allowMissingColumns=True).select(*ROW, "is_alone")
+    together = rows.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", *order)
+    return together.drop("is_alone").mapInArrow(partial(decide, work), ddl(DECISIONS))

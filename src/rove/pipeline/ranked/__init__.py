@@ -1,0 +1,1 @@
+"""Ranked subscriptions over history: the broker's windows, run by bucket."""

@@ -1,0 +1,375 @@
+"""Ranked subscriptions over history: the broker's windows, run by bucket.
+
+A window needs its publications in order, so what ranked subscriptions may want is found anywhere
+and then brought together: subscription n belongs to bucket n % buckets, and a bucket is run by one
+task, in the order of positions. Between two batches it is one value of bytes, so a run can stop
+after any row and go on elsewhere: however rows are cut into batches, the notifications are the
+same. Memory is that of the windows and one batch, never of the history.
+
+Windows slide by the publications' own times, and what moves up when they slide is told with the
+moment at which it happened, as at the broker. Shared subscriptions are ranked one by one: which
+member of a group the broker would have chosen, nobody can tell afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rove.errors import RoveError
+from rove.lang.tree import Me, walk
+from rove.lang.values import change_state
+from rove.match.ranked.inputs import Inputs
+from rove.match.ranked.members import Records
+from rove.match.ranked.pool import RankedPool, parsed
+from rove.match.ranked.ranks import rank_of
+from rove.match.ranked.scores import Floats, Integers
+from rove.match.saving import SavedError, packed, unpacked
+from rove.pipeline.lake.log import NOTHING, Event
+from rove.pipeline.lake.version_index import AT_TYPE, RANKED_ROWS, Publications
+from rove.pipeline.ranked.remembered import Remembered
+
+NOTIFICATIONS: Final = pa.schema(
+    [
+        ("subscription", pa.int64()),
+        ("position", pa.int64()),
+        ("id", pa.string()),
+        ("at", AT_TYPE),
+        ("score", pa.float64()),
+        ("promoted", pa.bool_()),
+    ]
+)
+NOTIFICATIONS_SQL: Final = (
+    "subscription long, position long, id string, at timestamp_ltz, score double, promoted boolean"
+)
+_ROWS_MAX: Final = 100_000
+_PAIRS_MAX: Final = 2_000_000
+"""In one batch for the windows; a pair takes some 100 bytes while it is run."""
+
+
+class RankingError(RoveError):
+    """Rows, events and state that do not belong together."""
+
+
+def run_bucket(
+    bucket: int,
+    buckets: int,
+    state: bytes | None,
+    events: Sequence[Event],
+    rows: pa.Table,
+    until: float | None = None,
+) -> tuple[pa.Table, bytes]:
+    """What the ranked subscriptions of one bucket are given, and the state to go on with.
+
+    `rows` are publications as `VersionIndex.ranked_rows` gives them, `events` those of ranked
+    subscriptions, of states and of starts; of both, what lies above the positions that the state
+    has seen. Events of other buckets and of subscriptions without a rank are passed over. With
+    `until`, time passes to that moment in the end.
+    """
+    run = Bucket(bucket, buckets) if state is None else Bucket.load(bucket, buckets, state)
+    run.expect(events)
+    told = [*run.run(rows), *run.finish()]
+    if until is not None:
+        told.append(run.advance(until))
+    return pa.concat_tables([NOTIFICATIONS.empty_table(), *told]), run.save()
+
+
+def is_ranked(text: str) -> bool:
+    """Whether a text has a rank; most have not, and are not parsed to say so."""
+    return "order" in text.lower() and parsed(text).rank is not None
+
+
+class _Subscription(msgspec.Struct, array_like=True):
+    """What has to be known of one beside its window."""
+
+    client_id: str
+    no_local: bool
+    durable: bool
+    me: dict[str, object] | None
+    """None if the score does not ask for it."""
+
+
+class _Saved(msgspec.Struct, array_like=True):
+    """A bucket between two batches, without its windows."""
+
+    bucket: int
+    buckets: int
+    now: float
+    entered_at: float
+    position: int
+    subscriptions: dict[int, _Subscription]
+
+
+_NAMES: Final = pa.schema(
+    [("position", pa.int64()), ("id", pa.string()), ("client_id", pa.string())]
+)
+
+
+class Bucket:
+    """The windows of one bucket, and what is known of their subscriptions."""
+
+    def __init__(self, bucket: int, buckets: int) -> None:
+        self._bucket = bucket
+        self._buckets = buckets
+        self._windows = RankedPool(shares=False)
+        self._names = Remembered("position", _NAMES)
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._ended: list[int] = []
+        """Those of them that end in the batch that is run next."""
+        self._of_client: dict[str, dict[int, None]] = {}
+        """Subscriptions whose scores ask for the state of a client."""
+        self._now = self._entered_at = -math.inf
+        """The last moment heard of, and that of the last row."""
+        self._position = NOTHING
+        self._waiting: deque[Event] = deque()
+
+    # -- running -------------------------------------------------------------------------------
+
+    def expect(self, events: Iterable[Event]) -> None:
+        """Events that happen among the rows to come, or behind them."""
+        here = filter(self._concerns, events)
+        self._waiting.extend(sorted(here, key=lambda one: one.position))
+
+    def run(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Take rows, and events up to them, in the order of positions; what they give."""
+        for piece in _pieces(rows):
+            batch = _Batch(piece)
+            self._check(batch)
+            self._names.add(piece)
+            first = 0
+            while self._waiting and self._waiting[0].position < batch.positions[-1]:
+                event = self._waiting.popleft()
+                number = int(np.searchsorted(batch.positions, event.position))
+                if self._cuts(event):
+                    yield self._tell(self._enter(batch, first, number))
+                    first = number
+                self._now = max([self._now, *batch.at[first:number][-1:].tolist()])
+                self._take(event, number - first)
+            yield self._tell(self._enter(batch, first, len(batch)))
+            self._names.keep(self._windows.live_sequences)
+
+    def finish(self) -> Iterator[pa.Table]:
+        """Take the events behind the last row."""
+        while self._waiting:
+            event = self._waiting.popleft()
+            if self._cuts(event):
+                yield self._tell(self._windows.run_changes())
+            self._take(event, 0)
+        yield self._tell(self._windows.run_changes())
+
+    def _cuts(self, event: Event) -> bool:
+        """Whether what came before has to be run first: clocks and numbers may begin anew."""
+        if event.event == "started":
+            return True
+        return event.event == "made" and self._windows.is_ending(event.number)
+
+    def _enter(self, batch: _Batch, first: int, end: int) -> Records:
+        if first == end:
+            return self._windows.run_changes()
+        at = batch.at[first:end]
+        if at[0] < self._entered_at or (np.diff(at) < 0).any():
+            raise RankingError(
+                f"time runs back among the rows from position {batch.positions[first]} to "
+                f"{batch.positions[end - 1]}; only a start of the broker may set it back"
+            )
+        self._entered_at = self._now = float(at[-1])
+        self._position = int(batch.positions[end - 1])
+        return batch.run(self._windows, first, end)
+
+    def advance(self, now: float) -> pa.Table:
+        """Let time pass."""
+        self._now = max(self._now, now)
+        return self._tell(self._windows.advance(now))
+
+    def _tell(self, records: Records) -> pa.Table:
+        """Notifications out of what windows told, without what clients published themselves."""
+        names = self._names.find(records["sequence"])
+        found = pa.table(
+            [
+                pa.array(records["id"]),
+                pa.array(records["sequence"]),
+                names["id"],
+                pa.array(np.rint(records["at"] * 1e6).astype(np.int64)).cast(AT_TYPE),
+                pa.array(records["score"]),
+                pa.array(records["promoted"].astype(bool)),
+            ],
+            schema=NOTIFICATIONS,
+        )
+        keeps = np.ones(len(found), bool)
+        own = {id: one.client_id for id, one in self._subscriptions.items() if one.no_local}
+        for i in np.flatnonzero(np.isin(records["id"], list(own))).tolist() if own else ():
+            keeps[i] = names["client_id"][i].as_py() != own[int(records["id"][i])]
+        while self._ended:
+            del self._subscriptions[self._ended.pop()]
+        return found.filter(pa.array(keeps))
+
+    def _check(self, batch: _Batch) -> None:
+        if batch.positions[0] <= self._position:
+            raise RankingError(
+                f"the windows of bucket {self._bucket} are at position {self._position}, and a row "
+                f"is at {batch.positions[0]}; give rows above the state's position, each once"
+            )
+
+    # -- changing ------------------------------------------------------------------------------
+
+    def _concerns(self, event: Event) -> bool:
+        if event.event in ("state", "started"):
+            return True
+        if event.number % self._buckets != self._bucket:
+            return False
+        return event.event == "ended" or is_ranked(event.text)
+
+    def _take(self, event: Event, number: int) -> None:
+        """Let an event happen before publication `number` of the batch that is run next."""
+        match event.event:
+            case "made":
+                self._make(event)
+            case "ended" if event.number in self._windows:
+                self._windows.end(event.number, event.at, number)
+                self._forget(event.number)
+            case "state":
+                self._change(event, number)
+            case "started":
+                self._start(event, number)
+        self._now = max(self._now, event.at)
+
+    def _make(self, event: Event) -> None:
+        # A log may tell of one twice: when it was made, and when the log was begun anew.
+        if event.number in self._windows:
+            return
+        self._windows.add(event.number, event.text, event.accepted_at, event.me)
+        nodes = walk(rank_of(parsed(event.text)).score)
+        me = dict(event.me) if any(type(node) is Me for node in nodes) else None
+        new = _Subscription(event.client_id, event.no_local, event.durable, me)
+        self._subscriptions[event.number] = new
+        self._follow(event.number, new)
+
+    def _follow(self, number: int, one: _Subscription) -> None:
+        if one.me is not None:
+            self._of_client.setdefault(one.client_id, {})[number] = None
+
+    def _forget(self, number: int) -> None:
+        one = self._subscriptions[number]
+        if one.me is not None:
+            del self._of_client[one.client_id][number]
+        # What it is given until then is still to be told.
+        self._ended.append(number)
+
+    def _change(self, event: Event, number: int) -> None:
+        for id in self._of_client.get(event.client_id, ()):
+            me = self._subscriptions[id].me
+            assert me is not None, "only those that ask for a state are listed"
+            change_state(me, event.changes)
+            self._windows.set_state(id, me, number)
+
+    def _start(self, event: Event, number: int) -> None:
+        """The broker began anew, with empty windows, and without those that only it remembered.
+
+        Before that, windows slid for as long as it was there: up to the last moment in its log.
+        """
+        self._now = max(self._now, event.lived_until)
+        for id in [id for id, one in self._subscriptions.items() if not one.durable]:
+            self._windows.end(id, self._now, number)
+            self._forget(id)
+        self._windows.empty(number, self._now)
+        self._now = self._entered_at = -math.inf
+
+    # -- keeping -------------------------------------------------------------------------------
+
+    def save(self) -> bytes:
+        """Everything, as one value."""
+        self._names.keep(self._windows.live_sequences, at_once=True)
+        saved = _Saved(
+            self._bucket,
+            self._buckets,
+            self._now,
+            self._entered_at,
+            self._position,
+            self._subscriptions,
+        )
+        head = {
+            "bucket": msgspec.msgpack.encode(saved),
+            "names": self._names.save(),
+            "windows": self._windows.state(),
+        }
+        return b"".join(packed(head, ()))
+
+    @classmethod
+    def load(cls, bucket: int, buckets: int, state: bytes) -> Bucket:
+        """What was saved; RankingError if it is another bucket's, SavedError if it is none."""
+        head, _ = unpacked(state)
+        saved = msgspec.msgpack.decode(head["bucket"], type=_Saved)
+        if (saved.bucket, saved.buckets) != (bucket, buckets):
+            raise RankingError(
+                f"the state is that of bucket {saved.bucket} of {saved.buckets}, "
+                f"not of {bucket} of {buckets}; begin anew to change the number of buckets"
+            )
+        run = cls(bucket, buckets)
+        run._now, run._entered_at, run._position = saved.now, saved.entered_at, saved.position
+        run._subscriptions = saved.subscriptions
+        for id, one in run._subscriptions.items():
+            run._follow(id, one)
+        run._names = Remembered.load("position", head["names"])
+        try:
+            run._windows = RankedPool.from_state(head["windows"])
+        except SavedError as error:
+            raise RankingError(
+                f"the state of bucket {bucket} cannot be read: {error} (beside a table of "
+                "notifications, states are in the folder _states)"
+            ) from error
+        return run
+
+
+class _Batch:
+    """Rows in the order of positions, as windows take them."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        (batch,) = rows.combine_chunks().to_batches()
+        self._publications = Publications(batch)
+        self.positions = self._publications.positions
+        self.at: Floats = self._publications.at
+        matched = batch["matched"]
+        self._starts = np.asarray(matched.offsets)
+        self._ids: Integers = np.asarray(matched.values)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def run(self, windows: RankedPool, first: int, end: int) -> Records:
+        """Let the rows from `first` to `end` into windows."""
+        inputs = Inputs(self._publications.attributes[first:end], self.at[first:end])
+        starts = self._starts[first : end + 1]
+        numbers = np.repeat(np.arange(end - first), np.diff(starts))
+        ids = self._ids[starts[0] : starts[-1]]
+        try:
+            return windows.run(inputs, self.positions[first:end], numbers, ids)
+        except KeyError as error:
+            raise RankingError(
+                f"a publication between positions {self.positions[first]} and "
+                f"{self.positions[end - 1]} met subscription {error}, which no event has made"
+            ) from None
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Rows in the order of positions, in pieces that are not too large."""
+    if not len(rows):
+        return
+    rows = rows.cast(RANKED_ROWS)
+    positions = np.asarray(rows["position"])
+    if (np.diff(positions) <= 0).any():
+        rows = rows.sort_by("position")
+    pairs = np.cumsum(np.asarray(pc.list_value_length(rows["matched"])))
+    first = 0
+    while first < len(rows):
+        before = pairs[first - 1] if first else 0
+        end = int(np.searchsorted(pairs, before + _PAIRS_MAX, "right"))
+        end = min(max(end, first + 1), first + _ROWS_MAX)
+        yield rows.slice(first, end - first)
+        first = end

@@ -1,0 +1,1 @@
+"""What surrounds Spark: sessions, Java, code on executors, file formats."""

@@ -1,0 +1,1 @@
+"""Typed tables: ingestion, quality, virtual sensors, backtests."""

@@ -1,0 +1,456 @@
+"""What a subscription would have brought, told before anybody subscribes.
+
+A text is asked about a period of the past: how many notifications, when, by whom, about what, some
+examples, and what it would cost on the wire. With a second text, what would change: what only the
+one brings, only the other, and both. The answer is exact: rows are judged by the broker's own
+matcher, and ranked texts go through its own windows; only which rows are read depends on the text
+(`rove.pipeline.matching.pruning`).
+
+The text is taken to be accepted when the period begins, unless told otherwise, and `me.` stays what
+it is. Tables hold what passed the rules of quality; the lake holds everything.
+
+Measured by `rove bench pipeline --part backtest` (docs/backtest.md). The driver holds one line for
+each hour, publisher and topic that something matched.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from rove.errors import RoveError
+from rove.lang.oracle import matches
+from rove.lang.parser import parse
+from rove.lang.selection import selected
+from rove.lang.tree import Subscription
+from rove.mqtt.packets import Publish
+from rove.mqtt.writing import encode
+from rove.pipeline.matching.pruning import Wanted
+from rove.pipeline.spark.sql import ddl
+from rove.pipeline.tables import tallying
+from rove.pipeline.tables.histories import History, Part, Period
+from rove.pipeline.tables.tallying import BOTH, FIRST, SECOND, Asked, Counted, Example
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOP_MAX: Final = 10
+"""Publishers and topics that are named."""
+SAMPLE: Final = 10
+"""Examples from which the size of a notification is estimated."""
+_POLL_S: Final = 0.2
+_HOUR_S: Final = 3_600
+_DAY_S: Final = 86_400
+
+Tell: TypeAlias = Callable[[int, int], None]
+"""Told how many of Spark's tasks are done, of how many."""
+
+
+class BacktestError(RoveError):
+    """A question that cannot be answered."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked; moments in seconds since 1970."""
+
+    text: str
+    against: str | None = None
+    """Another text, to compare with."""
+    since: float
+    until: float
+    accepted_at: float | None = None
+    """When the texts were accepted, for `t`; the beginning of the period unless told."""
+    me: dict[str, object] = {}
+    topic_filter: str = ""
+    examples: int = 5
+
+
+class Count(msgspec.Struct, frozen=True):
+    """Notifications of some hour, publisher or topic."""
+
+    name: str
+    first: int
+    """Only by the text,"""
+    second: int
+    """only by the other,"""
+    both: int
+    """by both."""
+
+    @property
+    def total(self) -> int:
+        return self.first + self.second + self.both
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A notification, as the subscriber would see it."""
+
+    at: float
+    """When it was published,"""
+    due: float
+    """and when it would have been told."""
+    id: str
+    client_id: str
+    topic: str
+    attributes: Mapping[str, object]
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What it took to answer."""
+
+    rows_read: int
+    """By Spark, out of files; with row groups and pages left out."""
+    bytes_read: int
+    """The same, and the examples."""
+    bytes_all: int
+    """Of the channels, however long ago."""
+    files_read: int
+    files_all: int
+    seconds: float
+    cpu_s: float
+    """Of Spark's tasks and of Python's."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The answer."""
+
+    text: str
+    against: str | None
+    since: float
+    until: float
+    source: str
+    channels: Sequence[str]
+    publications: int
+    """In the period, whether or not they match."""
+    only_first: int
+    only_second: int
+    both: int
+    hours: Sequence[Count]
+    """By the beginning of the hour in seconds; those without any are left out."""
+    publishers: Sequence[Count]
+    """Those with most,"""
+    publishers_all: int
+    """out of so many."""
+    topics: Sequence[Count]
+    topics_all: int
+    examples: Mapping[str, Sequence[Shown]]
+    """`first`, `second` and `both`."""
+    notification_bytes: float
+    """Of one MQTT packet of the text, as estimated from examples."""
+    cost: Cost
+
+    @property
+    def notifications(self) -> int:
+        """Of the text."""
+        return self.only_first + self.both
+
+    @property
+    def notifications_against(self) -> int:
+        """Of the other text."""
+        return self.only_second + self.both
+
+    @property
+    def share(self) -> float:
+        """Of the publications."""
+        return self.notifications / self.publications
+
+    @property
+    def per_day(self) -> float:
+        return self.notifications / (self.until - self.since) * _DAY_S
+
+    @property
+    def bytes_per_day(self) -> float:
+        return self.per_day * self.notification_bytes
+
+    def days(self) -> list[Count]:
+        """The same by day, in UTC; all days of the period."""
+        first, last = int(self.since // _DAY_S), int(-(-self.until // _DAY_S))
+        sums = {day: [0, 0, 0] for day in range(first, last)}
+        for hour in self.hours:
+            for place, count in enumerate((hour.first, hour.second, hour.both)):
+                # What windows tell when they slide may be due when the period has just ended.
+                sums.setdefault(int(hour.name) // _DAY_S, [0, 0, 0])[place] += count
+        return [Count(str(day * _DAY_S), *counts) for day, counts in sorted(sums.items())]
+
+
+def backtest(
+    spark: SparkSession,
+    history: History,
+    question: Question,
+    tell: Tell = lambda done, tasks: None,
+) -> Report:
+    """Ask a history; LanguageError if a text is wrong, BacktestError if nothing is there."""
+    began = time.perf_counter()
+    period = _period(question)
+    texts = [question.text, *([question.against] if question.against is not None else [])]
+    trees = [parse(text) for text in texts]
+    asked = _asked(question, texts, trees)
+    parts = history.parts(spark, period, asked, question.topic_filter)
+    sample = max(SAMPLE, question.examples)
+    with _watched(spark, tell) as watch:
+        partials = _partials(parts, [one for one, _ in asked], trees, question.until, sample)
+        found = tallying.counted(partials, sample)
+        publications = sum(_publications(part, found, trees) for part in parts)
+    if not publications:
+        first, last = history.span()
+        raise BacktestError(
+            f"nothing was published from {_moment(question.since)} to {_moment(question.until)}; "
+            f"the {history.name} goes from {first} to {last}"
+        )
+    return _report(question, history, trees, parts, found, publications, watch, began)
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at))
+
+
+def _period(question: Question) -> Period:
+    if not question.since < question.until:
+        raise BacktestError(
+            f"the period from {_moment(question.since)} to {_moment(question.until)} is empty; "
+            "--since must lie before --until"
+        )
+    return Period(round(question.since * 1e6), round(question.until * 1e6))
+
+
+def _asked(
+    question: Question, texts: Sequence[str], trees: Sequence[Subscription]
+) -> list[tuple[Asked, Wanted]]:
+    accepted_at = _accepted_at(question)
+    t = (max(0.0, question.since - accepted_at), max(0.0, question.until - accepted_at))
+    return [
+        (Asked(text, accepted_at, question.me), Wanted(tree, t, question.me))
+        for text, tree in zip(texts, trees, strict=True)
+    ]
+
+
+def _accepted_at(question: Question) -> float:
+    return question.since if question.accepted_at is None else question.accepted_at
+
+
+# -- by Spark ------------------------------------------------------------------------------------
+
+
+def _partials(
+    parts: Sequence[Part],
+    asked: Sequence[Asked],
+    trees: Sequence[Subscription],
+    until: float,
+    sample: int,
+) -> pa.Table:
+    """The counts of all workers."""
+    there = [part for part in parts if part.rows is not None]
+    if not there:
+        return tallying.PARTIALS.empty_table()
+    if all(tree.rank is None for tree in trees):
+        works = [msgspec.structs.replace(part.work, examples=sample) for part in there]
+        counted = _together(
+            part.rows.mapInArrow(partial(tallying.tallied, work), ddl(tallying.PARTIALS))
+            for part, work in zip(there, works, strict=True)
+        )
+    else:
+        hits = _ranked_hits(there, asked, trees, until)
+        counted = hits.mapInArrow(partial(tallying.tallied_hits, sample), ddl(tallying.PARTIALS))
+    return counted.toArrow()
+
+
+def _publications(part: Part, found: Counted, trees: Sequence[Subscription]) -> int:
+    """How many the period has."""
+    if part.publications is not None or part.rows is None:
+        return part.publications or 0
+    # The lake has to be read for that. If no text is ranked, that was done.
+    is_ranked = any(tree.rank is not None for tree in trees)
+    return int(part.rows.count()) if is_ranked else found.total("judged")
+
+
+def _together(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionAll(other), frames)
+
+
+def _ranked_hits(
+    parts: Sequence[Part], asked: Sequence[Asked], trees: Sequence[Subscription], until: float
+) -> DataFrame:
+    """What is told if a text is ranked: its candidates go through its window in order."""
+    from pyspark.sql import functions as f
+
+    every = _together(
+        part.rows.mapInArrow(partial(tallying.candidates, part.work), ddl(tallying.CANDIDATES))
+        for part in parts
+    )
+    found = []
+    for number, tree in enumerate(trees):
+        own = every.where(f.col("bits").bitwiseAND(1 << number) != 0)
+        if tree.rank is None:
+            alone = f.lit(1 << number).alias("bits")
+            found.append(own.select(alone, *tallying.HITS.names[1:]))
+            continue
+        in_order = own.repartition(1).sortWithinPartitions("at", "position", "id", "client_id")
+        run = partial(tallying.ranked, asked[number], number, until)
+        found.append(in_order.mapInArrow(run, ddl(tallying.HITS)))
+    if len(found) == 1:
+        return found[0]
+    keys = ("position", "at", "id", "client_id", "topic", "cell")
+    grouped = _together(found).groupBy(*keys)
+    both = grouped.agg(f.bit_or("bits").alias("bits"), f.min("due").alias("due"))
+    return both.select(*tallying.HITS.names)
+
+
+class _Watch:
+    """Follows the tasks of a job, and knows in the end what they read and used."""
+
+    def __init__(self, spark: SparkSession, tell: Tell) -> None:
+        self._context: Any = spark.sparkContext
+        self._tell = tell
+        self._group = f"rove-backtest-{uuid.uuid4().hex}"
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="backtest-progress")
+
+    def start(self) -> None:
+        self._context.setJobGroup(self._group, "rove backtest")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._context.setLocalProperty("spark.jobGroup.id", None)
+
+    def _follow(self) -> None:
+        tracker = self._context.statusTracker()
+        while not self._is_over.wait(_POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in self._stages()]
+            known = [stage for stage in stages if stage is not None]
+            if known:
+                done = sum(stage.numCompletedTasks for stage in known)
+                self._tell(done, sum(stage.numTasks for stage in known))
+
+    def _stages(self) -> Iterator[int]:
+        tracker = self._context.statusTracker()
+        for job in tracker.getJobIdsForGroup(self._group):
+            info = tracker.getJobInfo(job)
+            yield from info.stageIds if info is not None else ()
+
+    def used(self) -> tuple[int, int, float]:
+        """Rows and bytes that were read, and seconds of CPU in Java."""
+        store = self._context._jsc.sc().statusStore()
+        stages = [store.lastStageAttempt(stage) for stage in sorted(set(self._stages()))]
+        return (
+            sum(stage.inputRecords() for stage in stages),
+            sum(stage.inputBytes() for stage in stages),
+            sum(stage.executorCpuTime() for stage in stages) / 1e9,
+        )
+
+
+@contextmanager
+def _watched(spark: SparkSession, tell: Tell) -> Iterator[_Watch]:
+    watch = _Watch(spark, tell)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+
+
+# -- the answer ----------------------------------------------------------------------------------
+
+
+def _report(
+    question: Question,
+    history: History,
+    trees: Sequence[Subscription],
+    parts: Sequence[Part],
+    found: Counted,
+    publications: int,
+    watch: _Watch,
+    began: float,
+) -> Report:
+    hours = _counts(found.of("hour"))
+    rows_read, bytes_read, java_s = watch.used()
+    examples = _Examples(history, question, trees)
+    shown = examples.shown(found)
+    publishers, topics = (_most(found.of(what)) for what in ("publisher", "topic"))
+    return Report(
+        text=question.text,
+        against=question.against,
+        since=question.since,
+        until=question.until,
+        source=history.name,
+        channels=history.channels,
+        publications=publications,
+        only_first=sum(hour.first for hour in hours),
+        only_second=sum(hour.second for hour in hours),
+        both=sum(hour.both for hour in hours),
+        hours=sorted(
+            (Count(str(int(one.name) * _HOUR_S), one.first, one.second, one.both) for one in hours),
+            key=lambda one: int(one.name),
+        ),
+        publishers=publishers,
+        publishers_all=len(found.of("publisher")),
+        topics=topics,
+        topics_all=len(found.of("topic")),
+        examples=shown,
+        notification_bytes=examples.notification_bytes,
+        cost=Cost(
+            rows_read=rows_read,
+            bytes_read=bytes_read + examples.bytes_read,
+            bytes_all=sum(part.bytes_all for part in parts),
+            files_read=sum(part.files for part in parts),
+            files_all=sum(part.files_all for part in parts),
+            seconds=time.perf_counter() - began,
+            cpu_s=java_s + found.total("cpu_ns") / 1e9,
+        ),
+    )
+
+
+def _counts(by: Mapping[str, Sequence[int]]) -> list[Count]:
+    return [Count(name, *counts) for name, counts in by.items()]
+
+
+def _most(by: Mapping[str, Sequence[int]]) -> list[Count]:
+    return sorted(_counts(by), key=lambda one: (-one.total, one.name))[:TOP_MAX]
+
+
+class _Examples:
+    """Publications that are looked up again, as the subscriber would see them."""
+
+    def __init__(self, history: History, question: Question, trees: Sequence[Subscription]) -> None:
+        self._history = history
+        self._question = question
+        self._trees = trees
+        self._sizes: list[int] = []
+        self.bytes_read = 0
+
+    def shown(self, found: Counted) -> dict[str, list[Shown]]:
+        """Some of each kind, in order of time."""
+        shown: dict[str, list[Shown]] = {}
+        for name, kind in (("first", FIRST), ("second", SECOND), ("both", BOTH)):
+            tree = self._trees[-1] if kind == SECOND else self._trees[0]
+            known = [self._seen(tree, one) for one in found.examples[kind]]
+            if kind != SECOND:
+                self._sizes += map(_packet_bytes, known)
+            shown[name] = sorted(known[: self._question.examples], key=lambda one: one.at)
+        return shown
+
+    @property
+    def notification_bytes(self) -> float:
+        """How large a notification of the text is."""
+        return sum(self._sizes) / len(self._sizes) if self._sizes else 0.0
+
+    def _seen(self, tree: Subscription, one: Example) -> Shown:
+        t = one.at_us / 1e6 - _accepted_at(self._question)
+        me = self._question.me
+        found = self._history.find(one, lambda said: matches(tree, said, t, me))
+        self.bytes_read += found.bytes_read
+        said = {name: value for name, value in found.attributes.items() if name != "topic"}
+        seen = dict(selected(tree, said))
+        return Shown(one.at_us / 1e6, one.due_us / 1e6, found.id, one.client_id, one.topic, seen)
+
+
+def _packet_bytes(one: Shown) -> int:
+    return len(encode(Publish(one.topic, msgspec.json.encode(one.attributes))))

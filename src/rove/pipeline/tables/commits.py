@@ -1,0 +1,301 @@
+"""What an ingestion commits: each row of the lake is in the tables of its channel once.
+
+    <tables>/air/data       rows, by day and cell
+    <tables>/air/rejected   rows that broke a rule, as they came, with the reason
+    <tables>/air/quality    what each ingestion did: rows by reason, and how far it came
+
+All three are Delta tables, and Delta commits one table at a time. So ingestions are numbered, and
+`quality` comes first: its commit has the new position of the log, and names the files that the
+other two are to get. They get them under the same number, `data` last. Whoever is killed in
+between, the next one finds `data` behind `quality` and does the rest before anything else; what has
+its number already is not done twice. Of two that ingest at the same time one is refused, because
+their numbers are the same.
+
+Each ingestion leaves small files; they are put together as the tables grow (`rove.lake.upkeep`).
+
+An ingestion costs three commits, of 4 ms and some flushes of the disk each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rove.lake import delta, upkeep
+from rove.lake.files import NewFile, read_columns, write_file
+from rove.lake.log import NOTHING
+from rove.lake.storage import Location, shown
+from rove.pipeline.tables.typed_tables import (
+    PARTITIONS,
+    WRITER,
+    NamePath,
+    Part,
+    Sort,
+    Table,
+    TableSchema,
+    TablesError,
+    schema_of,
+)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+HOUR_US: Final = 3_600 * 1_000_000
+_AT: Final = pa.timestamp("us", tz="UTC")
+_LAKE_FILE: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("after", pa.int64()),
+        ("up_to", pa.int64()),
+        ("why", pa.string()),
+    ]
+)
+_SOURCE: Final = pa.struct([("name", pa.string()), ("mark", pa.string())])
+QUALITY: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("ingested_at", _AT),
+        ("reason", pa.string()),
+        ("rows", pa.int64()),
+        ("position", pa.int64()),
+        ("newest_at", _AT),
+        ("hours", pa.list_(_AT)),
+        ("skipped", pa.list_(_LAKE_FILE)),
+        ("sources", pa.list_(_SOURCE)),
+    ]
+)
+"""A row for each reason, the empty one for rows that were kept; that one has the rest, too."""
+_USER: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
+REJECTED: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("at", _AT),
+        ("topic", pa.string()),
+        ("id", pa.string()),
+        ("client_id", pa.string()),
+        ("payload", pa.binary()),
+        ("user", _USER),
+        ("qos", pa.int8()),
+        ("reason", pa.string()),
+    ]
+)
+"""As in the lake, with the reason."""
+_FILES: Final = "rove.files"
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A file of the lake that could not be read; it is tried again by every ingestion."""
+
+    path: str
+    first: int
+    last: int
+    after: int
+    """Its rows above this position …"""
+    up_to: int
+    """… and up to this one are not in the table."""
+    why: str
+
+
+class State(msgspec.Struct, frozen=True):
+    """How far ingestions have come."""
+
+    number: int = NOTHING
+    """Of the last one."""
+    position: int = NOTHING
+    """The log is in the table up to here, but for what is skipped."""
+    newest_at_us: int | None = None
+    """The latest `at` of all rows that were kept."""
+    skipped: tuple[Skipped, ...] = ()
+
+
+class Outcome(msgspec.Struct):
+    """What a writer has done; nothing of it counts if something is unmet."""
+
+    data: list[NewFile] = []
+    rejected: list[NewFile] = []
+    hours: list[int] = []
+    """In which there were rows that were kept, since 1970."""
+    counts: dict[str, int] = {}
+    """Rows: `in`, `out` and by reason."""
+    unmet: list[tuple[NamePath, Sort, int]] = []
+    needs_rest: bool = False
+    newest_at_us: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.unmet and not self.needs_rest
+
+
+class _Waiting(msgspec.Struct):
+    """Files that the other tables are to get; of an `Outcome`."""
+
+    data: list[NewFile]
+    rejected: list[NewFile]
+
+
+class Channel:
+    """The tables of a channel, for the one who ingests."""
+
+    def __init__(self, tables: Location, begin: TableSchema) -> None:
+        """`begin` is the schema of a new table; nothing is made before there is a commit."""
+        self.table = Table(tables, begin.channel)
+        self.schema = begin
+        self.state = State()
+        self._opened: dict[Part, delta.Table] = {}
+        self._begun_at: dict[Part, int] = {}
+        """Versions, when they were opened."""
+        if delta.exists(self.table.uri_of("quality")):
+            self._open(begin)
+            self.schema = schema_of(self._opened["data"])
+            self.state = self._settled()
+
+    def sources(self) -> dict[str, str]:
+        """What has come from outside so far, by name, with its mark."""
+        found: dict[str, str] = {}
+        if self._opened:
+            rows = self.table.read("quality", columns=["number", "sources"]).sort_by("number")
+            for own in rows["sources"].to_pylist():
+                found.update((each["name"], each["mark"]) for each in own or ())
+        return found
+
+    def files_since(self, at_us: int) -> dict[Part, list[str]]:
+        """Paths of files with rows of this moment or later, of `data` and of `rejected`."""
+        found: dict[Part, list[str]] = {}
+        for part in ("data", "rejected"):
+            listed = self._opened[part].files() if self._opened else None
+            if listed is not None and listed.num_rows:
+                newest = listed["max.at"].cast(pa.int64()).to_pylist()
+                paths = zip(listed["path"].to_pylist(), newest, strict=True)
+                found[part] = [
+                    path for path, last in paths if last is None or last + 1_000 >= at_us
+                ]
+        return found
+
+    def commit(
+        self,
+        schema: TableSchema,
+        done: Outcome,
+        *,
+        position: int | None = None,
+        skipped: tuple[Skipped, ...] | None = None,
+        sources: Mapping[str, str] = {},
+    ) -> None:
+        """Let it count; TablesError if somebody else has ingested meanwhile.
+
+        What is not told of the state stays as it was. `sources` came from outside, by name; the
+        mark tells whether one is still the same.
+        """
+        if not self._opened:
+            self._open(schema)
+        self._extend(schema)
+        moments = [at for at in (self.state.newest_at_us, done.newest_at_us) if at is not None]
+        state = State(
+            self.state.number + 1,
+            self.state.position if position is None else position,
+            max(moments, default=None),
+            self.state.skipped if skipped is None else skipped,
+        )
+        rows = write_file(self.table.uri_of("quality"), _quality(state, done, sources))
+        waiting = _Waiting(done.data, done.rejected)
+        info = {_FILES: msgspec.json.encode(waiting).decode(), "position": str(state.position)}
+        if not self._opened["quality"].commit(WRITER, state.number, [rows], info=info):
+            raise TablesError(
+                f"somebody else has ingested into {shown(self.table.uri)} meanwhile; run it again"
+            )
+        self._finish(state.number, waiting)
+        self.schema, self.state = schema, state
+
+    def maintain(self) -> None:
+        """Make few files of many, and remove those that nobody needs."""
+        for part, opened in self._opened.items():
+            by = PARTITIONS.names if part == "data" else ()
+            upkeep.maintain(opened, by, self._begun_at[part])
+            self._begun_at[part] = opened.version
+
+    def _open(self, begin: TableSchema) -> None:
+        parts: dict[Part, tuple[Any, Sequence[str]]] = {
+            "quality": (QUALITY, ()),
+            "rejected": (REJECTED, ()),
+            "data": (begin.delta(), PARTITIONS.names),
+        }
+        for part, (schema, by) in parts.items():
+            opened = delta.Table.for_writing(
+                self.table.uri_of(part), schema, by, upkeep.CONFIGURATION
+            )
+            self._opened[part], self._begun_at[part] = opened, opened.version
+
+    def _extend(self, schema: TableSchema) -> None:
+        data = self._opened["data"]
+        there = {field.name for field in data.fields}
+        if lacking := [field for field in schema.delta() if field.name not in there]:
+            data.add_columns(lacking)
+
+    def _settled(self) -> State:
+        """Do the rest of the last ingestion, if it was killed."""
+        quality = self._opened["quality"]
+        number = quality.number(WRITER)
+        if number is None:
+            return State()
+        done = self._opened["data"].number(WRITER)
+        if done is None or done < number:
+            # The rest is done before the next one, so the last that was named is meant.
+            named = quality.last_info(_FILES)
+            if named is None:
+                raise TablesError(
+                    f"{shown(self.table.uri)}/quality no longer says which files its last "
+                    "ingestion wrote, and data lacks them; move the table away and ingest again"
+                )
+            self._finish(number, msgspec.json.decode(named, type=_Waiting))
+        return state_at(quality, number)
+
+    def _finish(self, number: int, waiting: _Waiting) -> None:
+        if waiting.rejected:
+            self._opened["rejected"].commit(WRITER, number, waiting.rejected)
+        self._opened["data"].commit(WRITER, number, waiting.data)
+
+
+def _quality(state: State, done: Outcome, sources: Mapping[str, str]) -> Any:
+    counts = {"" if name == "out" else name: n for name, n in done.counts.items() if name != "in"}
+    now = datetime.now(UTC)
+    plain = {"number": state.number, "ingested_at": now, "position": state.position}
+    kept = {
+        "newest_at": state.newest_at_us,
+        "hours": [hour * HOUR_US for hour in done.hours],
+        "skipped": [msgspec.structs.asdict(each) for each in state.skipped],
+        "sources": [{"name": name, "mark": mark} for name, mark in sources.items()],
+    }
+    rows = [{**plain, **kept, "reason": "", "rows": counts.pop("", 0)}]
+    rows += [{**plain, "reason": reason, "rows": count} for reason, count in counts.items()]
+    return pa.Table.from_pylist(rows, QUALITY)
+
+
+def state_at(quality: delta.Table, number: int) -> State:
+    """How far the ingestion of this number came."""
+    rows = ingestions(quality, number - 1, ("position", "newest_at", "skipped"))
+    row = next(each for each in rows.to_pylist() if each["number"] == number)
+    newest_at: datetime | None = row["newest_at"]
+    return State(
+        number,
+        row["position"],
+        None if newest_at is None else (newest_at - _EPOCH) // timedelta(microseconds=1),
+        msgspec.convert(row["skipped"], tuple[Skipped, ...]),
+    )
+
+
+def ingestions(quality: delta.Table, after: int, columns: Sequence[str]) -> Any:
+    """Of each ingestion with a greater number its number and these columns of `quality`."""
+    listed = quality.files()
+    wanted = pa.schema([QUALITY.field(name) for name in ("number", "reason", *columns)])
+    found = [wanted.empty_table()]
+    for path, last in zip(
+        *(listed[name].to_pylist() for name in ("path", "max.number")), strict=True
+    ):
+        if last is None or last > after:
+            found.append(read_columns(quality.uri, path, wanted))
+    rows = pa.concat_tables(found)
+    return rows.filter((pc.field("number") > after) & (pc.field("reason") == ""))

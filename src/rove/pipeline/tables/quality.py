@@ -1,0 +1,247 @@
+"""Quality rules: which rows of a channel are good enough for its table, and why others are not.
+
+Rules are a file (TOML, or JSON of the same shape), a section for each channel, `"*"` for the rest:
+
+    [air]
+    duplicates_s = 86400        # the same client and id again within a day
+    late_s = 3600               # `at` an hour before the newest of earlier runs
+    place = "required"          # no row without a position that exists
+
+    [air.attributes.NO2]
+    type = "number"
+    min = 0
+    max = 1000
+
+Without rules every row is good: what a publisher sends is its own business until somebody says
+what it should be. A row that breaks a rule is not dropped: it is kept as it came, with the first
+reason in the order of `reasons`, and counted.
+
+Rules are judged on typed columns with one NumPy expression each, some 10 ns a row. Attributes that
+had to go to `::rest` (rove.pipeline.tables.typed_tables) are not seen by rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from rove.base.documents import converted, read_tables, read_text
+from rove.errors import RoveError
+from rove.lang.errors import LanguageError
+from rove.lang.parser import parse
+from rove.lang.printer import name_text
+from rove.lang.tree import Attribute as AttributeNode
+from rove.lang.tree import IsNull
+from rove.pipeline.tables.cells import KM_DEFAULT, is_on_map
+from rove.pipeline.tables.typed_columns import Typed, Typer
+from rove.pipeline.tables.typed_tables import Kind, NamePath, TableSchema
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Mask = NDArray[np.bool_]
+
+EVERY_OTHER: Final = "*"
+DUPLICATE: Final = "duplicate"
+LATE: Final = "late"
+DELAYED: Final = "delayed"
+PAYLOAD: Final = "payload"
+PLACE: Final = "place"
+_KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
+    "number": ("double", "long"),
+    "integer": ("long", "int"),
+    "string": ("string",),
+    "boolean": ("boolean",),
+}
+
+
+class RulesError(RoveError):
+    """A file of rules cannot be read, or says what no rule can mean."""
+
+
+class AttributeRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an attribute has to be. Null is as good as missing."""
+
+    required: bool = False
+    type: Literal["number", "integer", "string", "boolean"] | None = None
+    min: float = -math.inf
+    """Of numbers; both ends are allowed."""
+    max: float = math.inf
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rules of one channel. The defaults let everything pass."""
+
+    duplicates_s: float | None = None
+    """A row is a duplicate if its client sent the same id within so many seconds before it."""
+    late_s: float | None = None
+    """How far `at` may lie before the newest `at` that earlier runs have kept."""
+    time: str | None = None
+    """The attribute with the moment of observation, in seconds since 1970, …"""
+    delay_s: float | None = None
+    """… and how long after it a row may come."""
+    payload: Literal["any", "object"] = "any"
+    """`object`: what is no JSON object is rejected."""
+    place: Literal["any", "valid", "required"] = "any"
+    """`valid`: a position must exist on Earth if there is one; `required`: and there must be."""
+    lat: str = "lat"
+    """These three make the cells of a table, and cannot be changed when there is one."""
+    long: str = "long"
+    cell_km: int = KM_DEFAULT
+    attributes: dict[str, AttributeRule] = {}
+    """By name, as texts write it: dots reach into objects, odd names stand in backticks."""
+
+    def new_schema(self, channel: str) -> TableSchema:
+        """The schema with which a table begins."""
+        return TableSchema(channel, self.cell_km, path_of(self.lat), path_of(self.long))
+
+
+class RuleBook(msgspec.Struct, frozen=True):
+    """The rules of all channels."""
+
+    channels: dict[str, Rules] = {}
+
+    def of(self, channel: str) -> Rules:
+        return self.channels.get(channel) or self.channels.get(EVERY_OTHER) or Rules()
+
+
+def read_rules(path: Path) -> RuleBook:
+    """The rules in a file; RulesError says what is wrong and where."""
+    if path.suffix == ".json":
+        try:
+            tables = msgspec.json.decode(read_text(path, RulesError))
+        except msgspec.DecodeError as error:
+            raise RulesError(f"{path} is not JSON: {error}") from error
+    else:
+        tables = read_tables(path, RulesError)
+    book = RuleBook(converted(tables, dict[str, Rules], str(path), RulesError))
+    for channel, rules in book.channels.items():
+        try:
+            _check(rules)
+        except RulesError as error:
+            raise RulesError(f"{path}, channel {channel!r}: {error}") from error
+    return book
+
+
+def _check(rules: Rules) -> None:
+    for name in (rules.lat, rules.long, rules.time or rules.lat, *rules.attributes):
+        path_of(name)
+    if rules.cell_km not in (100, 10, 1):
+        raise RulesError(f"cell_km is {rules.cell_km}; choose from 100, 10 and 1")
+    if (rules.time is None) != (rules.delay_s is None):
+        raise RulesError(
+            "`time` and `delay_s` belong together: of which moment, and how long after"
+        )
+    for name, rule in rules.attributes.items():
+        if rule.min > rule.max:
+            raise RulesError(f"{name} can never be: min {rule.min} is above max {rule.max}")
+        if rule.type in ("string", "boolean") and (rule.min, rule.max) != (-math.inf, math.inf):
+            raise RulesError(f"{name} is a {rule.type}; only numbers have min and max")
+
+
+def path_of(name: str) -> NamePath:
+    """The path that a name means in a text, so that rules and texts write names alike."""
+    try:
+        condition = parse(f"{name} IS NULL").condition
+    except LanguageError as error:
+        raise RulesError(f"{name!r} is no name of an attribute: {error.args[0]}") from error
+    match condition:
+        case IsNull(value=AttributeNode(path=path), negated=False):
+            return path
+    raise RulesError(f"{name!r} is no name of an attribute; write it as in a subscription")
+
+
+# --- judging ----------------------------------------------------------------------------------
+
+
+class Judge:
+    """Applies the rules of a channel to typed rows."""
+
+    def __init__(self, rules: Rules, typer: Typer, watermark_us: int | None) -> None:
+        self._rules = rules
+        self._typer = typer
+        self._watermark_us = watermark_us
+        self._attributes = [(path_of(name), rule) for name, rule in rules.attributes.items()]
+        self.reasons = tuple(self._all_reasons())
+        """Every reason that there can be, in the order in which they are looked for."""
+
+    def judge(self, rows: Any, typed: Typed, duplicates: Mask) -> NDArray[np.int16]:
+        """For each row the number of its reason, or -1 where it is good.
+
+        `rows` are as in the lake; of them only `at` and `payload` are looked at.
+        """
+        masks = {DUPLICATE: duplicates, **self._moments(rows, typed)}
+        if self._rules.payload == "object":
+            masks[PAYLOAD] = _is_no_object(rows.column("payload"))
+        if self._rules.place != "any":
+            masks[PLACE] = self._is_nowhere(typed)
+        for path, rule in self._attributes:
+            masks |= self._of_attribute(path, rule, typed)
+        found = np.full(typed.rows, -1, np.int16)
+        for number, reason in enumerate(self.reasons):
+            if reason in masks:
+                found[(found < 0) & masks[reason]] = number
+        return found
+
+    def _all_reasons(self) -> list[str]:
+        found = [DUPLICATE, LATE, DELAYED, PAYLOAD, PLACE]
+        for path, rule in self._attributes:
+            name = name_text(path)
+            found += [f"required:{name}"] if rule.required else []
+            found += [f"type:{name}"] if rule.type else []
+            found += [f"range:{name}"] if (rule.min, rule.max) != (-math.inf, math.inf) else []
+        return found
+
+    def _moments(self, rows: Any, typed: Typed) -> dict[str, Mask]:
+        at_us = rows.column("at").cast(pa.int64()).to_numpy()
+        found = {}
+        if self._rules.late_s is not None and self._watermark_us is not None:
+            found[LATE] = at_us < self._watermark_us - self._rules.late_s * 1e6
+        if self._rules.time is not None and self._rules.delay_s is not None:
+            observed_s = self._typer.numbers(typed, path_of(self._rules.time))
+            found[DELAYED] = at_us / 1e6 - observed_s > self._rules.delay_s
+        return found
+
+    def _is_nowhere(self, typed: Typed) -> Mask:
+        lat, long = positions(self._typer, typed)
+        nowhere = ~is_on_map(lat, long)
+        if self._rules.place == "required":
+            return nowhere
+        return nowhere & ~(np.isnan(lat) & np.isnan(long))
+
+    def _of_attribute(self, path: NamePath, rule: AttributeRule, typed: Typed) -> dict[str, Mask]:
+        name = name_text(path)
+        there = self._typer.is_there(typed, path)
+        found = {}
+        if rule.required:
+            found[f"required:{name}"] = ~there
+        if rule.type is not None:
+            fits = self._typer.has_kind(typed, path, _KINDS_OF[rule.type])
+            found[f"type:{name}"] = there & ~fits
+        numbers = self._typer.numbers(typed, path)
+        found[f"range:{name}"] = (numbers < rule.min) | (numbers > rule.max)
+        return found
+
+
+def positions(typer: Typer, typed: Typed) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Latitude and longitude of each row; NaN where there is none."""
+    return typer.numbers(typed, typer.schema.lat), typer.numbers(typed, typer.schema.long)
+
+
+def _is_no_object(payloads: Any) -> Mask:
+    found: Mask = np.fromiter(map(_lacks_members, payloads.to_pylist()), bool, len(payloads))
+    return found
+
+
+def _lacks_members(payload: bytes) -> bool:
+    try:
+        msgspec.json.decode(payload, type=dict[str, object])
+    except (ValueError, RecursionError):
+        return True
+    return False

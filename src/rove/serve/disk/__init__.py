@@ -1,0 +1,1 @@
+"""The data folder: SQLite, the lake, files beside them."""

@@ -1,0 +1,1 @@
+"""The HTTP interface and MQTT over WebSocket."""

@@ -1,0 +1,124 @@
+"""Who is at the other end of an HTTP request: the same door as MQTT's, with a browser's manners.
+
+A user proves himself by Basic authentication or by a client certificate; without either he is
+anonymous, where the door lets anonymous in. Checking a password costs 50 ms of a thread the first
+time; a few are checked at once and the others wait, so that guessing does not take the machine.
+
+Where everybody on this machine is let in without a name, a web page in a browser on this machine
+must not be: it could post to, or open a WebSocket to, `127.0.0.1` on behalf of whoever looks at
+it. Such requests are known by their `Origin`, or by a `Host` that is not this machine's.
+
+Whatever changes something or takes messages out of a queue must not be asked for by a page of
+another site, with a password that the browser remembers or without. A browser has to prove that it
+is not: by `Origin`, by `Sec-Fetch-Site`, or, where it sends neither (a GET over plain HTTP to
+another machine), by a header of ours, which pages of other sites cannot set. Programs other than
+browsers send no credentials but their own, and need no proof. (A token in every URL was considered:
+curl would have to fetch one first.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from rove.broker.access import Identity
+from rove.serve.config import Tls
+from rove.serve.http.answers import Fault
+from rove.serve.passwords import Door, is_loopback
+from rove.serve.tls import user_of
+
+CHECKS_MAX = 4
+"""Passwords that are checked at once."""
+BROWSER = "Mozilla/"
+"""How every browser introduces itself; pages cannot change it in what they may send elsewhere."""
+PROOF = "x-rove"
+"""A page may set this header only in requests to its own site: others would have to be allowed."""
+CHALLENGE = {"www-authenticate": 'Basic realm="rove", charset="UTF-8"'}
+
+
+class Guests:
+    """Finds out who sends a request."""
+
+    def __init__(self, door: Callable[[], Door], tls: Tls) -> None:
+        self._door = door
+        self._tls = tls
+        self._checks = asyncio.Semaphore(CHECKS_MAX)
+
+    async def identify(
+        self, headers: Mapping[str, str], address: str, certificate: Mapping[str, Any] | None
+    ) -> Identity:
+        """Who it is; a `Fault` for whom nobody knows."""
+        user, password = credentials(headers.get("authorization"))
+        certificate_user = user_of(certificate, self._tls)
+        door = self._door()
+        if user is None or certificate_user is not None:
+            found = door.identify("", address, user, None, certificate_user)
+        else:
+            async with self._checks:
+                found = await asyncio.to_thread(door.identify, "", address, user, password)
+        if found is None:
+            what = "the user name or the password is wrong" if user else "this needs a user name"
+            raise Fault(401, what, "send them by Basic authentication (curl -u)", CHALLENGE)
+        if found.user is None and (fault := self.stranger_fault(headers)) is not None:
+            raise Fault(403, fault)
+        return found
+
+    def stranger_fault(self, headers: Mapping[str, str]) -> str | None:
+        """Why a request may not be served though it comes from this machine, or None."""
+        door = self._door()
+        if door.anonymous != "loopback" or door.has_users:
+            return None
+        host = host_name(f"//{headers.get('host', '')}")
+        if not is_loopback(host):
+            return f"this broker serves its own machine only, and is not called {host!r}"
+        origin = headers.get("origin")
+        if origin is not None and not is_loopback(host_name(origin)):
+            return f"this broker serves its own machine only, not a page of {origin}"
+        return None
+
+
+def cross_site_fault(headers: Mapping[str, str]) -> str | None:
+    """Why a request that changes something may come from a page of another site, or None.
+
+    A browser adds the password that it remembers to what any page sends.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None:
+        is_own = host_name(origin) == host_name(f"//{headers.get('host', '')}")
+        return None if is_own else f"a page of {origin[:100]} may not do this"
+    if site is not None:
+        # Without an origin, `same-site` is any host beside this one.
+        is_own = site in ("same-origin", "none")
+        return None if is_own else "a page of another site may not do this"
+    if headers.get("user-agent", "").startswith(BROWSER) and PROOF not in headers:
+        return f"a browser has to prove whose page asks: send the header {PROOF}: 1, or use https"
+    return None
+
+
+def host_name(url: str) -> str:
+    """The host of a URL without its port; empty if there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def credentials(header: str | None) -> tuple[str | None, bytes | None]:
+    """User and password of an `Authorization` header; neither if there is none."""
+    if header is None:
+        return None, None
+    scheme, _, encoded = header.partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        if not colon or not user:
+            raise ValueError
+        return user.decode(), password
+    except (ValueError, binascii.Error):
+        hint = "send user and password by Basic authentication (curl -u)"
+        raise Fault(401, "the Authorization header cannot be read", hint, CHALLENGE) from None

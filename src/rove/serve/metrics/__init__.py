@@ -1,0 +1,1 @@
+"""The broker's metrics: read, recorded, logged."""

@@ -1,0 +1,1 @@
+"""Processes beside the broker: matchers and policy workers."""

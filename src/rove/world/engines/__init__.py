@@ -1,0 +1,1 @@
+"""Engines that tell clients of a world, over the interface of a bus."""

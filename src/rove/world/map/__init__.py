@@ -1,0 +1,1 @@
+"""Maps, tiles and paths."""

@@ -1,0 +1,1 @@
+"""Inhabitants: what they do, where they walk, what they carry."""

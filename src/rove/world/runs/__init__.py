@@ -1,0 +1,1 @@
+"""Scenarios, the simulation and its results."""

@@ -1,0 +1,1 @@
+"""Roads, vehicles and lights."""

@@ -1,0 +1,138 @@
+"""What a session may have: limits of one text, limits of all its texts, and who is not hurt."""
+
+import pytest
+
+from rove.broker.context import Settings
+from rove.broker.limits import Limits
+from rove.broker.subscriptions.costs import Spent, session_fault, text_fault
+from rove.lang.costs import NO_COST, Cost, cost_of
+from rove.lang.parser import parse
+from rove.mqtt.packets import V311, Filter, Properties, Reason, Suback, Subscribe
+from rove.testing.mqtt import World
+
+COSTLY = " OR ".join(
+    f"distance(lat, long, {i}, 3) < sin(x) + cos(y) * pow({i}, z)" for i in range(64)
+)
+COMPUTED = cost_of(parse("a + b > 1")).matching_steps
+
+
+def filtered(text: str, identifier: int = 0, **user: str) -> Properties:
+    identifiers = (identifier,) if identifier else ()
+    return Properties(user=(("filter", text), *user.items()), subscription_ids=identifiers)
+
+
+def subscribed(client: object, text: str, identifier: int = 0, **user: str) -> tuple[int, str]:
+    answer = client.subscribe("a", properties=filtered(text, identifier, **user))  # type: ignore[attr-defined]
+    return answer.reasons[0], answer.properties.reason_string or ""
+
+
+class TestOneText:
+    @pytest.mark.parametrize(
+        ("text", "limits", "told"),
+        [
+            (
+                COSTLY,
+                Limits(text_steps_max=400_000),
+                "steps a publication at first; 400,000 are allowed",
+            ),
+            (
+                "ORDER BY x LIMIT 1 WITHIN 1e300 DAYS",
+                Limits(),
+                "the window lasts 8.64e+304 s; 2,678,400 s are allowed (write WITHIN 31 DAYS",
+            ),
+            ("ORDER BY x LIMIT 1 WITHIN 32 DAYS", Limits(), "write WITHIN 31 DAYS or less"),
+            (
+                "ORDER BY x LIMIT 1 WITHIN 100001 PUBLICATIONS",
+                Limits(),
+                "the window holds 100,001 publications; 100,000 are allowed",
+            ),
+        ],
+    )
+    def test_it_is_refused_with_the_figure_and_what_would_be_less(
+        self, text: str, limits: Limits, told: str
+    ) -> None:
+        world = World(limits=limits)
+        client = world.connect()
+        reason, why = subscribed(client, text)
+        assert reason == Reason.QUOTA_EXCEEDED
+        assert told in why
+        assert world.broker.counters.quota_hits == 1
+        assert subscribed(client, "x > 1")[0] == 0
+
+    def test_a_client_of_3_1_1_is_refused_too(self) -> None:
+        world = World(limits=Limits(text_steps_max=10), settings=Settings(topic_text=True))
+        client = world.connect(version=V311)
+        client.send(Subscribe(5, (Filter("a?x > 1", 1), Filter("b", 1))))
+        assert client.inbox == [Suback(5, (0x80, 1))]
+
+    def test_at_the_limit_it_is_accepted(self) -> None:
+        steps = cost_of(parse(COSTLY)).matching_steps
+        assert text_fault(Cost(steps), Limits(text_steps_max=steps)) is None
+        assert text_fault(Cost(steps), Limits(text_steps_max=steps - 1)) is not None
+        assert text_fault(Cost(1, 0, 31 * 86_400.0), Limits()) is None
+        assert text_fault(Cost(1, 0, None, 100_000), Limits()) is None
+
+    def test_what_spark_finds_costs_the_broker_nothing(self) -> None:
+        world = World(limits=Limits(text_steps_max=1))
+        _, why = subscribed(world.connect(), "a + b > 1", engine="spark")
+        assert "steps" not in why
+
+
+class TestASession:
+    def test_its_texts_count_together(self) -> None:
+        world = World(limits=Limits(session_steps_max=2 * COMPUTED))
+        client, other = world.connect("one"), world.connect("other")
+        assert subscribed(client, "a + b > 1", 1)[0] == 0
+        assert subscribed(client, "a + b > 2", 2)[0] == 0
+        reason, why = subscribed(client, "a + b > 3", 3)
+        assert reason == Reason.QUOTA_EXCEEDED
+        assert f"the session would cost {3 * COMPUTED:,} steps a publication" in why
+        assert subscribed(other, "a + b > 3", 1)[0] == 0
+        assert subscribed(client, "a + b > 4", 2)[0] == 0, "one in the place of another"
+        client.unsubscribe("a")
+        assert subscribed(client, "a + b > 3", 3)[0] == 0
+
+    def test_windows_are_counted(self) -> None:
+        world = World(limits=Limits(windows_per_session_max=1))
+        client = world.connect()
+        ranked = "ORDER BY x LIMIT 1 WITHIN 1 DAY"
+        assert subscribed(client, ranked, 1)[0] == 0
+        assert subscribed(client, ranked, 2)[0] == Reason.QUOTA_EXCEEDED
+        assert subscribed(client, "ORDER BY y LIMIT 1 WITHIN 1 DAY", 1)[0] == 0
+        assert subscribed(client, "x > 1", 1)[0] == 0
+        assert subscribed(client, ranked, 2)[0] == 0
+
+    def test_what_follows_is_counted(self) -> None:
+        steps = cost_of(parse("x > me.x")).moving_steps
+        world = World(limits=Limits(session_moving_steps_max=2 * steps - 1))
+        client = world.connect()
+        assert subscribed(client, "x > me.x", 1)[0] == 0
+        reason, why = subscribed(client, "x > me.x", 2)
+        assert reason == Reason.QUOTA_EXCEEDED
+        assert f"a change of me. would cost {2 * steps:,} steps" in why
+        assert subscribed(client, "x > 1", 2)[0] == 0
+
+    def test_what_was_accepted_before_stays_and_counts(self) -> None:
+        world = World(limits=Limits(session_steps_max=3 * COMPUTED))
+        client = world.connect("c", expiry_s=1_000)
+        for number in (1, 2, 3):
+            assert subscribed(client, f"a + b > {number}", number)[0] == 0
+        before = world.broker.context.sessions["c"].spent
+        world.crash()
+        client.come_back()
+        assert world.broker.context.sessions["c"].spent == before
+        world.broker.context.limits = Limits(session_steps_max=1)
+        assert subscribed(client, "a + b > 4", 4)[0] == Reason.QUOTA_EXCEEDED
+        client.publish("a", b'{"a": 1, "b": 1}')
+        assert client.payloads() == [b'{"a": 1, "b": 1}'], "what was there is served as before"
+
+    def test_a_cheaper_text_may_take_the_place_of_one_beyond_the_limit(self) -> None:
+        spent = Spent(1_000, 1_000, 5)
+        limits = Limits(
+            session_steps_max=10, session_moving_steps_max=10, windows_per_session_max=1
+        )
+        old = Cost(500, 500, 1.0)
+        assert session_fault(Cost(499, 499, 2.0), old, spent, limits) is None
+        assert session_fault(Cost(501, 0), old, spent, limits) is not None
+        assert session_fault(Cost(0, 501), old, spent, limits) is not None
+        assert session_fault(Cost(0, 0, 1.0), NO_COST, spent, limits) is not None

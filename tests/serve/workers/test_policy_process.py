@@ -1,0 +1,204 @@
+"""What a worker for policies does with jobs; here within this process, which stays as it is."""
+
+from __future__ import annotations
+
+import base64
+import io
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+from PIL import Image
+
+from rove.policy import working
+from rove.policy.images import Watch
+from rove.policy.jobs import (
+    Answer,
+    Compress,
+    Compressed,
+    Compression,
+    Job,
+    Outcome,
+    Ran,
+    Run,
+    Sent,
+    Stopped,
+)
+from rove.policy.limits import PolicyLimits
+from rove.serve.workers import policy_process
+from rove.serve.workers.children import HEADER, read_frame
+from rove.serve.workers.policy_process import Hello, Order, Pictures, Worker, rehearse
+from tests.effort import PATIENCE_S
+
+
+def picture(side: int = 64) -> bytes:
+    drawn = io.BytesIO()
+    Image.linear_gradient("L").resize((side, side)).save(drawn, "PNG")
+    return drawn.getvalue()
+
+
+def call(text: str, payload: bytes = b'{"x": 1}') -> Run:
+    return Run(3, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
+
+
+def answered(worker: Worker, job: Job) -> Answer:
+    message = worker.answered(msgspec.msgpack.encode(Order(job, 60.0)))
+    return msgspec.msgpack.decode(message, type=Compressed | Ran)
+
+
+def test_a_call_is_done_and_what_it_took_is_told() -> None:
+    answer = answered(Worker(), call("def arrived(m, me):\n    me.n = me.n + m.x\n    return m"))
+    assert isinstance(answer, Ran)
+    assert answer.number == 3
+    assert isinstance(answer.result, Outcome)
+    assert answer.result.outputs == (Sent(b'{"x": 1}', ()),)
+    assert answer.result.changes == {"n": 2}
+    assert answer.result.passes
+    assert 0 < answer.took_s < PATIENCE_S
+    # Nothing is left that could end this process.
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_a_picture_is_made_smaller_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Compression] = []
+
+    def counted(request: Compression, is_late: Watch) -> Compressed:
+        made.append(request)
+        return working.picture(request, is_late)
+
+    monkeypatch.setattr(policy_process, "picture", counted)
+    worker = Worker()
+    image = base64.b64encode(picture()).decode()
+    policy = call(
+        "def arrived(m, me):\n    return message(image=compress(m.image, pixels_max=8))",
+        msgspec.json.encode({"image": image}),
+    )
+    first = answered(worker, policy)
+    assert isinstance(first, Ran)
+    assert isinstance(first.result, Outcome)
+    assert answered(worker, policy).result == first.result  # type: ignore[union-attr]
+    alone = answered(worker, Compress(7, Compression(image, pixels_max=8)))
+    assert isinstance(alone, Compressed)
+    assert alone.number == 7
+    assert msgspec.json.encode({"image": alone.image}) == first.result.outputs[0].payload
+    assert len(made) == 1
+
+
+def test_what_was_longest_not_asked_for_is_forgotten() -> None:
+    images = [picture(side) for side in (20, 24, 28)]
+    wishes = [Compression(image, pixels_max=8) for image in images]
+    made = [Pictures()[wish] for wish in wishes]
+    room = sum(len(image) for image in images[:2]) + sum(len(each.image) for each in made)
+    pictures = Pictures(room)
+    for wish in (wishes[0], wishes[1], wishes[0], wishes[2]):
+        assert pictures[wish].image
+    assert list(pictures) == [wishes[0], wishes[2]]
+    assert pictures[wishes[1]] == made[1]
+    # One that is larger than all the room is made, and not kept.
+    small = Pictures(10)
+    assert small[wishes[0]] == made[0]
+    assert len(small) == 0
+    assert small[wishes[0]] == made[0]
+
+
+def test_why_there_is_no_picture_is_remembered_unless_memory_was_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pictures = Pictures()
+    wish = Compression(b"nonsense", 50)
+    assert "no JPEG" in pictures[wish].text
+    assert list(pictures) == [wish]
+    short = Compressed(0, b"", "too much", kind="memory")
+    monkeypatch.setattr(policy_process, "picture", lambda request, is_late: short)
+    assert pictures[Compression(b"other", 50)] is short
+    assert list(pictures) == [wish]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (MemoryError(), "memory", "needs more memory than a worker may have"),
+        (KeyError("x"), "error", "the worker failed: KeyError('x')"),
+    ],
+)
+def test_faults_of_ours_cost_one_answer(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str, text: str
+) -> None:
+    def fails(*_: object) -> Answer:
+        raise error
+
+    worker = Worker()
+    with monkeypatch.context() as context:
+        context.setattr(policy_process, "answer_of", fails)
+        ran = answered(worker, call("def arrived(m, me):\n    return m"))
+        made = answered(worker, Compress(4, Compression(picture(), 50)))
+    assert isinstance(ran, Ran)
+    assert ran.result == Stopped(kind, text)  # type: ignore[arg-type]
+    assert isinstance(made, Compressed)
+    assert (made.number, made.image, made.kind, made.text) == (4, b"", kind, text)
+    assert isinstance(answered(worker, call("def arrived(m, me):\n    return m")), Ran)
+
+
+def test_an_answer_that_cannot_be_told_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Ran(3, Outcome((), {"n": 1 << 70}, None, 0))
+    monkeypatch.setattr(policy_process, "answer_of", lambda *_: large)
+    answer = answered(Worker(), call("def arrived(m, me):\n    return m"))
+    assert isinstance(answer, Ran)
+    assert isinstance(answer.result, Stopped)
+    assert answer.result.text.startswith("cannot be handed on")
+
+
+def test_a_socket_is_served_until_it_is_closed() -> None:
+    ours, its = socket.socketpair()
+    ours.settimeout(PATIENCE_S)
+    worker = Worker()
+    thread = threading.Thread(target=worker.serve, args=(its, ["all"]))
+    # Timers are for the main thread to set.
+    worker.answered = lambda message: message[::-1]  # type: ignore[method-assign]
+    thread.start()
+    with ours, ours.makefile("rb") as stream:
+        hello = read_frame(stream)
+        assert hello is not None
+        assert hello[0] == 0
+        assert msgspec.msgpack.decode(hello[1], type=Hello) == Hello(("all",))
+        ours.sendall(HEADER.pack(3, 9) + b"abc")
+        assert read_frame(stream) == (9, b"cba")
+        ours.sendall(HEADER.pack(3, 10) + b"ab")
+    ours.close()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    its.close()
+
+
+def test_what_is_rehearsed_is_done() -> None:
+    answers: list[Answer] = []
+
+    class Watched(Worker):
+        def answered(self, message: bytes) -> bytes:
+            answer = super().answered(message)
+            answers.append(msgspec.msgpack.decode(answer, type=Answer))
+            return answer
+
+    rehearse(Watched())
+    assert any(isinstance(each, Compressed) and each.image for each in answers)
+    results = [each.result for each in answers if isinstance(each, Ran)]
+    assert any(isinstance(each, Outcome) and len(each.outputs) == 3 for each in results)
+    assert not any(
+        "the worker failed" in each.text for each in results if isinstance(each, Stopped)
+    )
+
+
+def test_nothing_heavy_is_loaded() -> None:
+    code = (
+        f"import sys; from {policy_process.__name__} import *; rehearse(Worker());"
+        " print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    loaded = set(subprocess.run(command, capture_output=True, check=True).stdout.decode().split())
+    assert "PIL.Image" in loaded
+    heavy = {"numpy", "numba", "pyarrow", "asyncio", "rove.match", "rove.broker", "rove.elastic"}
+    assert loaded & heavy == set()
