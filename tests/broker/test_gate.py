@@ -4,7 +4,7 @@ import pytest
 
 from rove.broker.access import Identity
 from rove.broker.gate import Gate
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.mqtt.packets import (
     Connack,
     Connect,

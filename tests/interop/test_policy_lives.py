@@ -31,8 +31,8 @@ from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
 from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Subscription
 from rove.broker.storage.records import LogRow
-from rove.broker.subscriptions.subscription import Subscription
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     NO_PROPERTIES,

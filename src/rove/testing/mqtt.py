@@ -29,7 +29,7 @@ from rove.broker.context import Settings
 from rove.broker.faults import Note
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import TABLES, Changes, Key
 from rove.broker.storage.records import Row, decoded
 from rove.client.protocol import (

@@ -255,7 +255,7 @@ class TestSetting:
 
     def test_a_broker_without_policies_says_so(self) -> None:
         world = World()
-        world.broker.agents.limits = None
+        world.broker.agents.policies.limits = None
         ann = world.connect("ann")
         answer = ask(ann, "$rove/policy", HIGH)
         assert answer.reason == Reason.PAYLOAD_FORMAT_INVALID

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rove.broker.notifications.notification import Notification
 from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Notification
 from rove.broker.storage.records import PendingDecisionRow
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
 from rove.policy.compiling import compiled

@@ -5,8 +5,7 @@ import gc
 from rove.broker.access import Identity, Rules
 from rove.broker.broker import PENDING_MAX
 from rove.broker.limits import Limits
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 from rove.mqtt.packets import (
     V311,
     Auth,

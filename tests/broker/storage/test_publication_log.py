@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 from rove.broker.context import LakeStream, Settings
-from rove.broker.notifications.notification import Notification
 from rove.broker.publications.publication import Publication
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Notification, Session
 from rove.broker.storage.publication_log import why_decided
 from rove.broker.storage.records import LogRow, PublicationRow
 from rove.mqtt.packets import Publish

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Session, Subscription
 from rove.broker.subscriptions.routes import Target
-from rove.broker.subscriptions.subscription import Subscription
 from rove.mqtt.packets import Filter
 from rove.testing.mqtt import World
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rove.broker.access import Identity
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.client.protocol import (
     RECEIVE_MAX,
     Arrived,

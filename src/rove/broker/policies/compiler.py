@@ -1,55 +1,55 @@
-"""Packets that set a policy wait for its text to be compiled; only their client waits with them.
+"""Compiling policies. The packet that sets a policy is held meanwhile, and only its client waits.
 
 Compiling takes milliseconds, of which the broker has none to spare: a worker does it. The packet
-that has the text (`$rove/policy`, or SUBSCRIBE with a user property `policy`) is held, and what its
-client sends after it waits behind it, unread as far as possible. When the answer is there, the
-packet is handled as if it had just come; then the text is known. A text that is known already, that
-is refused for its length alone, or whose user has used up its share, is not held: that costs
-nothing.
+with the text (`$rove/policy`, or SUBSCRIBE with a user property `policy`) is held, and what its
+client sends after it waits behind it, unread as far as possible. When the worker has answered, the
+packet is handled as if it had just come; by then the text is known. A packet is not held if its
+text is known already, is refused for its length alone, or belongs to a user whose share is used up:
+that costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rove.broker.context import BrokerContext
+from rove.broker.policies.store import PolicyStore
 from rove.broker.publications.publication import user_property
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, PendingDecision, PolicySlot, Session
 from rove.mqtt.packets import Malformed, Packet, Publish, Subscribe
 from rove.policy.accounts import Account
 from rove.policy.compiling import Policy, compiled, known, remember
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Compiled
+from rove.policy.jobs import Compiled, Compression
 from rove.policy.limits import PolicyLimits
+from rove.policy.pool import Pool
 
-if TYPE_CHECKING:
-    from rove.broker.context import BrokerContext
-    from rove.broker.policies.agents import Agents
+JobOwner = tuple[PolicySlot, PendingDecision, Compression | None] | Link
+"""What a worker's result is for: a pending decision, or a client that sets a policy."""
 
 
-class Holding:
-    """The packets that wait, each with its link."""
+class PolicyCompiler:
+    """Compiles policies, and holds the packets that set them."""
 
     def __init__(
-        self, context: BrokerContext, agents: Agents, clock: Callable[[], float] | None
+        self, context: BrokerContext, policies: PolicyStore, pool: Pool[JobOwner] | None
     ) -> None:
         self._context = context
-        self._agents = agents
-        self._clock = clock
+        self._policies = policies
+        self._pool = pool
         self._texts: dict[Link, tuple[str, Account]] = {}
         self._made: dict[str, Policy | PolicyError] = {}
         """What workers have made of the text that is being set."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether clients wait."""
+        """Whether any client waits for its policy."""
         return bool(self._texts)
 
     def hold(self, link: Link, packet: Publish | Subscribe) -> bool:
         """Whether a packet has to wait for a worker; then it is held, and the worker is asked."""
-        agents = self._agents
-        pool, limits, session = agents.pool, agents.limits, link.session
+        policies, pool, session = self._policies, self._pool, link.session
+        limits = policies.limits
         if pool is None or limits is None or session is None:
             return False
         text = _text_in(packet)
@@ -57,8 +57,8 @@ class Holding:
             return False
         if known(text, bytes_max=limits.text_bytes_max) is not None or text in self._made:
             return False
-        account = agents.policies.account(session)
-        if agents.is_over_share(account):
+        account = policies.account(session)
+        if policies.is_over_share(account):
             return False
         self._texts[link] = text, account
         pool.compile(account.name, text, limits.text_bytes_max, link, limits.compile_ms)
@@ -75,7 +75,7 @@ class Holding:
         is_throttled: Callable[[Link], bool],
     ) -> None:
         """Have handled what waited for a text that is compiled now, and what came after it."""
-        pool, attempt = self._agents.pool, self._context.faults.attempt
+        pool, attempt = self._pool, self._context.faults.attempt
         while pool is not None and pool.texts:
             link, answer = pool.texts.popleft()
             assert isinstance(link, Link)
@@ -88,13 +88,12 @@ class Holding:
         handle: Callable[[Link, list[Packet | Malformed]], None],
         is_throttled: Callable[[Link], bool],
     ) -> None:
-        agents = self._agents
-        found, limits = self._texts.pop(link, None), agents.limits
+        found, limits = self._texts.pop(link, None), self._policies.limits
         if found is None or limits is None:
             return
         text, account = found
         account.allowance.use(answer.took_s)
-        agents.policies.remember(account, limits)
+        self._policies.remember(account, limits)
         self._made[text] = _made(text, answer, limits)
         try:
             if link.held is not None and not link.closing and link in self._context.links:
@@ -109,24 +108,25 @@ class Holding:
 
         Where there are workers, they have compiled it already.
         """
-        agents = self._agents
-        if agents.limits is None:
+        policies = self._policies
+        limits, clock = policies.limits, policies.clock
+        if limits is None:
             raise PolicyError("this broker runs no policies", "see [policies] in its configuration")
         made = self._made.get(text)
         if isinstance(made, PolicyError):
             raise made
         if made is not None:
             return made
-        account = None if session is None else agents.policies.account(session)
-        if account is not None and agents.is_over_share(account):
+        account = None if session is None else policies.account(session)
+        if account is not None and policies.is_over_share(account):
             raise PolicyError("the share of a processor is used up", "try again in some seconds")
-        begun_s = 0.0 if self._clock is None else self._clock()
+        begun_s = 0.0 if clock is None else clock()
         try:
-            return compiled(text, bytes_max=agents.limits.text_bytes_max)
+            return compiled(text, bytes_max=limits.text_bytes_max)
         finally:
-            if account is not None and self._clock is not None:
-                account.allowance.use(self._clock() - begun_s)
-                agents.policies.remember(account, agents.limits)
+            if account is not None and clock is not None:
+                account.allowance.use(clock() - begun_s)
+                policies.remember(account, limits)
 
 
 def _text_in(packet: Publish | Subscribe) -> str:

@@ -1,14 +1,97 @@
-"""What a session may have: limits of one text, limits of all its texts, and who is not hurt."""
+"""What a SUBSCRIBE asks for, and what its session may have: limits of one expression and of all."""
 
 import pytest
 
 from rove.broker.context import Settings
 from rove.broker.limits import Limits
-from rove.broker.subscriptions.costs import Spent, session_fault, text_fault
+from rove.broker.sessions.session import Session
+from rove.broker.subscriptions.interest import (
+    NO_TEXT,
+    Spent,
+    interest_in,
+    interest_of,
+    key_of,
+    session_fault,
+    split_text,
+    text_fault,
+)
 from rove.lang.costs import NO_COST, Cost, cost_of
+from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
+from rove.match.designs.design import Evolve
+from rove.match.matcher import EXACT
 from rove.mqtt.packets import V311, Filter, Properties, Reason, Suback, Subscribe
 from rove.testing.mqtt import World
+
+SESSION = Session("client", 1, 5, 60)
+
+
+def properties(**user: str) -> Properties:
+    return Properties(user=tuple(user.items()))
+
+
+def test_without_a_text_there_is_no_interest() -> None:
+    assert interest_of(properties(colour="red")) is None
+
+
+def test_a_text_is_read_with_how_it_evolves() -> None:
+    interest = interest_of(properties(filter="x > 1 + t", evolve="pes 1s"))
+    assert interest is not None
+    assert (interest.text, interest.evolve_text) == ("x > 1 + t", "pes 1s")
+    assert interest.evolve == Evolve("pes", 1.0)
+    assert not interest.uses_me
+    assert not interest.is_ranked
+
+
+def test_without_being_told_it_evolves_exactly() -> None:
+    assert interest_in("x > 1").evolve == EXACT
+
+
+def test_it_is_known_whether_the_state_matters_and_whether_it_is_ranked() -> None:
+    assert interest_in("x > me.x").uses_me
+    assert interest_in("SELECT x WHERE y = 1 ORDER BY x + me.x LIMIT 1 WITHIN 1 HOUR").uses_me
+    assert interest_in("ORDER BY x LIMIT 1 WITHIN 1 HOUR").is_ranked
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"filter": "x >"},
+        {"filter": "x > 1", "evolve": "pes"},
+        {"evolve": "exact"},
+        {"filter": "ORDER BY x LIMIT 1 WITHIN 1 HOUR", "evolve": "lees"},
+        {"filter": "x > t", "evolve": "pes 1s", "engine": "spark"},
+        {"filter": "x > 1", "engine": "flink"},
+        {"filter": "x > 1", "engine": ""},
+        {"engine": "flink"},
+        {"engine": "spark"},
+    ],
+)
+def test_what_cannot_be_meant_is_said(user: dict[str, str]) -> None:
+    with pytest.raises(LanguageError):
+        interest_of(properties(**user))
+
+
+def test_who_finds_what_meets_a_text_can_be_chosen() -> None:
+    for user, is_live in (({}, True), ({"engine": "broker"}, True), ({"engine": "spark"}, False)):
+        interest = interest_of(properties(filter="x > 1", evolve="exact", **user))
+        assert interest is not None
+        assert interest.is_live is is_live
+    assert interest_of(properties(engine="broker")) is None
+
+
+def test_what_takes_whose_place() -> None:
+    text = interest_in("x > 1")
+    assert key_of("a", 1, None) == key_of("a", 2, None) == ("a", NO_TEXT)
+    assert key_of("a", 1, text) != key_of("a", 2, text)
+    assert key_of("a", 0, text) != key_of("a", 0, None)
+
+
+def test_a_topic_and_a_text_are_split_at_the_first_question_mark() -> None:
+    assert split_text("a/b") == ("a/b", None)
+    assert split_text("a/b?x = '?'") == ("a/b", "x = '?'")
+    assert split_text("a?") == ("a", "")
+
 
 COSTLY = " OR ".join(
     f"distance(lat, long, {i}, 3) < sin(x) + cos(y) * pow({i}, z)" for i in range(64)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rove.broker.sessions import holding
+from rove.broker.policies import compiler
 from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason, Suback, Subscribe
 from rove.policy.compiling import Policy, known
 from rove.policy.limits import PolicyLimits
@@ -45,7 +45,7 @@ def never_here(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found is not None, "compiled within the turn"
         return found
 
-    monkeypatch.setattr(holding, "compiled", refused)
+    monkeypatch.setattr(compiler, "compiled", refused)
 
 
 def test_only_the_one_who_sets_it_waits() -> None:
