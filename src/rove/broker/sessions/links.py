@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from rove.broker.access import Identity
 from rove.broker.sessions.aliases import Aliases
 from rove.lang.errors import visible
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode_within
 from rove.mqtt.packets import V5, V311, Connect, Malformed, Packet, Properties
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode_within
 
 if TYPE_CHECKING:
     from rove.broker.sessions.session import Session
@@ -81,7 +81,7 @@ class Link:
         self.peer: Any = None
         """Whatever the shell sends through; the broker never looks at it."""
         # ------------------------------------------------------------------------------------
-        self.reader = Reader(packet_bytes_max=packet_bytes_max)
+        self.reader = PacketDecoder(packet_bytes_max=packet_bytes_max)
         self.session: Session | None = None
         self.authenticating: Connect | None = None
         self.held: Packet | None = None
