@@ -7,8 +7,8 @@ import time
 import pytest
 
 from rove.bench import load
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
 from rove.testing.broker_processes import BrokerBenchError
 
 

@@ -12,6 +12,7 @@ from rove.broker.access import Rules
 from rove.broker.context import LakeStream, Settings
 from rove.broker.limits import Limits
 from rove.broker.sessions.pressure import STUCK_LATELY_S, STUCK_S
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -32,7 +33,6 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.writing import encode
 from rove.testing.mqtt import START, SimulatedClient, World
 from tests.effort import some
 

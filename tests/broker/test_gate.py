@@ -5,6 +5,7 @@ import pytest
 from rove.broker.access import Identity
 from rove.broker.gate import Gate
 from rove.broker.sessions.session import Link
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Connack,
     Connect,
@@ -18,7 +19,6 @@ from rove.mqtt.packets import (
     Reason,
     Suback,
 )
-from rove.mqtt.writing import encode
 from rove.testing.mqtt import World
 
 

@@ -20,8 +20,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import rove
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Properties, Publish, Subscribe
-from rove.mqtt.writing import encode
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import SimulatedClient, World
 from rove.testing.policies import SimulatedWorkers

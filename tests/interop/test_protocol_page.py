@@ -17,9 +17,9 @@ import pytest
 from rove.broker.context import Settings
 from rove.broker.counters import Counters
 from rove.broker.limits import Limits
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import V5, V311, Malformed, Packet, Reason
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.testing.mqtt import SimulatedClient, World
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
@@ -55,7 +55,7 @@ class Example(NamedTuple):
         # A server's reader learns the version from CONNECT.
         is_first = self.data[0] >> 4 == 1
         version = None if is_first else VERSIONS[self.client]
-        [packet] = Reader(version=version, from_server=from_server).feed(self.data)
+        [packet] = PacketDecoder(version=version, from_server=from_server).feed(self.data)
         assert not isinstance(packet, Malformed), packet.text
         return packet
 

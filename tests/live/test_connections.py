@@ -10,6 +10,8 @@ import pytest
 from rove.client.protocol import Settings, subscribe_packet
 from rove.errors import RoveError
 from rove.live.connections import Connection, ignore, some_at_a_time
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Connack,
     Disconnect,
@@ -23,8 +25,6 @@ from rove.mqtt.packets import (
     Reason,
     Suback,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from tests.effort import PATIENCE_S
 
 HOST = "127.0.0.1"
@@ -35,7 +35,7 @@ class Broker(asyncio.Protocol):
 
     def __init__(self, answer: Callable[[Packet | Malformed], Packet | None]) -> None:
         self._answer = answer
-        self._reader = Reader()
+        self._reader = PacketDecoder()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

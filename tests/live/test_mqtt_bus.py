@@ -15,8 +15,8 @@ from rove.client.addresses import parse_address
 from rove.live import mqtt_bus
 from rove.live.mqtt_bus import Arrival, Cutter, Known, Link, LinkError, MqttBus, Route, open_links
 from rove.match.designs.design import Evolve
+from rove.mqtt.encoder import PINGRESP, encode
 from rove.mqtt.packets import Connack, Publish
-from rove.mqtt.writing import PINGRESP, encode
 from rove.serve.config import Config, Data, Listen
 from rove.serve.server import Server
 from rove.testing.ports import free_port

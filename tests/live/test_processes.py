@@ -13,8 +13,8 @@ import pytest
 
 from rove.live.processes import COMMAND_TOPIC, Job, Order, Outcome, Player, Ready, Report, rehearse
 from rove.live.roles import Role
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
 from rove.testing.ports import free_port
 from rove.world.runs.scenarios import MapChoice, People, Said, Scenario
 from rove.world.runs.state import WorldError

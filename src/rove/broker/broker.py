@@ -50,6 +50,7 @@ from rove.elastic.rearranging import Rearranging
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
 from rove.match.saving import SavedError
+from rove.mqtt.encoder import PINGRESP
 from rove.mqtt.packets import (
     V5,
     Auth,
@@ -67,7 +68,6 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.mqtt.writing import PINGRESP
 from rove.policy.jobs import Listener, Workers
 from rove.policy.limits import PolicyLimits
 

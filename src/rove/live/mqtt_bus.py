@@ -38,10 +38,10 @@ from rove.client.protocol import (
 from rove.errors import RoveError
 from rove.live.connections import Connection, some_at_a_time
 from rove.match.designs.design import Evolve
+from rove.mqtt.decoder import PACKET_BYTES_MAX
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Malformed, Packet, Publish
 from rove.mqtt.properties import write_text, write_varint
-from rove.mqtt.reading import PACKET_BYTES_MAX
-from rove.mqtt.writing import encode
 from rove.world.engines.bus import EXACT, Deliveries, Rectangles, area_text, topic_text
 from rove.world.engines.counters import Counters
 from rove.world.engines.messages import Messages, parse_payloads, payloads

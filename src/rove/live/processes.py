@@ -34,8 +34,8 @@ from rove.errors import RoveError
 from rove.live.delays import Delays, percentile_s
 from rove.live.mqtt_bus import Arrival, Known, Link, MqttBus, Route, open_links
 from rove.live.roles import Dummies, Judge, LiveBus, Lockstep, Playing, Role
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
 from rove.testing.broker_processes import allow_many_files
 from rove.world.engines.bus import Deliveries
 from rove.world.engines.messages import What

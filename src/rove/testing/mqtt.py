@@ -40,6 +40,7 @@ from rove.client.protocol import (
 )
 from rove.client.protocol import Settings as ClientSettings
 from rove.elastic.elasticity import Elasticity
+from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     V5,
@@ -59,7 +60,6 @@ from rove.mqtt.packets import (
     Unsuback,
     Will,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.policy.limits import PolicyLimits
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.policies import SimulatedWorkers

@@ -21,9 +21,9 @@ from rove.bench.broker.clients import (
     Tally,
     delays_into,
 )
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connack, Disconnect, Puback, Publish, Reason
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.testing.broker_processes import HOST, BrokerBenchError
 
 
@@ -70,7 +70,7 @@ def test_small_packets_do_not_wait_for_acknowledgements() -> None:
 
 
 def read(data: bytes) -> list[Any]:
-    return list(Reader(version=5).feed(data))
+    return list(PacketDecoder(version=5).feed(data))
 
 
 class TestStream:

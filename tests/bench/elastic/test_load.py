@@ -14,9 +14,9 @@ from rove.bench.elastic import load as elastic_load
 from rove.bench.elastic.load import Closed, Flooded, Paced, _Listener, _Sender
 from rove.bench.elastic.workload import TOPIC, Drawn, due_bytes, work_of
 from rove.bench.load import Notes
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connack, Properties, Puback, Publish
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.testing import broker_processes
 from rove.testing.broker_processes import BrokerBenchError, Running
 from rove.testing.ports import free_port
@@ -45,7 +45,7 @@ def sender(qos: int = 1) -> tuple[_Sender, Written]:
 
 def notification(publisher: _Sender, number: int, more: int = 0) -> bytes:
     """As a broker would send it; with so many identifiers more than are due."""
-    (sent,) = Reader(version=5).feed(Drawn(WORK, 0).packet(number))
+    (sent,) = PacketDecoder(version=5).feed(Drawn(WORK, 0).packet(number))
     assert isinstance(sent, Publish)
     count = DUE[publisher.stream.reading(number)] // 2 + more
     ids = Properties(subscription_ids=tuple(range(1, count + 1)))
@@ -90,7 +90,7 @@ class TestSender:
             task = asyncio.create_task(publisher.send_all(5, 2, time.perf_counter() + 60))
             await asyncio.sleep(0)
             for number in range(1, 6):
-                sent = len(list(Reader(version=5).feed(written.data)))
+                sent = len(list(PacketDecoder(version=5).feed(written.data)))
                 assert sent == min(number + 1, 5)
                 publisher.client.data_received(encode(Puback(number)))
             await task

@@ -7,8 +7,8 @@ from rove.bench.load import Notes
 from rove.bench.policy import load as policy_load
 from rove.bench.policy.load import Device, Job, Listener, Subscriber
 from rove.bench.policy.workload import TOPIC, message
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Puback, Publish
-from rove.mqtt.writing import encode
 from rove.testing.broker_processes import BrokerBenchError
 from rove.testing.ports import free_port
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from rove.match.patterns import text_holders
+from rove.match.patterns import automaton
 from rove.mqtt.packets import Puback, Publish, Reason
 from rove.testing.mqtt import World
 
@@ -12,7 +12,7 @@ def test_patterns_that_take_too_many_steps_are_told_to_their_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The publication is taken, whoever is decided gets it, and a counter counts the rest."""
-    monkeypatch.setattr(text_holders, "PATTERN_STEPS_MAX", -64 * 1_000)
+    monkeypatch.setattr(automaton, "PATTERN_STEPS_MAX", -64 * 1_000)
     world = World()
     publisher, other = world.connect("publisher"), world.connect("other")
     owner = world.connect("owner")

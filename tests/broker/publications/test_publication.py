@@ -10,9 +10,9 @@ from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.tree import Attribute
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import NO_PROPERTIES, V5, V311, Properties, Publish
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.testing.mqtt import World
 
 
@@ -102,7 +102,7 @@ class TestParts:
         one = publication(properties=Properties(message_expiry_s=10))
         for now, left_s in ((100.0, 10), (100.1, 10), (109.5, 1), (109.999, 1)):
             head, tail = one.parts(V5, 0, False, (), now)
-            (packet,) = Reader(version=V5, from_server=True).feed(head + tail)
+            (packet,) = PacketDecoder(version=V5, from_server=True).feed(head + tail)
             assert isinstance(packet, Publish)
             assert packet.properties.message_expiry_s == left_s
 

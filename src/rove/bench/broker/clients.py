@@ -29,9 +29,9 @@ from rove.client.protocol import (
     Settings,
 )
 from rove.live.connections import Connection, some_at_a_time
+from rove.mqtt.decoder import PACKET_BYTES_MAX
+from rove.mqtt.encoder import publish_parts
 from rove.mqtt.packets import Malformed, Packet, Puback, Publish, Reason
-from rove.mqtt.reading import PACKET_BYTES_MAX
-from rove.mqtt.writing import publish_parts
 from rove.testing.broker_processes import HOST, BrokerBenchError
 
 TOPIC: Final = "air/zagreb"

@@ -25,9 +25,9 @@ from rove.broker.storage.records import (
     encoded,
     queue_key,
 )
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connack, Connect
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 from rove.serve.disk.store import Store
 from rove.testing.broker_processes import (
     HOST,
@@ -151,7 +151,7 @@ def first_connack(port: int, is_alive: Callable[[], bool]) -> None:
         try:
             with socket.create_connection((HOST, port), timeout=START_S_MAX) as one:
                 one.sendall(encode(Connect("first")))
-                (answer,) = Reader(version=5, from_server=True).feed(one.recv(4_096))
+                (answer,) = PacketDecoder(version=5, from_server=True).feed(one.recv(4_096))
         except ConnectionError:
             time.sleep(_POLL_S)
             continue

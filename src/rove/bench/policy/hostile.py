@@ -36,8 +36,8 @@ from rove.bench.broker.clients import Client, connect_all
 from rove.bench.measure import Measure
 from rove.client.protocol import Request, subscribe_packet
 from rove.live.connections import ignore
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Publish
-from rove.mqtt.writing import encode
 from rove.testing.broker_processes import BrokerBenchError
 
 QUIET: Final = "quiet"

@@ -31,8 +31,8 @@ from rove.bench.policy import workload as policy_work
 from rove.bench.policy.workload import FILTER, FIRST_NUMBER, NUMBER, PATIENT, TOPIC
 from rove.client.protocol import Request, subscribe_packet
 from rove.live.connections import ignore
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Filter, Publish
-from rove.mqtt.writing import encode
 from rove.testing.broker_processes import BrokerBenchError, family, settle
 
 WARM_UP: Final = 4

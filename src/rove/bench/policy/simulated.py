@@ -28,8 +28,8 @@ import msgspec
 from rove.bench.policy import workload as policy_work
 from rove.bench.policy.workload import FILTER, PATIENT, PICTURES, TOPIC, WIDTH
 from rove.client.devices import EnergyModel, SimulatedBattery, SimulatedNetwork
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
 from rove.policy.jobs import Answer, Compress, Compressed, Compression, Job
 from rove.policy.limits import PolicyLimits
 from rove.policy.working import answer_of

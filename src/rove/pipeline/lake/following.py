@@ -3,7 +3,7 @@
 A change of a subscriber's state is no new version of its subscriptions. It is a row of a table, by
 client, variable and position. Subscriptions that it concerns while they hold are *followers*. A
 worker cuts the log into blocks of some hundred thousand changes, and makes an index of each block
-(`rove.match.index.following`) when it meets the first publication of it. So memory is that of a
+(`rove.match.index.followers`) when it meets the first publication of it. So memory is that of a
 block, and what is built grows with the changes that somebody asks for.
 
 Events become columns at some 2 µs a change, on all cores where there are many.
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from rove.lang.normal import normalise
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
-from rove.match.index.following import Follower, FollowingIndex, States
+from rove.match.index.followers import Follower, FollowingIndex, States
 from rove.match.index.subjects import Subjects
 from rove.pipeline.lake.log import NOTHING, STATE, Lake
 from rove.pipeline.lake.versions import ANY_TOPIC, Version, asked_of

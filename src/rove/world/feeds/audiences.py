@@ -28,8 +28,8 @@ from rove.lang import parse
 from rove.lang.tree import Subscription
 from rove.match import Matcher, RankedDelivery, parse_evolve
 from rove.match.cell import FILTER_ATTRIBUTE, on_filter
+from rove.mqtt.topic_trees import FilterTree
 from rove.mqtt.topics import filter_fault
-from rove.mqtt.trees import FilterTree
 from rove.world.runs.state import Entities, Ints, Longs, WorldError
 
 _ROUNDING_S: Final = 1e-9

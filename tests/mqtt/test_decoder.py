@@ -9,6 +9,8 @@ import tracemalloc
 
 import pytest
 
+from rove.mqtt.decoder import PACKET_BYTES_MAX, PacketDecoder
+from rove.mqtt.encoder import PINGREQ, encode
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -21,8 +23,6 @@ from rove.mqtt.packets import (
     Publish,
     Reason,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX, Reader
-from rove.mqtt.writing import PINGREQ, encode
 
 BAD = Reason.MALFORMED_PACKET
 FORBIDDEN = Reason.PROTOCOL_ERROR
@@ -246,13 +246,13 @@ FROM_SERVER_311: list[Rule] = [
 ]
 
 
-def refused(reader: Reader, written: str) -> Malformed:
+def refused(reader: PacketDecoder, written: str) -> Malformed:
     (found,) = reader.feed(bytes.fromhex(written))
     assert isinstance(found, Malformed)
     return found
 
 
-def check(reader: Reader, rule: Rule) -> None:
+def check(reader: PacketDecoder, rule: Rule) -> None:
     written, reason, words = rule
     found = refused(reader, written)
     assert words in found.text
@@ -263,27 +263,27 @@ def check(reader: Reader, rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", FIRST_PACKETS)
 def test_refused_as_the_first_packet(rule: Rule) -> None:
-    check(Reader(), rule)
+    check(PacketDecoder(), rule)
 
 
 @pytest.mark.parametrize("rule", FROM_CLIENT_5)
 def test_refused_from_a_client(rule: Rule) -> None:
-    check(Reader(version=V5), rule)
+    check(PacketDecoder(version=V5), rule)
 
 
 @pytest.mark.parametrize("rule", FROM_CLIENT_311)
 def test_refused_from_a_client_of_311(rule: Rule) -> None:
-    check(Reader(version=V311), rule)
+    check(PacketDecoder(version=V311), rule)
 
 
 @pytest.mark.parametrize("rule", FROM_SERVER_5)
 def test_refused_from_a_server(rule: Rule) -> None:
-    check(Reader(version=V5, from_server=True), rule)
+    check(PacketDecoder(version=V5, from_server=True), rule)
 
 
 @pytest.mark.parametrize("rule", FROM_SERVER_311)
 def test_refused_from_a_server_of_311(rule: Rule) -> None:
-    check(Reader(version=V311, from_server=True), rule)
+    check(PacketDecoder(version=V311, from_server=True), rule)
 
 
 # --- what is not refused ------------------------------------------------------------------------
@@ -303,28 +303,28 @@ def test_refused_from_a_server_of_311(rule: Rule) -> None:
     ],
 )
 def test_lawful_however_odd(written: str) -> None:
-    (packet,) = Reader(version=V5).feed(bytes.fromhex(written))
+    (packet,) = PacketDecoder(version=V5).feed(bytes.fromhex(written))
     assert not isinstance(packet, Malformed)
 
 
 def test_a_length_may_be_longer_than_needed_in_311_only() -> None:
-    assert Reader(version=V311).feed(bytes.fromhex("C0 80 00")) == [Pingreq()]
+    assert PacketDecoder(version=V311).feed(bytes.fromhex("C0 80 00")) == [Pingreq()]
     connect = bytes.fromhex("10 8C 00 0004 4D515454 04 02 0000 0000")
-    assert Reader().feed(connect) == [Connect("", V311, True, 0)]
-    found = refused(Reader(), "10 8D 00 0004 4D515454 05 02 0000 00 0000")
+    assert PacketDecoder().feed(connect) == [Connect("", V311, True, 0)]
+    found = refused(PacketDecoder(), "10 8D 00 0004 4D515454 05 02 0000 00 0000")
     assert found.reason == Reason.MALFORMED_PACKET
     assert "more bytes than it needs" in found.text
 
 
 def test_a_byte_order_mark_stays() -> None:
-    (packet,) = Reader(version=V311).feed(bytes.fromhex("30 06 0004 EFBBBF61"))
+    (packet,) = PacketDecoder(version=V311).feed(bytes.fromhex("30 06 0004 EFBBBF61"))
     assert isinstance(packet, Publish)
     assert packet.topic == "\ufeffa"
 
 
 def test_the_version_is_learnt_from_connect() -> None:
     for version in (V311, V5):
-        reader = Reader()
+        reader = PacketDecoder()
         assert reader.version is None
         reader.feed(encode(Connect("c", version)))
         assert reader.version == version
@@ -332,16 +332,16 @@ def test_the_version_is_learnt_from_connect() -> None:
 
 def test_the_version_stays_known_when_the_rest_of_connect_is_wrong() -> None:
     for version in (V311, V5):
-        reader = Reader()
+        reader = PacketDecoder()
         refused(reader, f"10 08 0004 4D515454 0{version} 01")
         assert reader.version == version
-    reader = Reader()
+    reader = PacketDecoder()
     refused(reader, "10 08 0004 4D515454 07 00")
     assert reader.version is None
 
 
 def test_packets_before_a_bad_one_are_given() -> None:
-    reader = Reader(version=V5)
+    reader = PacketDecoder(version=V5)
     good = encode(Puback(1)) + encode(Publish("t", b"x"))
     *packets, last = reader.feed(good + b"\x00\x00" + good)
     assert packets == [Puback(1), Publish("t", b"x")]
@@ -351,9 +351,9 @@ def test_packets_before_a_bad_one_are_given() -> None:
 
 def test_a_client_has_to_know_its_version() -> None:
     with pytest.raises(ValueError, match="without knowing the version"):
-        Reader(from_server=True)
+        PacketDecoder(from_server=True)
     with pytest.raises(ValueError, match="version 3 is unknown"):
-        Reader(version=3)
+        PacketDecoder(version=3)
 
 
 # --- sizes and pieces -------------------------------------------------------------------------
@@ -361,15 +361,15 @@ def test_a_client_has_to_know_its_version() -> None:
 
 def test_a_packet_as_large_as_allowed_is_read() -> None:
     written = encode(Publish("t", bytes(1000)))
-    assert len(Reader(version=V5, packet_bytes_max=len(written)).feed(written)) == 1
-    (found,) = Reader(version=V5, packet_bytes_max=len(written) - 1).feed(written)
+    assert len(PacketDecoder(version=V5, packet_bytes_max=len(written)).feed(written)) == 1
+    (found,) = PacketDecoder(version=V5, packet_bytes_max=len(written) - 1).feed(written)
     assert isinstance(found, Malformed)
     assert found.reason == Reason.PACKET_TOO_LARGE
     assert found.text == f"PUBLISH: {len(written)} bytes, at most {len(written) - 1} are accepted"
 
 
 def test_a_packet_that_is_too_large_is_refused_by_its_header() -> None:
-    reader = Reader(version=V5, packet_bytes_max=1000)
+    reader = PacketDecoder(version=V5, packet_bytes_max=1000)
     assert reader.feed(b"\x30\xff\xff") == []
     (found,) = reader.feed(b"\x01")
     assert isinstance(found, Malformed)
@@ -377,12 +377,12 @@ def test_a_packet_that_is_too_large_is_refused_by_its_header() -> None:
 
 
 def test_a_bad_header_is_refused_before_its_body_comes() -> None:
-    (found,) = Reader(version=V5).feed(b"\x36\x7f")
+    (found,) = PacketDecoder(version=V5).feed(b"\x36\x7f")
     assert isinstance(found, Malformed)
 
 
 def test_the_largest_packet_of_all_may_be_announced() -> None:
-    reader = Reader(version=V5)
+    reader = PacketDecoder(version=V5)
     assert reader.feed(b"\x30\xff\xff\xff\x7f") == []
     assert PACKET_BYTES_MAX == 5 + 0x0FFF_FFFF
 
@@ -390,7 +390,7 @@ def test_the_largest_packet_of_all_may_be_announced() -> None:
 def test_nothing_is_kept_but_what_was_received() -> None:
     tracemalloc.start()
     try:
-        reader = Reader(version=V5)
+        reader = PacketDecoder(version=V5)
         reader.feed(b"\x30\xff\xff\xff\x7f\x00\x01t\x00")
         for _ in range(64):
             assert reader.feed(bytes(1024)) == []
@@ -401,7 +401,7 @@ def test_nothing_is_kept_but_what_was_received() -> None:
 
 
 def test_after_a_bad_packet_nothing_is_kept() -> None:
-    reader = Reader(version=V5)
+    reader = PacketDecoder(version=V5)
     reader.feed(b"\x00\x00")
     tracemalloc.start()
     try:
@@ -417,7 +417,7 @@ def test_a_large_packet_in_small_pieces_is_put_together_once() -> None:
     # 3 MB in pieces of 10 bytes: copying all that waits with each piece would be 450 GB.
     packet = Publish("t", bytes(range(250)) * 12_000, 1, packet_id=9)
     written = encode(packet)
-    reader = Reader(version=V5)
+    reader = PacketDecoder(version=V5)
     found: list[Packet | Malformed] = []
     for at in range(0, len(written), 10):
         found += reader.feed(written[at : at + 10])
@@ -428,4 +428,4 @@ def test_many_user_properties_are_read_in_one_go() -> None:
     # Appending to a tuple would copy 100,000 entries 100,000 times.
     pairs = tuple((f"name{number}", "") for number in range(100_000))
     packet = Publish("t", b"", properties=Properties(user=pairs))
-    assert Reader(version=V5).feed(encode(packet)) == [packet]
+    assert PacketDecoder(version=V5).feed(encode(packet)) == [packet]

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from rove.lang.limits import PATTERN_STEPS_MAX, PATTERN_STEPS_PER_CHARACTER_MAX
 from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
 from rove.lang.pieces import steps_per_character
-from rove.match.patterns import text_holders
-from rove.match.patterns import texts as texts_module
-from rove.match.patterns.text_holders import Budget
-from rove.match.patterns.texts import Merge, PatternSet
+from rove.match.patterns import automaton, pattern_set
+from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.pattern_set import AutomatonMerge, PatternSet
 from tests.effort import examples
 
 ALPHABET = "abé𝄞\u0301"
@@ -43,9 +42,9 @@ texts = st.text(ALPHABET, max_size=12)
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few patterns wait, and little is merged at once, so that short tests reach everything."""
-    monkeypatch.setattr(text_holders, "WAITING_MAX", 3)
-    monkeypatch.setattr(texts_module, "AT_ONCE_CHARACTERS_MAX", 40)
-    monkeypatch.setattr(texts_module, "SHARED_MAX", 2)
+    monkeypatch.setattr(automaton, "WAITING_MAX", 3)
+    monkeypatch.setattr(pattern_set, "AT_ONCE_CHARACTERS_MAX", 40)
+    monkeypatch.setattr(pattern_set, "SHARED_MAX", 2)
 
 
 def expected(held: dict[int, Pattern], text: str) -> list[int]:
@@ -89,7 +88,7 @@ class Model:
         self.drawn = drawn
         self.held: dict[int, Pattern] = {}
         self.uses: dict[int, int] = {}
-        self.merge: Merge | None = None
+        self.merge: AutomatonMerge | None = None
 
     def change(self) -> None:
         what = self.random.random()
@@ -251,7 +250,7 @@ def test_only_a_few_automata_are_left_after_merging(monkeypatch: pytest.MonkeyPa
     merge_all(patterns)
     sizes = sorted(automaton.alive for automaton in patterns._automata.values())
     assert 1 <= len(sizes) <= 4
-    assert sum(sizes) > len(patterns) - text_holders.WAITING_MAX
+    assert sum(sizes) > len(patterns) - automaton.WAITING_MAX
 
 
 def test_removed_patterns_leave_no_trace_behind() -> None:
@@ -270,7 +269,7 @@ def test_a_run_that_many_share_is_not_the_key_of_all() -> None:
     patterns = PatternSet()
     for i in range(50):
         patterns.add(like_pattern(f"%temperature%r{i}%", None))
-    assert patterns._sharing["temperature"] == texts_module.SHARED_MAX
+    assert patterns._sharing["temperature"] == pattern_set.SHARED_MAX
     assert found(patterns, "temperature of r7") == [7]
 
 
@@ -301,7 +300,7 @@ def test_long_programs_are_run_too(size: int, compiled: bool) -> None:
 
 @pytest.fixture
 def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_holders, "WAITING_MAX", 1)
+    monkeypatch.setattr(automaton, "WAITING_MAX", 1)
 
 
 HOSTILE = [
@@ -337,7 +336,7 @@ def test_hostile_patterns_take_steps_linear_in_the_text(written: str, compiled: 
     merge_all(patterns)
     assert bool(patterns._automata) is compiled
     for text in nearly(written, 3_000):
-        budget = Budget()
+        budget = StepBudget()
         assert (number in patterns.fitting(text, budget)) is pattern.matches(text)
         spent = PATTERN_STEPS_MAX + PATTERN_STEPS_PER_CHARACTER_MAX * len(text) - budget.left
         per_character = steps_per_character(pattern)
@@ -351,7 +350,7 @@ def test_a_text_that_is_too_short_takes_no_steps(compiled: bool) -> None:
     patterns = PatternSet(compiled)
     patterns.add(like_pattern("%a%a%a%b%", None))
     merge_all(patterns)
-    budget = Budget()
+    budget = StepBudget()
     patterns.fitting("aab", budget)
     assert budget.left == PATTERN_STEPS_MAX + PATTERN_STEPS_PER_CHARACTER_MAX * 3
 
@@ -366,7 +365,7 @@ def test_what_takes_too_many_steps_is_undecided(compiled: bool) -> None:
     plain = patterns.add(contains("a"))
     merge_all(patterns)
     text = "z" + "a1" * 1_000
-    budget = Budget()
+    budget = StepBudget()
     budget.left = 5_000 - PATTERN_STEPS_PER_CHARACTER_MAX * len(text)
     fitting = set(patterns.fitting(text, budget).tolist())
     assert budget.undecided, "the steps were not enough for all"
@@ -381,7 +380,7 @@ def test_one_pattern_alone_can_be_too_much() -> None:
     patterns = PatternSet()
     number = patterns.add(like_pattern("%a" + "_" * 1_300 + "b%", None))
     merge_all(patterns)
-    budget = Budget()
+    budget = StepBudget()
     budget.left = 10_000 - PATTERN_STEPS_PER_CHARACTER_MAX * 5_001
     assert patterns.fitting("a" * 5_000 + "b", budget).tolist() == []
     assert budget.undecided == [number]
@@ -418,11 +417,11 @@ def test_without_kernels_nothing_of_numba_is_loaded_by_a_set() -> None:
     program = """
 import sys
 from rove.lang.patterns import contains
-from rove.match.patterns.texts import PatternSet
+from rove.match.patterns.pattern_set import PatternSet
 patterns = PatternSet(compiled=False)
 numbers = [patterns.add(contains(str(i))) for i in range(1_000)]
 assert patterns.merge_due() is None
-print(len(patterns.fitting("123")), "rove.match.patterns.text_kernels" in sys.modules)
+print(len(patterns.fitting("123")), "rove.match.patterns.automaton_kernels" in sys.modules)
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

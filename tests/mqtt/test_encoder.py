@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import PINGREQ, PINGRESP, encode, encode_within, publish_parts
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -31,8 +33,6 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import PINGREQ, PINGRESP, encode, encode_within, publish_parts
 
 FROM_CLIENT_5 = [
     (Connect("", V5, True, 0), "10 0D  0004 4D515454 05 02 0000  00  0000"),
@@ -226,7 +226,7 @@ def test_bytes_by_hand(version: int, from_server: bool, packet: Packet, written:
     expected = bytes.fromhex(written)
     assert encode(packet, version) == expected
     known = None if isinstance(packet, Connect) else version
-    reader = Reader(version=known, from_server=from_server)
+    reader = PacketDecoder(version=known, from_server=from_server)
     assert reader.feed(expected) == [packet]
     assert reader.version == version
 
@@ -340,7 +340,7 @@ ANSWERS: list[Packet] = [
 
 def properties_read(written: bytes | None) -> Properties:
     assert written is not None
-    (packet,) = Reader(version=V5, from_server=True).feed(written)
+    (packet,) = PacketDecoder(version=V5, from_server=True).feed(written)
     return packet.properties  # type: ignore[union-attr]
 
 

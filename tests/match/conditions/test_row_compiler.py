@@ -24,7 +24,7 @@ from rove.lang.tree import (
     ValueNode,
 )
 from rove.lang.values import next_number, previous_number
-from rove.match.conditions.compiling import rows_of
+from rove.match.conditions.row_compiler import rows_of
 from rove.match.index.layout import (
     ABOVE,
     AT_LEAST,
@@ -35,7 +35,7 @@ from rove.match.index.layout import (
     MULTIPLE,
     T_MAX,
 )
-from rove.match.index.rows import Bound, Row
+from rove.match.index.rows import Bound, IndexRow
 from rove.match.index.subjects import Subjects
 from rove.testing import strategies
 from tests.effort import examples
@@ -50,7 +50,7 @@ def bound_at(bound: Bound, t: float) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def allows(row: Row, value: object, t: float) -> bool:
+def allows(row: IndexRow, value: object, t: float) -> bool:
     """What a row over a single attribute says of its value."""
     return all(value in allowed for _, allowed in row.sets) and all(
         bool(compare(COMPARATORS[bound.comparator], value, bound_at(bound, t)))
@@ -58,11 +58,11 @@ def allows(row: Row, value: object, t: float) -> bool:
     )
 
 
-def compiled(text: str) -> list[Row]:
+def compiled(text: str) -> list[IndexRow]:
     return rows_of(1, normalise(parse(text)).conjunctions, 0.0, Subjects())
 
 
-def row_for(node: ValueNode, comparator: Comparator) -> Row | None:
+def row_for(node: ValueNode, comparator: Comparator) -> IndexRow | None:
     """The row of `x comparator node`, if that can hold at all."""
     conjunction = compared_conjunction(Comparison(comparator, X, node))
     if conjunction is None:

@@ -1,6 +1,6 @@
 """Bytes to packets, in both versions, however the bytes were cut on their way.
 
-A `Reader` is fed what came and gives every packet that is complete. Each rule of the
+A `PacketDecoder` is fed what came and gives every packet that is complete. Each rule of the
 specification that a single packet can break is checked here, so that what the reader gives is
 a packet that its sender was allowed to send; what depends on the session (is this alias known,
 is this packet identifier in use) is the broker's or the client's to judge, and so are topic
@@ -12,8 +12,8 @@ is refused without being waited for, and nothing is kept but what was received.
 
 PUBLISH and the answers without a reason are what a busy broker reads all day. They are read
 straight out of the bytes: 1.2 µs for a PUBLISH of 1 KB, 0.35 µs for a PUBACK (1,000 of them in
-one call: `python -m timeit -s "from rove.mqtt.reading import Reader; r = Reader(version=5); d =
-bytes.fromhex('40020001') * 1000" "r.feed(d)"`). All others go by way of `Fields`, at a few
+one call: `python -m timeit -s "from rove.mqtt.decoder import PacketDecoder as D; d = D(version=5);
+b = bytes.fromhex('40020001') * 1000" "d.feed(b)"`). All others are read through `Fields`, at a few
 microseconds each; each user property of a PUBLISH adds about one.
 """
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Never
 
+from rove.mqtt.encoder import RETURN_CODES
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     V5,
@@ -48,16 +49,15 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.properties import Fault, Fields, Place, malformed, protocol_error
+from rove.mqtt.properties import Fields, PacketFault, PacketType, malformed, protocol_error
 from rove.mqtt.properties import read as read_properties
 from rove.mqtt.topics import SHARED, name_fault
-from rove.mqtt.writing import RETURN_CODES
 
 PACKET_BYTES_MAX: Final = 268_435_460
 """The largest packet there can be: five bytes of header before 256 MB."""
 
 
-class Reader:
+class PacketDecoder:
     """Takes the bytes of one connection and gives its packets.
 
     A server's reader learns `version` from CONNECT, which has to come first and only once; with
@@ -100,7 +100,7 @@ class Reader:
         packets: list[Packet | Malformed] = []
         try:
             read_to = self._read(data, packets)
-        except Fault as fault:
+        except PacketFault as fault:
             self._ended = True
             packets.append(Malformed(fault.reason, fault.text))
         else:
@@ -188,11 +188,11 @@ class Reader:
     def _publish_properties(self, data: bytes, at: int, stop: int) -> tuple[Properties, int]:
         fields = Fields(data, at, stop)
         try:
-            properties = read_properties(fields, Place.PUBLISH)
+            properties = read_properties(fields, PacketType.PUBLISH)
             if properties.subscription_ids and not self.from_server:
                 protocol_error("only a server may send a subscription identifier")
-        except Fault as fault:
-            raise Fault(fault.reason, f"PUBLISH: {fault.text}") from None
+        except PacketFault as fault:
+            raise PacketFault(fault.reason, f"PUBLISH: {fault.text}") from None
         return properties, fields.at
 
     def _other(self, first: int, fields: Fields) -> Packet:
@@ -200,13 +200,13 @@ class Reader:
         place = _PLACES[first >> 4]
         try:
             packet: Packet
-            if place is Place.CONNECT:
+            if place is PacketType.CONNECT:
                 packet = self._connect(fields)
             else:
                 packet = _DECODERS[place](fields, self.version == V5, self.from_server)
             fields.finish()
-        except Fault as fault:
-            raise Fault(fault.reason, f"{place.name}: {fault.text}") from None
+        except PacketFault as fault:
+            raise PacketFault(fault.reason, f"{place.name}: {fault.text}") from None
         return packet
 
     def _connect(self, fields: Fields) -> Connect:
@@ -215,7 +215,7 @@ class Reader:
         level = fields.byte("protocol level")
         if protocol != b"MQTT" or level not in (V311, V5):
             name = protocol[:20].decode(errors="replace")
-            raise Fault(
+            raise PacketFault(
                 Reason.UNSUPPORTED_PROTOCOL_VERSION,
                 f"the protocol is {name!r} {level}, it must be 'MQTT' {V311} (3.1.1) or {V5}",
             )
@@ -229,16 +229,28 @@ class Reader:
 
 # --- the fixed header -------------------------------------------------------------------------
 
-_PLACES: Final = tuple(Place)
+_PLACES: Final = tuple(PacketType)
 _BOTH_WAYS: Final = {
-    Place.PUBLISH, Place.PUBACK, Place.PUBREC, Place.PUBREL, Place.PUBCOMP, Place.DISCONNECT,
-    Place.AUTH,
-}  # fmt: skip
-_FROM_CLIENT: Final = _BOTH_WAYS | {Place.SUBSCRIBE, Place.UNSUBSCRIBE, Place.PINGREQ}
+    PacketType.PUBLISH,
+    PacketType.PUBACK,
+    PacketType.PUBREC,
+    PacketType.PUBREL,
+    PacketType.PUBCOMP,
+    PacketType.DISCONNECT,
+    PacketType.AUTH,
+}
+_FROM_CLIENT: Final = _BOTH_WAYS | {
+    PacketType.SUBSCRIBE,
+    PacketType.UNSUBSCRIBE,
+    PacketType.PINGREQ,
+}
 _FROM_SERVER: Final = _BOTH_WAYS | {
-    Place.CONNACK, Place.SUBACK, Place.UNSUBACK, Place.PINGRESP,
-}  # fmt: skip
-_FLAGS: Final = {Place.PUBREL: 2, Place.SUBSCRIBE: 2, Place.UNSUBSCRIBE: 2}
+    PacketType.CONNACK,
+    PacketType.SUBACK,
+    PacketType.UNSUBACK,
+    PacketType.PINGRESP,
+}
+_FLAGS: Final = {PacketType.PUBREL: 2, PacketType.SUBSCRIBE: 2, PacketType.UNSUBSCRIBE: 2}
 _PUBLISH_FLAGS: Final = frozenset(
     dup << 3 | qos << 1 | retain
     for dup in (0, 1)
@@ -248,42 +260,42 @@ _PUBLISH_FLAGS: Final = frozenset(
 )
 
 
-def _senders_places(version: int, from_server: bool) -> set[Place]:
+def _senders_places(version: int, from_server: bool) -> set[PacketType]:
     places = _FROM_SERVER if from_server else _FROM_CLIENT
     if version == V5:
         return places
-    return places - ({Place.AUTH, Place.DISCONNECT} if from_server else {Place.AUTH})
+    return places - ({PacketType.AUTH, PacketType.DISCONNECT} if from_server else {PacketType.AUTH})
 
 
 def _first_bytes(version: int, from_server: bool) -> frozenset[int]:
     found = {
         place << 4 | _FLAGS.get(place, 0)
         for place in _senders_places(version, from_server)
-        if place is not Place.PUBLISH
+        if place is not PacketType.PUBLISH
     }
-    return frozenset(found | {Place.PUBLISH << 4 | flags for flags in _PUBLISH_FLAGS})
+    return frozenset(found | {PacketType.PUBLISH << 4 | flags for flags in _PUBLISH_FLAGS})
 
 
 _ALLOWED: Final[dict[tuple[int | None, bool], frozenset[int]]] = {
     (version, from_server): _first_bytes(version, from_server)
     for version in (V311, V5)
     for from_server in (False, True)
-} | {(None, False): frozenset({Place.CONNECT << 4})}
+} | {(None, False): frozenset({PacketType.CONNECT << 4})}
 
 
 def _refuse_header(first: int, version: int | None, from_server: bool) -> Never:
     """Say why this is no first byte of a packet here."""
     place = _PLACES[first >> 4]
     flags = first & 0x0F
-    if place is Place.WILL or (place is Place.AUTH and version == V311):
+    if place is PacketType.WILL or (place is PacketType.AUTH and version == V311):
         malformed(f"there is no packet of type {first >> 4}")
-    if version is None and place is not Place.CONNECT:
+    if version is None and place is not PacketType.CONNECT:
         protocol_error(f"the first packet is {place.name}, it must be CONNECT")
-    if version is not None and place is Place.CONNECT and not from_server:
+    if version is not None and place is PacketType.CONNECT and not from_server:
         protocol_error("CONNECT came a second time")
     if version is not None and place not in _senders_places(version, from_server):
         protocol_error(f"{place.name} is not sent by a {'server' if from_server else 'client'}")
-    if place is not Place.PUBLISH:
+    if place is not PacketType.PUBLISH:
         malformed(f"{place.name}: the flags are {flags:04b}, not {_FLAGS.get(place, 0):04b}")
     if flags & 0x06 == 0x06:
         malformed("PUBLISH: QoS is 3, it must be 0, 1 or 2")
@@ -291,7 +303,7 @@ def _refuse_header(first: int, version: int | None, from_server: bool) -> Never:
 
 
 def _refuse_size(first: int, size: int, size_max: int) -> Never:
-    raise Fault(
+    raise PacketFault(
         Reason.PACKET_TOO_LARGE,
         f"{_PLACES[first >> 4].name}: {size} bytes, at most {size_max} are accepted",
     )
@@ -308,7 +320,7 @@ def _topic(raw: bytes) -> str:
     if "\0" in topic:
         malformed("PUBLISH: the topic name contains U+0000")
     if "+" in topic or "#" in topic:
-        raise Fault(Reason.TOPIC_NAME_INVALID, f"PUBLISH: {name_fault(topic)}")
+        raise PacketFault(Reason.TOPIC_NAME_INVALID, f"PUBLISH: {name_fault(topic)}")
     return topic
 
 
@@ -328,7 +340,7 @@ def _short_answer(first: int, packet_id: int) -> Puback | Pubrec | Pubrel | Pubc
 
 
 def _answer(
-    place: Place, packet_class: type[Puback | Pubrec | Pubrel | Pubcomp]
+    place: PacketType, packet_class: type[Puback | Pubrec | Pubrel | Pubcomp]
 ) -> Callable[[Fields, bool, bool], Packet]:
     """An answer with a reason; those without one do not come here."""
 
@@ -348,24 +360,30 @@ def _answer(
 _ACK: Final = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
 _RELEASE: Final = frozenset({0x00, 0x92})
 _REASONS: Final = {
-    Place.CONNACK: frozenset(
+    PacketType.CONNACK: frozenset(
         {0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F}
     ),
-    Place.PUBACK: _ACK,
-    Place.PUBREC: _ACK,
-    Place.PUBREL: _RELEASE,
-    Place.PUBCOMP: _RELEASE,
-    Place.SUBACK: frozenset(
+    PacketType.PUBACK: _ACK,
+    PacketType.PUBREC: _ACK,
+    PacketType.PUBREL: _RELEASE,
+    PacketType.PUBCOMP: _RELEASE,
+    PacketType.SUBACK: frozenset(
         {0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2}
     ),
-    Place.UNSUBACK: frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}),
+    PacketType.UNSUBACK: frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}),
 }
 _SUBACK_311: Final = frozenset({0x00, 0x01, 0x02, 0x80})
 _DISCONNECT_BOTH: Final = frozenset({0x00, *range(0x80, 0x84), 0x90, *range(0x93, 0x9A)})
 _DISCONNECT_CLIENT: Final = _DISCONNECT_BOTH | {0x04}
 _DISCONNECT_SERVER: Final = _DISCONNECT_BOTH | {
-    0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, *range(0x9A, 0xA3),
-}  # fmt: skip
+    0x87,
+    0x89,
+    0x8B,
+    0x8D,
+    0x8E,
+    0x8F,
+    *range(0x9A, 0xA3),
+}
 _AUTH_CLIENT: Final = frozenset({0x18, 0x19})
 _AUTH_SERVER: Final = frozenset({0x00, 0x18})
 _REASON_OF_RETURN_CODE: Final = {code: reason for reason, code in RETURN_CODES.items()}
@@ -386,7 +404,7 @@ def _connect_after_level(fields: Fields, level: int) -> Connect:
     keep_alive_s = fields.two("keep alive")
     properties = NO_PROPERTIES
     if level == V5:
-        properties = read_properties(fields, Place.CONNECT)
+        properties = read_properties(fields, PacketType.CONNECT)
         if properties.authentication_data is not None and properties.authentication_method is None:
             protocol_error("there is authentication data without an authentication method")
     client_id = fields.text("client identifier")
@@ -410,11 +428,11 @@ def _check_connect_flags(flags: int, level: int) -> None:
 
 
 def _will(fields: Fields, flags: int, level: int) -> Will:
-    properties = read_properties(fields, Place.WILL) if level == V5 else NO_PROPERTIES
+    properties = read_properties(fields, PacketType.WILL) if level == V5 else NO_PROPERTIES
     topic = fields.text("topic of the will")
     fault = name_fault(topic)
     if fault:
-        raise Fault(Reason.TOPIC_NAME_INVALID, f"the topic of the will: {fault}")
+        raise PacketFault(Reason.TOPIC_NAME_INVALID, f"the topic of the will: {fault}")
     payload = fields.binary("payload of the will")
     return Will(topic, payload, flags >> 3 & 3, flags & 0x20 != 0, properties)
 
@@ -425,8 +443,8 @@ def _connack(fields: Fields, v5: bool, _from_server: bool) -> Connack:
         malformed(f"the acknowledge flags are {flags:08b}, only the last may be set")
     code = fields.byte("reason code")
     if v5:
-        reason = _reason(code, _REASONS[Place.CONNACK])
-        properties = read_properties(fields, Place.CONNACK)
+        reason = _reason(code, _REASONS[PacketType.CONNACK])
+        properties = read_properties(fields, PacketType.CONNACK)
     else:
         properties = NO_PROPERTIES
         if code not in _REASON_OF_RETURN_CODE:
@@ -439,7 +457,7 @@ def _connack(fields: Fields, v5: bool, _from_server: bool) -> Connack:
 
 def _subscribe(fields: Fields, v5: bool, _from_server: bool) -> Subscribe:
     packet_id = fields.packet_id()
-    properties = read_properties(fields, Place.SUBSCRIBE) if v5 else NO_PROPERTIES
+    properties = read_properties(fields, PacketType.SUBSCRIBE) if v5 else NO_PROPERTIES
     if len(properties.subscription_ids) > 1:
         protocol_error("the subscription identifier stands there twice")
     filters = []
@@ -475,14 +493,14 @@ def _filter(topic_filter: str, options: int, v5: bool) -> Filter:
 
 def _suback(fields: Fields, v5: bool, _from_server: bool) -> Suback:
     packet_id = fields.packet_id()
-    properties = read_properties(fields, Place.SUBACK) if v5 else NO_PROPERTIES
-    reasons = _reasons(fields, _REASONS[Place.SUBACK] if v5 else _SUBACK_311)
+    properties = read_properties(fields, PacketType.SUBACK) if v5 else NO_PROPERTIES
+    reasons = _reasons(fields, _REASONS[PacketType.SUBACK] if v5 else _SUBACK_311)
     return Suback(packet_id, reasons, properties)
 
 
 def _unsubscribe(fields: Fields, v5: bool, _from_server: bool) -> Unsubscribe:
     packet_id = fields.packet_id()
-    properties = read_properties(fields, Place.UNSUBSCRIBE) if v5 else NO_PROPERTIES
+    properties = read_properties(fields, PacketType.UNSUBSCRIBE) if v5 else NO_PROPERTIES
     topic_filters = []
     while fields.left:
         topic_filters.append(_topic_filter(fields))
@@ -495,8 +513,8 @@ def _unsuback(fields: Fields, v5: bool, _from_server: bool) -> Unsuback:
     packet_id = fields.packet_id()
     if not v5:
         return Unsuback(packet_id)
-    properties = read_properties(fields, Place.UNSUBACK)
-    return Unsuback(packet_id, _reasons(fields, _REASONS[Place.UNSUBACK]), properties)
+    properties = read_properties(fields, PacketType.UNSUBACK)
+    return Unsuback(packet_id, _reasons(fields, _REASONS[PacketType.UNSUBACK]), properties)
 
 
 def _reasons(fields: Fields, allowed: frozenset[int]) -> tuple[int, ...]:
@@ -519,7 +537,7 @@ def _disconnect(fields: Fields, v5: bool, from_server: bool) -> Disconnect:
         return Disconnect()
     allowed = _DISCONNECT_SERVER if from_server else _DISCONNECT_CLIENT
     reason = _reason(fields.byte("reason code"), allowed)
-    properties = read_properties(fields, Place.DISCONNECT) if fields.left else NO_PROPERTIES
+    properties = read_properties(fields, PacketType.DISCONNECT) if fields.left else NO_PROPERTIES
     if from_server and properties.session_expiry_s is not None:
         protocol_error("a server may not send a session expiry interval")
     return Disconnect(reason, properties)
@@ -530,24 +548,24 @@ def _auth(fields: Fields, _v5: bool, from_server: bool) -> Auth:
     if not fields.left:
         return Auth(_reason(Reason.SUCCESS, allowed))
     reason = _reason(fields.byte("reason code"), allowed)
-    properties = read_properties(fields, Place.AUTH)
+    properties = read_properties(fields, PacketType.AUTH)
     if properties.authentication_method is None:
         protocol_error("the authentication method is missing")
     return Auth(reason, properties)
 
 
-_DECODERS: Final[dict[Place, Callable[[Fields, bool, bool], Packet]]] = {
-    Place.CONNACK: _connack,
-    Place.PUBACK: _answer(Place.PUBACK, Puback),
-    Place.PUBREC: _answer(Place.PUBREC, Pubrec),
-    Place.PUBREL: _answer(Place.PUBREL, Pubrel),
-    Place.PUBCOMP: _answer(Place.PUBCOMP, Pubcomp),
-    Place.SUBSCRIBE: _subscribe,
-    Place.SUBACK: _suback,
-    Place.UNSUBSCRIBE: _unsubscribe,
-    Place.UNSUBACK: _unsuback,
-    Place.PINGREQ: _pingreq,
-    Place.PINGRESP: _pingresp,
-    Place.DISCONNECT: _disconnect,
-    Place.AUTH: _auth,
+_DECODERS: Final[dict[PacketType, Callable[[Fields, bool, bool], Packet]]] = {
+    PacketType.CONNACK: _connack,
+    PacketType.PUBACK: _answer(PacketType.PUBACK, Puback),
+    PacketType.PUBREC: _answer(PacketType.PUBREC, Pubrec),
+    PacketType.PUBREL: _answer(PacketType.PUBREL, Pubrel),
+    PacketType.PUBCOMP: _answer(PacketType.PUBCOMP, Pubcomp),
+    PacketType.SUBSCRIBE: _subscribe,
+    PacketType.SUBACK: _suback,
+    PacketType.UNSUBSCRIBE: _unsubscribe,
+    PacketType.UNSUBACK: _unsuback,
+    PacketType.PINGREQ: _pingreq,
+    PacketType.PINGRESP: _pingresp,
+    PacketType.DISCONNECT: _disconnect,
+    PacketType.AUTH: _auth,
 }

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.lang import LimitError, Subscription, normalise, parse
+from rove.bench.match.scan import Scan
+from rove.lang import LimitError, Subscription, matches, normalise, parse
 from rove.lang.moment import at_moment
 from rove.lang.normal import Conjunction, NormalForm, holds
-from rove.match.conditions.compiling import rows_of
-from rove.match.index import building, layout
-from rove.match.index.building import built
+from rove.match import Matcher
+from rove.match.conditions.row_compiler import rows_of
+from rove.match.index import construction, layout
+from rove.match.index.construction import Times, built, extremes
 from rove.match.index.layout import WIDTH, section
-from rove.match.index.rows import Row, from_boxes, from_rows
+from rove.match.index.rows import Floats, IndexRow, from_boxes, from_rows
 from rove.match.index.search_kernels import find
 from rove.match.index.segment import Segment, SegmentMatches, Workspace
 from rove.match.index.subjects import Subjects
@@ -38,7 +40,7 @@ LIMITS: dict[str, dict[str, int]] = {
 def limits(values: dict[str, int]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
-            patch.setattr(building, name, value)
+            patch.setattr(construction, name, value)
         yield
 
 
@@ -48,7 +50,7 @@ class Rows:
     def __init__(self) -> None:
         self.subjects = Subjects()
         self.conjunctions: dict[int, tuple[Conjunction, float]] = {}
-        self._rows: list[Row] = []
+        self._rows: list[IndexRow] = []
 
     def add(self, conjunction: Conjunction, accepted_at: float = 0.0) -> None:
         id = len(self.conjunctions)
@@ -251,7 +253,7 @@ def test_boxes_that_move_alike_have_lines_and_inner_columns() -> None:
 def test_the_horizon_is_as_long_as_boxes_take_to_grow_a_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(building, "_GROWTH", 0.1)
+    monkeypatch.setattr(construction, "_GROWTH", 0.1)
     ids, zero = np.arange(3), np.zeros((1, 3))
 
     def horizon(width: float, speed: float, now: float = 5.0) -> tuple[float, float]:
@@ -338,3 +340,81 @@ def test_an_attribute_that_a_publication_has_not_costs_it_nothing() -> None:
     assert section(segment.buffer, layout.TREES)[0] == -1, "nobody stands in the tree of all"
     assert (section(segment.buffer, layout.TREE_OF_SUBJECT) > 0).all()
     rows.check(segment, [{"rare3": 500}, {"other": 1}, {"rare39": 1e9}], [0.0] * 3)
+
+
+# -- boxes that all move in the same way --------------------------------------------------------
+
+DRIFTING = 5_000
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Matcher, Scan, Floats]:
+    boxes, events = workload("W2", DRIFTING, 200)
+    matcher = Matcher()
+    ids = np.arange(DRIFTING)
+    matcher.add_boxes(ids, boxes.attributes, boxes.lows, boxes.highs, boxes.speeds)
+    scan = Scan(boxes.attributes, boxes.lows, boxes.highs, ids, boxes.speeds)
+    on_bounds = boxes.lows[:, :200].T, boxes.speeds[:, :200].T if boxes.speeds is not None else 0
+    return matcher, scan, np.stack([events.values, *np.broadcast_arrays(*on_bounds)])
+
+
+@pytest.mark.parametrize("at", [0.0, 0.37, 3.0, 6.1, 7.0, 1e4, 1e9])
+def test_they_are_where_they_are_at_the_moment(
+    world: tuple[Matcher, Scan, Floats], at: float
+) -> None:
+    matcher, scan, (anywhere, lows, speeds) = world
+    values = np.concatenate([anywhere, lows + speeds * at])  # the latter on a bound to the bit
+    found = matcher.match_columns(("x", "y"), values, np.full(len(values), at))
+    ends = found.starts(len(values))
+    for number, one in enumerate(values):
+        ids = found.subscriptions[ends[number] : ends[number + 1]]
+        assert np.array_equal(np.sort(ids), np.sort(scan.match(one, at)))
+        assert number < 200 or number - 200 in ids
+
+
+def test_the_ends_of_the_horizon_give_the_extremes() -> None:
+    rows = from_boxes(
+        np.arange(2),
+        [0],
+        np.array([[0.0, 5.0]]),
+        np.array([[1.0, 6.0]]),
+        np.array([[2.0, -1.0]]),
+    )
+    least, most = extremes(rows, Times(1.0, 4.0))
+    assert least.tolist() == [2.0, 3.0, 1.0, 2.0]
+    assert most.tolist() == [8.0, 9.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "alike"),
+    [
+        (["x >= 1 + t AND x <= 5 + t", "x >= 2 - t AND x <= 7 - t"], True),
+        (["x >= 1 + t", "x >= 2 - t"], True),
+        (["x >= 1 + t", "x > 2 - t"], False),
+        (["x >= 1 + t", "y >= 2 - t"], False),
+        (["x >= 1 + t", "x >= least(t, 3)"], False),
+        (["x >= 1 + t", "x >= 4"], False),
+    ],
+)
+def test_only_boxes_that_move_alike_have_lines(texts: list[str], alike: bool) -> None:
+    matcher = Matcher()
+    subscriptions = [parse(text) for text in texts]
+    for id, subscription in enumerate(subscriptions):
+        matcher.add(id, subscription)
+    matcher.compact()
+    (segment,) = matcher._index.segments
+    assert (segment.buffer[2 * layout.DRIFTS + 1] > 0) == alike
+    for x in (-3.0, 1.0, 2.5, 4.0, 9.0):
+        for at in (0.0, 1.5, 60.0):
+            publication = {"x": x, "y": x}
+            wanted = [id for id, s in enumerate(subscriptions) if matches(s, publication, at)]
+            assert sorted(matcher.match_one(publication, at).tolist()) == wanted
+
+
+def test_a_bound_that_leaves_the_floats_excludes() -> None:
+    matcher = Matcher()
+    for id in range(3):
+        matcher.add(id, parse(f"x >= {id} - 1e308 * t"))
+    matcher.compact()
+    assert sorted(matcher.match_one({"x": 5.0}, 1.0).tolist()) == [0, 1, 2]
+    assert matcher.match_one({"x": 5.0}, 100.0).tolist() == []

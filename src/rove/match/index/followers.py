@@ -45,13 +45,13 @@ from rove.lang.tree import (
     ValueNode,
     walk,
 )
-from rove.match.conditions.compiling import rows_of
-from rove.match.conditions.computing import State, Unindexed
 from rove.match.conditions.programs import compiled_conjunction
-from rove.match.index.index import Index
+from rove.match.conditions.residual import ResidualConditions, State
+from rove.match.conditions.row_compiler import rows_of
+from rove.match.index.index import ExactIndex
 from rove.match.index.keys import FIRST_NUMBER, LAST_NUMBER, Keys, are_exact, float_keys
 from rove.match.index.layout import COMPUTE, MULTIPLE
-from rove.match.index.rows import Floats, Positions, Row, Rows, from_rows, merged
+from rove.match.index.rows import Floats, IndexRow, Positions, Rows, from_rows, merged
 from rove.match.index.subjects import Subjects
 
 POSITION: Final = "$position"
@@ -89,10 +89,10 @@ class _Bound(NamedTuple):
     function: ValueNode
 
 
-class _Part(NamedTuple):
+class _SplitConjunction(NamedTuple):
     """A conjunction, taken apart."""
 
-    static: Row
+    static: IndexRow
     gate: Callable[..., bool] | None
     """Whether a state lets anything through."""
     bounds: tuple[_Bound, ...]
@@ -104,7 +104,7 @@ class Follower:
     """A text that asks for its subscriber's state: what is the same in all states, of anybody."""
 
     def __init__(self, conjunctions: Sequence[Conjunction], subjects: Subjects) -> None:
-        self.kept = Unindexed(tuple(conjunctions), 0.0, {}, True)
+        self.kept = ResidualConditions(tuple(conjunctions), 0.0, {}, True)
         several = MULTIPLE if len(conjunctions) > 1 else 0
         found = (_part(one, several, subjects) for one in conjunctions)
         self._parts = [part for part in found if part is not None]
@@ -115,8 +115,8 @@ class Follower:
         """A row for each state in which something may match; its id says which state it is."""
         return [self._rows(part, first_id, states) for part in self._parts]
 
-    def _rows(self, part: _Part, first_id: int, states: States) -> Rows:
-        boxes = _Boxes(len(states.since), part)
+    def _rows(self, part: _SplitConjunction, first_id: int, states: States) -> Rows:
+        boxes = _StateRows(len(states.since), part)
         if part.gate is not None:
             boxes.lives &= [part.gate({}, 0.0, states.at(i)) for i in range(len(boxes.lives))]
         for bound in part.bounds:
@@ -124,7 +124,7 @@ class Follower:
         return boxes.rows(first_id, self._position, states)
 
 
-def _part(conjunction: Conjunction, flags: int, subjects: Subjects) -> _Part | None:
+def _part(conjunction: Conjunction, flags: int, subjects: Subjects) -> _SplitConjunction | None:
     """None if it never holds."""
     static: dict[ValueNode, ValueSet] = {}
     gates: dict[ValueNode, ValueSet] = {}
@@ -157,7 +157,7 @@ def _part(conjunction: Conjunction, flags: int, subjects: Subjects) -> _Part | N
     row = msgspec.structs.replace(row, flags=row.flags | flags)
     gate = Conjunction(gates, frozenset(gate_atoms)) if gates or gate_atoms else None
     program = None if gate is None else compiled_conjunction(gate)
-    return _Part(row, program, tuple(bounds), is_computed)
+    return _SplitConjunction(row, program, tuple(bounds), is_computed)
 
 
 def _kinds(node: Node) -> set[type]:
@@ -176,10 +176,10 @@ def _bound(atom: Comparison, subjects: Subjects) -> _Bound | None:
     return _Bound(subjects.number(attribute), attribute, comparator, function)
 
 
-class _Boxes:
+class _StateRows:
     """The rows of one conjunction in the making: what each state lets through."""
 
-    def __init__(self, count: int, part: _Part) -> None:
+    def __init__(self, count: int, part: _SplitConjunction) -> None:
         self._part = part
         self.lives: Flags = np.ones(count, bool)
         self._is_computed: Flags = np.full(count, part.is_computed)
@@ -229,7 +229,7 @@ class _Boxes:
     def rows(self, first_id: int, position: int, states: States) -> Rows:
         """The rows of the states that let something through."""
         # The strings of all rows are ranked together.
-        alone = [Row(0, 0.0, 0, ((subject, allowed),)) for subject, _, allowed in self._sets]
+        alone = [IndexRow(0, 0.0, 0, ((subject, allowed),)) for subject, _, allowed in self._sets]
         drafts = from_rows([self._part.static, *alone])
         for draft, (subject, those, _) in enumerate(self._sets, 1):
             first, last, several = _hull(drafts, draft, subject)
@@ -359,7 +359,7 @@ _OPERATIONS: Final[dict[str, Callable[[Floats, Floats], Floats]]] = {
 }
 
 
-class FollowingIndex(Index):
+class FollowingIndex(ExactIndex):
     """Decides which states of which followers a publication meets."""
 
     def __init__(self, subjects: Subjects) -> None:
@@ -385,7 +385,7 @@ class FollowingIndex(Index):
             if len(rows):
                 self._segments.append(self._segment(rows))
 
-    def _kept_of(self, id: int) -> Unindexed | None:
+    def _kept_of(self, id: int) -> ResidualConditions | None:
         """The follower as it was in a state, which publications often meet one after the other."""
         found = self._kept.get(id)
         if found is None:
@@ -394,7 +394,7 @@ class FollowingIndex(Index):
             found = self._kept[id] = self._in_state(id)
         return found
 
-    def _in_state(self, id: int) -> Unindexed:
+    def _in_state(self, id: int) -> ResidualConditions:
         number = bisect_right(self._first_ids, id) - 1
         follower, states = self._followers[number]
         if follower.kept.tests is None:

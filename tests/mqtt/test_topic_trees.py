@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rove.mqtt.topic_trees import FilterTree, NameTree
 from rove.mqtt.topics import filter_fault, fits
-from rove.mqtt.trees import FilterTree, NameTree
 
 LEVELS = st.sampled_from(["a", "b", "", "$x"])
 NAMES = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)

@@ -17,7 +17,7 @@ Steps are counted, and what exceeds the limit for one publication is given back 
 
 Considered and not taken: a row for every node, which is mostly empty; edges in a hash table, which
 needs as much again for its gaps; looking up every part of the text in a dictionary, which grows
-with the square of the text. Figures: `rove.match.patterns.texts`.
+with the square of the text. Figures: `rove.match.patterns.pattern_set`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from rove.match.patterns.text_holders import ANY, GAP
+from rove.match.patterns.encoding import ANY, GAP
 
 LABEL, CHILDREN, LINK, TERMINAL = range(4)
 """Columns of a node: the character that leads to it, its first child, the node of the longest

@@ -41,7 +41,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.properties import Place, write, write_binary, write_text, write_varint
+from rove.mqtt.properties import PacketType, write, write_binary, write_text, write_varint
 
 PINGREQ: Final = b"\xc0\x00"
 PINGRESP: Final = b"\xd0\x00"
@@ -98,7 +98,7 @@ def publish_parts(publish: Publish, version: int = V5) -> tuple[bytes, bytes]:
         if properties is NO_PROPERTIES:
             tail = b"\0" + tail
         else:
-            tail = write(properties, Place.PUBLISH) + tail
+            tail = write(properties, PacketType.PUBLISH) + tail
     topic = write_binary(publish.topic.encode())
     qos = publish.qos
     first = 0x30 | qos << 1 | publish.retain
@@ -128,7 +128,7 @@ def _connect(packet: Connect, _version: int) -> bytes:
     flags |= (packet.password is not None) << 6 | (packet.user_name is not None) << 7
     body = write_text("MQTT") + bytes((version, flags)) + packet.keep_alive_s.to_bytes(2, "big")
     if version == V5:
-        body += write(packet.properties, Place.CONNECT)
+        body += write(packet.properties, PacketType.CONNECT)
     body += write_text(packet.client_id)
     if will is not None:
         body += _will(will, version)
@@ -140,19 +140,19 @@ def _connect(packet: Connect, _version: int) -> bytes:
 
 
 def _will(will: Will, version: int) -> bytes:
-    properties = write(will.properties, Place.WILL) if version == V5 else b""
+    properties = write(will.properties, PacketType.WILL) if version == V5 else b""
     return properties + write_text(will.topic) + write_binary(will.payload)
 
 
 def _connack(packet: Connack, version: int) -> bytes:
     if version == V5:
-        properties = write(packet.properties, Place.CONNACK)
+        properties = write(packet.properties, PacketType.CONNACK)
         return _framed(0x20, bytes((packet.session_present, packet.reason)) + properties)
     code = RETURN_CODES.get(packet.reason, _RETURN_CODE_OTHER)  # type: ignore[call-overload]
     return bytes((0x20, 2, packet.session_present, code))
 
 
-def _answer(first: int, place: Place) -> Callable[[Any, int], bytes]:
+def _answer(first: int, place: PacketType) -> Callable[[Any, int], bytes]:
     """PUBACK and the three others that are built like it."""
 
     def encoded(packet: Puback | Pubrec | Pubrel | Pubcomp, version: int) -> bytes:
@@ -165,7 +165,7 @@ def _answer(first: int, place: Place) -> Callable[[Any, int], bytes]:
 
 
 def _reason_and_properties(
-    packet: Puback | Pubrec | Pubrel | Pubcomp | Disconnect | Auth, place: Place
+    packet: Puback | Pubrec | Pubrel | Pubcomp | Disconnect | Auth, place: PacketType
 ) -> bytes:
     """As much as has to be said: both, the reason alone, or nothing at all."""
     properties = write(packet.properties, place)
@@ -177,7 +177,7 @@ def _reason_and_properties(
 def _subscribe(packet: Subscribe, version: int) -> bytes:
     parts = [packet.packet_id.to_bytes(2, "big")]
     if version == V5:
-        parts.append(write(packet.properties, Place.SUBSCRIBE))
+        parts.append(write(packet.properties, PacketType.SUBSCRIBE))
     for each in packet.filters:
         options = each.qos
         if version == V5:
@@ -191,7 +191,7 @@ def _subscribe(packet: Subscribe, version: int) -> bytes:
 def _suback(packet: Suback, version: int) -> bytes:
     packet_id = packet.packet_id.to_bytes(2, "big")
     if version == V5:
-        body = packet_id + write(packet.properties, Place.SUBACK) + bytes(packet.reasons)
+        body = packet_id + write(packet.properties, PacketType.SUBACK) + bytes(packet.reasons)
     else:
         body = packet_id + bytes([min(reason, 0x80) for reason in packet.reasons])
     return _framed(0x90, body)
@@ -200,7 +200,7 @@ def _suback(packet: Suback, version: int) -> bytes:
 def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:
     parts = [packet.packet_id.to_bytes(2, "big")]
     if version == V5:
-        parts.append(write(packet.properties, Place.UNSUBSCRIBE))
+        parts.append(write(packet.properties, PacketType.UNSUBSCRIBE))
     parts.extend(map(write_text, packet.topic_filters))
     return _framed(0xA2, b"".join(parts))
 
@@ -208,20 +208,20 @@ def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:
 def _unsuback(packet: Unsuback, version: int) -> bytes:
     body = packet.packet_id.to_bytes(2, "big")
     if version == V5:
-        body += write(packet.properties, Place.UNSUBACK) + bytes(packet.reasons)
+        body += write(packet.properties, PacketType.UNSUBACK) + bytes(packet.reasons)
     return _framed(0xB0, body)
 
 
 def _disconnect(packet: Disconnect, version: int) -> bytes:
     if version == V311:
         return b"\xe0\x00"
-    return _framed(0xE0, _reason_and_properties(packet, Place.DISCONNECT))
+    return _framed(0xE0, _reason_and_properties(packet, PacketType.DISCONNECT))
 
 
 def _auth(packet: Auth, version: int) -> bytes:
     if version == V311:
         raise ValueError("MQTT 3.1.1 has no AUTH packet")
-    body = _reason_and_properties(packet, Place.AUTH)
+    body = _reason_and_properties(packet, PacketType.AUTH)
     # Other than DISCONNECT, AUTH has no form that ends after the reason.
     return _framed(0xF0, body + b"\0" if len(body) == 1 else body)
 
@@ -230,10 +230,10 @@ _ENCODERS: Final[dict[type, Callable[[Any, int], bytes]]] = {
     Connect: _connect,
     Connack: _connack,
     Publish: _publish,
-    Puback: _answer(0x40, Place.PUBACK),
-    Pubrec: _answer(0x50, Place.PUBREC),
-    Pubrel: _answer(0x62, Place.PUBREL),
-    Pubcomp: _answer(0x70, Place.PUBCOMP),
+    Puback: _answer(0x40, PacketType.PUBACK),
+    Pubrec: _answer(0x50, PacketType.PUBREC),
+    Pubrel: _answer(0x62, PacketType.PUBREL),
+    Pubcomp: _answer(0x70, PacketType.PUBCOMP),
     Subscribe: _subscribe,
     Suback: _suback,
     Unsubscribe: _unsubscribe,

@@ -33,7 +33,7 @@ from rove.lang.tree import (
 )
 from rove.match.index.keys import are_exact, is_exact
 from rove.match.index.layout import ABOVE, AT_LEAST, AT_MOST, BELOW, COMPUTE, EQUAL, MULTIPLE, T_MAX
-from rove.match.index.rows import Bound, Row
+from rove.match.index.rows import Bound, IndexRow
 from rove.match.index.subjects import Subjects, is_subject
 
 _FITS: Final = ValueSet(facts=IS_TRUE)
@@ -50,14 +50,14 @@ _EXACT_MAX: Final = 2.0**53
 
 def rows_of(
     id: int, conjunctions: Sequence[Conjunction], accepted_at: float, subjects: Subjects
-) -> list[Row]:
+) -> list[IndexRow]:
     """The rows of a subscription, in which `me.` is known already."""
     several = MULTIPLE if len(conjunctions) > 1 else 0
-    rows = (_Compiler(subjects).row(id, one, accepted_at, several) for one in conjunctions)
+    rows = (_RowCompiler(subjects).row(id, one, accepted_at, several) for one in conjunctions)
     return [row for row in rows if all(allowed != EMPTY for _, allowed in row.sets)]
 
 
-class _Compiler:
+class _RowCompiler:
     """One row in the making."""
 
     def __init__(self, subjects: Subjects) -> None:
@@ -66,7 +66,7 @@ class _Compiler:
         self._bounds: list[Bound] = []
         self._flags = 0
 
-    def row(self, id: int, conjunction: Conjunction, accepted_at: float, flags: int) -> Row:
+    def row(self, id: int, conjunction: Conjunction, accepted_at: float, flags: int) -> IndexRow:
         self._flags = flags
         for subject, allowed in conjunction.sets.items():
             if is_subject(subject):
@@ -77,7 +77,7 @@ class _Compiler:
             self._compare(atom)
         # In one order, whatever that of the atoms: rows that move alike are to look alike.
         sets, bounds = tuple(self._sets.items()), tuple(sorted(self._bounds))
-        return Row(id, accepted_at, self._flags, sets, bounds)
+        return IndexRow(id, accepted_at, self._flags, sets, bounds)
 
     def _restrict(self, subject: ValueNode, allowed: ValueSet) -> None:
         if allowed.patterned:

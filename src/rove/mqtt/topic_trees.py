@@ -13,18 +13,18 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class _Node(Generic[Value]):
+class _TopicNode(Generic[Value]):
     __slots__ = ("below", "values")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Node[Value]] = {}
+        self.below: dict[str, _TopicNode[Value]] = {}
         self.values: dict[object, Value] = {}
         """What was put at exactly this place, by a key of its owner."""
 
 
-class _Tree(Generic[Value]):
+class _TopicTree(Generic[Value]):
     def __init__(self) -> None:
-        self._root: _Node[Value] = _Node()
+        self._root: _TopicNode[Value] = _TopicNode()
         self._size = 0
 
     def __len__(self) -> int:
@@ -36,14 +36,14 @@ class _Tree(Generic[Value]):
         for level in path.split("/"):
             found = node.below.get(level)
             if found is None:
-                found = node.below[level] = _Node()
+                found = node.below[level] = _TopicNode()
             node = found
         self._size += key not in node.values
         node.values[key] = value
 
     def remove(self, path: str, key: object) -> Value | None:
         """Take it away again; None if it is not there. Branches that bear nothing go too."""
-        trail: list[tuple[_Node[Value], str]] = []
+        trail: list[tuple[_TopicNode[Value], str]] = []
         node = self._root
         for level in path.split("/"):
             found = node.below.get(level)
@@ -71,7 +71,7 @@ class _Tree(Generic[Value]):
         return list(node.values.values())
 
 
-class FilterTree(_Tree[Value]):
+class FilterTree(_TopicTree[Value]):
     """Values put at topic filters, found by the topic names that these fit."""
 
     def find(self, name: str) -> list[Value]:
@@ -82,7 +82,7 @@ class FilterTree(_Tree[Value]):
         for depth, level in enumerate(levels):
             # Wildcards at the first level do not fit names such as $SYS/uptime.
             wild = depth > 0 or not level.startswith("$")
-            below: list[_Node[Value]] = []
+            below: list[_TopicNode[Value]] = []
             for node in nodes:
                 if wild and (rest := node.below.get("#")) is not None:
                     found += rest.values.values()
@@ -100,13 +100,13 @@ class FilterTree(_Tree[Value]):
         return found
 
 
-class NameTree(_Tree[Value]):
+class NameTree(_TopicTree[Value]):
     """Values put at topic names, found by the filters that fit these."""
 
     def find(self, topic_filter: str) -> Iterator[Value]:
         """The values at all names that the filter fits."""
         levels = topic_filter.split("/")
-        waiting: list[tuple[_Node[Value], int]] = [(self._root, 0)]
+        waiting: list[tuple[_TopicNode[Value], int]] = [(self._root, 0)]
         while waiting:
             node, depth = waiting.pop()
             if depth == len(levels):
@@ -124,7 +124,7 @@ class NameTree(_Tree[Value]):
             elif (child := node.below.get(level)) is not None:
                 waiting.append((child, depth + 1))
 
-    def _everything(self, node: _Node[Value], depth: int) -> Iterator[Value]:
+    def _everything(self, node: _TopicNode[Value], depth: int) -> Iterator[Value]:
         # `a/#` fits `a` too; `#` alone fits nothing that begins with $.
         waiting = [node] if depth > 0 else []
         if depth == 0:

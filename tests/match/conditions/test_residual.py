@@ -10,23 +10,30 @@ from rove.lang import matches, normalise, parse
 from rove.lang.limits import COMPILED_NODES_MAX
 from rove.lang.normal import Conjunction
 from rove.lang.tree import walk
-from rove.match.conditions import computing
-from rove.match.conditions.computing import NODES_AT_ONCE, PART_MAX, Facts, Unindexed
+from rove.match.conditions import residual
 from rove.match.conditions.programs import TruthProgram, compiled_conjunction
-from rove.match.index.index import Index
+from rove.match.conditions.residual import (
+    NODES_AT_ONCE,
+    PART_MAX,
+    FittingPatterns,
+    ResidualConditions,
+)
+from rove.match.index.index import ExactIndex
 from rove.match.index.subjects import Subjects
 
 
-def kept_of(text: str, subjects: Subjects, me: dict[str, Any] | None = None) -> Unindexed:
+def kept_of(text: str, subjects: Subjects, me: dict[str, Any] | None = None) -> ResidualConditions:
     """A subscription as an index keeps it; its rows are compiled."""
-    index = Index(subjects)
+    index = ExactIndex(subjects)
     conjunctions = normalise(parse(text)).conjunctions
     index.add(0, conjunctions, 10.0, me)
     return index._fresh_kept[0]
 
 
-def holds(kept: Unindexed, subjects: Subjects, publication: dict[str, Any], at: float) -> bool:
-    facts = Facts.of(subjects.batch([publication], [at]), 0)
+def holds(
+    kept: ResidualConditions, subjects: Subjects, publication: dict[str, Any], at: float
+) -> bool:
+    facts = FittingPatterns.of(subjects.batch([publication], [at]), 0)
     return kept.holds(publication, at, facts, subjects)
 
 
@@ -69,7 +76,7 @@ def test_conjunctions_are_compiled_late_and_a_few_at_a_time(
         compiled.append(conjunction)
         return compiled_conjunction(conjunction)
 
-    monkeypatch.setattr(computing, "compiled_conjunction", counted)
+    monkeypatch.setattr(residual, "compiled_conjunction", counted)
     subjects = Subjects()
     kept = kept_of(" OR ".join(f"a + b * {i} > 60" for i in range(20)), subjects)
     counts = []
@@ -93,7 +100,7 @@ def test_conjunctions_are_compiled_late_and_a_few_at_a_time(
 def test_a_pattern_that_nobody_looks_for_any_more_is_no_fact() -> None:
     """With the state known the row asks for one string, and for no pattern: others may have."""
     subjects = Subjects()
-    index = Index(subjects)
+    index = ExactIndex(subjects)
     index.add(1, normalise(parse("s LIKE 'a%b%'")).conjunctions)
     index.remove(1)
     kept = kept_of("s LIKE 'a%b%' AND s = me.who", subjects, {"who": "axb"})
@@ -101,7 +108,7 @@ def test_a_pattern_that_nobody_looks_for_any_more_is_no_fact() -> None:
 
 
 def test_what_rows_ask_for_may_change_with_the_state() -> None:
-    index = Index()
+    index = ExactIndex()
     text = "s LIKE 'a%b%' AND s >= me.low AND s <= me.high AND n + m > 1"
     index.add(0, normalise(parse(text)).conjunctions, 0.0, {"low": "a", "high": "z"})
     publication = {"s": "axb", "n": 1, "m": 1}
@@ -115,7 +122,7 @@ def test_what_rows_ask_for_may_change_with_the_state() -> None:
 
 
 def test_undecided_patterns_are_present_and_not_true() -> None:
-    facts = Facts([1, 2, 3], [2])
+    facts = FittingPatterns([1, 2, 3], [2])
     assert facts.present == frozenset({1, 2, 3})
     assert facts.true == frozenset({1, 3})
 
@@ -141,9 +148,11 @@ class NotAsked(Sequence[int]):
 def test_who_asks_for_no_pattern_does_not_pay_for_them() -> None:
     subjects = Subjects()
     kept = kept_of("a = 1 OR b + c > 2", subjects)
-    assert kept.holds({"a": 1}, 10.0, Facts(NotAsked()), subjects)
+    assert kept.holds({"a": 1}, 10.0, FittingPatterns(NotAsked()), subjects)
     with pytest.raises(AssertionError, match="which patterns fit"):
-        kept_of("s LIKE '%a%b%'", subjects).holds({"s": "ab"}, 10.0, Facts(NotAsked()), subjects)
+        kept_of("s LIKE '%a%b%'", subjects).holds(
+            {"s": "ab"}, 10.0, FittingPatterns(NotAsked()), subjects
+        )
 
 
 def node_count(part: Conjunction) -> int:
@@ -158,12 +167,12 @@ def test_no_publication_pays_for_compiling_many_nodes(monkeypatch: pytest.Monkey
         compiled.append(node_count(conjunction))
         return compiled_conjunction(conjunction)
 
-    monkeypatch.setattr(computing, "compiled_conjunction", counted)
+    monkeypatch.setattr(residual, "compiled_conjunction", counted)
     names = [", ".join(f"a{i}" for i in range(size)) for size in range(2, 80, 5)]
     form = normalise(parse(" OR ".join(f"greatest({some}) > 998" for some in names)))
     sizes = [node_count(one) for one in form.conjunctions]
     subjects = Subjects()
-    kept = Unindexed(form.conjunctions, 0.0, {}, follows=False)
+    kept = ResidualConditions(form.conjunctions, 0.0, {}, follows=False)
     publication = {f"a{i}": 1 for i in range(99)}
     at_once = []
     for _ in range(99):
@@ -173,4 +182,4 @@ def test_no_publication_pays_for_compiling_many_nodes(monkeypatch: pytest.Monkey
     assert max(at_once) < NODES_AT_ONCE + COMPILED_NODES_MAX
     assert sorted(compiled) == sorted(size for size in sizes if size <= COMPILED_NODES_MAX)
     assert max(sizes) > COMPILED_NODES_MAX
-    assert kept.holds(publication | {"a0": 999}, 0.0, Facts([]), subjects)
+    assert kept.holds(publication | {"a0": 999}, 0.0, FittingPatterns([]), subjects)

@@ -8,7 +8,7 @@ import pytest
 from rove.lang.normal import normalise
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.match.index.following import POSITION, Follower, FollowingIndex, States
+from rove.match.index.followers import POSITION, Follower, FollowingIndex, States
 from rove.match.index.subjects import Subjects
 from tests.effort import some
 

@@ -1,18 +1,26 @@
-"""Building a segment: rows are put in order, and trees of blocks are packed over them.
+"""Construction of a segment: rows are put in order, and trees of blocks are packed over them.
 
-Neighbours are to be alike, so rows are halved again and again along whatever they differ in most
-(`rove.match.index.building_kernels`). Where they ask for many different subjects, those that ask
-for a rare one stand in a tree of their own (or a short list), which is opened only if that subject
-is present; so an attribute costs nothing to publications that do not have it.
+Neighbouring rows should be similar, so the rows are halved again and again along the subject in
+which they differ most (`rove.match.index.construction_kernels`). Where they ask for many different
+subjects, rows with a rare subject get a tree (or a short list) of their own, which is searched only
+if the publication has that subject. So an attribute costs nothing to publications without it.
 
-Boxes whose bounds move are made for a stretch of time, the *horizon*: large enough for wherever
-they will be until its end. What is found then is checked with the bounds of the moment.
+Boxes whose bounds move are built for a time span, the *horizon*: large enough to contain every
+position until its end. Rows found in them are checked again with their bounds at that moment.
+
+If all boxes move in the same way, that check is made fast. Areas that travel have the same few
+bounds, so the numbers of a row fit one cache line (its *drift*) and are checked by four comparisons
+without a branch. Most boxes that are found contain the publication for the whole horizon anyway:
+*inner* columns hold the bounds at their tightest, so only rows between the inner and the outer box
+need their cache line at all. (Reading a line that is not cached costs as much as ten comparisons of
+64 codes.)
 
 A million rows take seconds, most of it in NumPy and kernels, which let other threads run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.match.index import layout
-from rove.match.index.drifts import Times, drift_sections, extremes
 from rove.match.index.keys import (
     CARRIED,
     FIRST_NUMBER,
@@ -31,6 +38,8 @@ from rove.match.index.keys import (
     float_keys,
 )
 from rove.match.index.layout import (
+    AT_LEAST,
+    AT_MOST,
     CHECK,
     CODE_MAX,
     COMPUTE,
@@ -49,8 +58,16 @@ _HORIZON_S_MIN: Final = 0.1
 _HORIZON_S_MAX: Final = 3600.0
 _GROWTH: Final = 0.08
 """By what share of its extent a moving box may grow for the horizon."""
+_DRIFTS_MAX: Final = 4
 _BUILDING_S: Final = 1e-5
 """What a row costs to build, generously; a horizon is several times that of all rows."""
+
+
+class Times(NamedTuple):
+    """For which times a segment's moving boxes are right."""
+
+    begins_at: float = -np.inf
+    ends_at: float = np.inf
 
 
 class _Boxes(NamedTuple):
@@ -62,7 +79,7 @@ class _Boxes(NamedTuple):
     lasts: Keys
 
 
-class _Tree(NamedTuple):
+class _BlockTree(NamedTuple):
     """The rows of one tree by place, its levels (leaves first) and their columns."""
 
     order: Positions
@@ -89,7 +106,7 @@ def built(rows: Rows, now: float, *, indexed: bool, until: float = -np.inf) -> B
     strings_matter = _strings_matter(len(used), rows)
     _open_ends(boxes, strings_matter)
     flags = rows.flags.copy()
-    index = _Index(np.arange(len(rows)), {})
+    index = _IndexSections(np.arange(len(rows)), {})
     if indexed:
         index = _index(len(rows), len(used), boxes, flags)
     latest = rows.accepted.max(initial=-np.inf)
@@ -250,14 +267,16 @@ def _open_ends(boxes: _Boxes, strings_matter: npt.NDArray[np.uint8]) -> None:
 # -- trees -----------------------------------------------------------------------------------
 
 
-class _Index(NamedTuple):
+class _IndexSections(NamedTuple):
     """In which order rows stand (-1 for an empty one), and the sections of the trees."""
 
     order: Positions
     sections: dict[int, npt.NDArray[Any]]
 
 
-def _index(count: int, subjects: int, boxes: _Boxes, flags: npt.NDArray[np.uint8]) -> _Index:
+def _index(
+    count: int, subjects: int, boxes: _Boxes, flags: npt.NDArray[np.uint8]
+) -> _IndexSections:
     """Trees and lists over all rows; flags those that their tree cannot decide."""
     cuts = [_cuts_of(boxes, part) for part in _by_subject(boxes, subjects)]
     lows, highs = _codes(boxes, [found for found, _ in cuts])
@@ -288,7 +307,7 @@ def _index(count: int, subjects: int, boxes: _Boxes, flags: npt.NDArray[np.uint8
         layout.MOVING_ROWS: moving,
         **_together(trees),
     }
-    return _Index(np.concatenate([in_trees, listed]), sections)
+    return _IndexSections(np.concatenate([in_trees, listed]), sections)
 
 
 def _by_subject(boxes: _Boxes, subjects: int) -> list[Positions]:
@@ -311,7 +330,7 @@ def _codes(
     boxes: _Boxes, cuts: list[Keys]
 ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
     """First and last key of every box as codes; what excludes nothing above as CODE_MAX."""
-    from rove.match.index.building_kernels import code_all
+    from rove.match.index.construction_kernels import code_all
 
     lows = np.empty(len(boxes.firsts), np.uint16)
     highs = np.empty(len(boxes.lasts), np.uint16)
@@ -353,9 +372,9 @@ def _tree(
     highs: npt.NDArray[np.uint16],
     cuts: list[tuple[Keys, bool]],
     flags: npt.NDArray[np.uint8],
-) -> _Tree:
+) -> _BlockTree:
     """Put some rows in order and pack the levels over them."""
-    from rove.match.index.building_kernels import put_in_order
+    from rove.match.index.construction_kernels import put_in_order
 
     numbers = np.full(len(flags), -1, np.int64)
     numbers[members] = np.arange(len(members))
@@ -378,7 +397,7 @@ def _tree(
     levels = packing.levels(
         _padded(dense_lows[:, order], CODE_MAX), _padded(dense_highs[:, order], 0)
     )
-    return _Tree(members[order], *levels)
+    return _BlockTree(members[order], *levels)
 
 
 def _shares(
@@ -425,7 +444,7 @@ class _Packing(NamedTuple):
         self, lows: npt.NDArray[np.uint16], highs: npt.NDArray[np.uint16]
     ) -> tuple[Positions, Integers, npt.NDArray[np.uint16]]:
         """One level: counted first, then written."""
-        from rove.match.index.building_kernels import pack
+        from rove.match.index.construction_kernels import pack
 
         starts = np.empty(lows.shape[1] // WIDTH + 1, np.int64)
         count = 0
@@ -442,7 +461,7 @@ def _padded(table: npt.NDArray[np.uint16], filling: int) -> npt.NDArray[np.uint1
     return np.ascontiguousarray(padded)  # np.pad keeps the order of what it was given
 
 
-def _together(trees: list[_Tree | None]) -> dict[int, npt.NDArray[Any]]:
+def _together(trees: list[_BlockTree | None]) -> dict[int, npt.NDArray[Any]]:
     """The nodes of all trees in one set of arrays."""
     described: list[int] = []
     tree_starts = []
@@ -472,3 +491,80 @@ def _together(trees: list[_Tree | None]) -> dict[int, npt.NDArray[Any]]:
 def _in_blocks(rows: Positions) -> Positions:
     """Rows filled up with -1 to whole blocks."""
     return np.pad(rows, (0, -len(rows) % WIDTH), constant_values=-1)
+
+
+# -- boxes that all move in the same way --------------------------------------------------------
+
+
+def extremes(rows: Rows, times: Times) -> tuple[Floats, Floats]:
+    """The least and the greatest value of each moving bound within the horizon.
+
+    NaN for a bound that leaves the floats. Rounding never reverses an order, so the ends of the
+    horizon give the extremes to the bit.
+    """
+    values = rows.bound_values.reshape(-1, 4)
+    accepted = rows.accepted[rows.bound_rows]
+    with np.errstate(over="ignore", invalid="ignore"):
+        begin, end = (
+            values[:, 0]
+            + values[:, 1] * np.clip(np.maximum(at - accepted, 0.0), values[:, 2], values[:, 3])
+            for at in times
+        )
+    unknown = ~(np.isfinite(begin) & np.isfinite(end))
+    least, most = np.minimum(begin, end), np.maximum(begin, end)
+    least[unknown] = most[unknown] = np.nan
+    return least, most
+
+
+def drift_sections(
+    rows: Rows,
+    taken: npt.NDArray[np.bool_],
+    times: Times,
+    index: Mapping[int, npt.NDArray[Any]],
+) -> dict[int, npt.NDArray[Any]]:
+    """Lines and inner columns of rows in their final order, if all that are taken move alike."""
+    counts = np.diff(rows.bound_starts)[taken]
+    count = int(counts[0]) if len(counts) else 0
+    values = rows.bound_values.reshape(-1, 4)
+    if not 0 < count <= _DRIFTS_MAX or (counts != count).any() or np.isfinite(values[:, 2:]).any():
+        return {}
+    tests = rows.bound_tests.reshape(-1, count)
+    comparators = tests[0] & 7
+    if (tests != tests[0]).any() or not np.isin(comparators, (AT_LEAST, AT_MOST)).all():
+        return {}
+    # Both sides are negated for upper bounds, so that one comparison does for all.
+    signs = np.where(comparators == AT_MOST, -1.0, 1.0)
+    drifts = np.zeros((len(taken), 2, _DRIFTS_MAX))
+    drifts[:, 0] = -np.finfo(np.float64).max  # what excludes nothing, where there are fewer
+    drifts[taken, 0, :count] = signs * values[:, 0].reshape(-1, count)
+    drifts[taken, 1, :count] = signs * values[:, 1].reshape(-1, count)
+    sections = {layout.DRIFTS: drifts.ravel(), layout.DRIFT_TESTS: tests[0]}
+    if index:
+        least, most = (ends.reshape(-1, count) for ends in extremes(rows, times))
+        tightest = np.where(comparators == AT_MOST, least, most)
+        sections[layout.INNERS] = _inner_columns(tightest, tests[0], taken, index)
+    return sections
+
+
+def _inner_columns(
+    tightest: Floats,
+    tests: npt.NDArray[np.int32],
+    taken: npt.NDArray[np.bool_],
+    index: Mapping[int, npt.NDArray[Any]],
+) -> npt.NDArray[np.uint16]:
+    """By block and drift, 64 codes that a value passes only if it is inside all the time."""
+    from rove.match.index.construction_kernels import code_all
+
+    columns = np.full((len(taken) // WIDTH, len(tests), WIDTH), CODE_MAX, np.uint16)
+    for i, test in enumerate(tests.tolist()):
+        starts = index[layout.CUT_STARTS]
+        cuts: Keys = index[layout.CUTS][starts[test >> 3] : starts[(test >> 3) + 1]]
+        codes = np.empty(len(tightest), np.uint16)
+        code_all(float_keys(tightest[:, i]), cuts, codes)
+        # One beyond, since a code may stand for many keys; upper bounds are turned over.
+        whole = codes.astype(np.int64)
+        passing = whole + 1 if test & 7 == AT_LEAST else CODE_MAX - whole + 1
+        column = np.full(len(taken), CODE_MAX, np.int64)
+        column[taken] = np.where(np.isnan(tightest[:, i]), CODE_MAX, np.minimum(passing, CODE_MAX))
+        columns[:, i, :] = column.reshape(-1, WIDTH)
+    return columns.ravel()

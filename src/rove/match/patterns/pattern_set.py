@@ -1,23 +1,23 @@
-"""Many text patterns over one string at once: which of 100,000 fit, without trying them all.
+"""Many string patterns at once: which of 100,000 fit a string, without trying each.
 
-Every pattern (LIKE, contains, endswith …) has a *key*: a run of plain characters that each text
-it fits must hold, together with the marks of the text's start and end where the run is bound to
-them. `contains(a, 'x')`, `endswith` and the like are nothing but their key; of others the key is
-the longest run, or one that fewer patterns share, and what has the key is looked at again, for as
-many steps as a publication may take (`Budget`). The keys are searched all at once, by the automata
-of `rove.match.patterns.text_kernels`. Patterns without any plain character (`%`, `_%`, `___`) ask
-for a length and nothing else.
+Every pattern (LIKE, contains, endswith …) has a *key*: a run of plain characters that each string
+it fits must contain, together with marks for the start and the end of the string where the run is
+bound to them. `contains(a, 'x')`, `endswith` and the like consist of their key alone. For other
+patterns the key is the longest run, or one that fewer patterns share; a pattern whose key occurs is
+then tested in full, within the steps that a publication may take (`StepBudget`). The automata of
+`rove.match.patterns.automaton_kernels` search for all keys at once. Patterns without a plain
+character (`%`, `_%`, `___`) depend on the length of the string only.
 
-Patterns come and go one at a time. New ones wait in a dictionary, 64 at most; then they become an
-automaton, and automata of like size become one, so that there are only a few: small ones at once,
-larger ones when somebody has time for it (`merge_due`, `Merge.run` wherever it suits, `install`).
-Removed patterns are marked, and are gone with the next merge.
+Patterns are added and removed one at a time. New ones are collected in a dictionary, 64 at most,
+which then becomes an automaton. Automata of similar size are merged, so that there are only a few:
+small ones at once, larger ones when the caller has time for it (`merge_due`, `AutomatonMerge.run`
+in any thread, `install`). Removed patterns are marked, and disappear with the next merge.
 
-With `compiled` False nothing of Numba is touched and all patterns stay in the dictionary: the
-same answers, more slowly, for the time until the kernels are there.
+With `compiled` False nothing of Numba is touched and all patterns stay in the dictionary: the same
+answers, more slowly, for the time until the kernels are compiled.
 
-Cost, by `rove.bench.match.texts` (one core, patterns of 5 to 12 letters, texts of 40): 7 µs for a
-text at 1,000 patterns and at 10,000, 18 µs at 100,000, where a loop over them takes 10,000; 12 to
+Cost, by `rove.bench.match.texts` (one core, patterns of 5 to 12 letters, strings of 40): 7 µs for a
+string at 1,000 patterns and at 10,000, 18 µs at 100,000, where a loop over them takes 10,000; 12 to
 30 µs for an addition with all its merges, and 23 bytes for each character of a pattern.
 """
 
@@ -32,15 +32,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.lang.patterns import Pattern, contains
-from rove.match.patterns.text_holders import (
+from rove.match.patterns.automaton import (
     Automaton,
-    Budget,
-    Contents,
+    LengthPatterns,
+    PatternRows,
+    PendingPatterns,
+    StepBudget,
+)
+from rove.match.patterns.encoding import (
     Ints,
-    Key,
-    Lengths,
-    Rows,
-    Waiting,
+    PatternKey,
+    Ragged,
     joined,
     marked,
     pattern_of,
@@ -76,11 +78,11 @@ class PatternSet:
         self._holders = np.full(64, _FREE, np.int32)
         self._places = np.zeros(64, np.int32)
         self._found = np.zeros(64, np.int32)
-        self._lengths = Lengths()
+        self._lengths = LengthPatterns()
         self._runs: dict[int, str] = {}
         self._sharing: Counter[str] = Counter()
         self._holders_made = _BY_LENGTH
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, PendingPatterns] = {}
         self._automata: dict[int, Automaton] = {}
         self._busy: set[int] = set()
         self._nothing_due = False
@@ -155,7 +157,7 @@ class PatternSet:
             self._found = np.zeros(len(self._holders), np.int32)
         return number
 
-    def _chosen_key(self, number: int, runs: list[Key]) -> Key:
+    def _chosen_key(self, number: int, runs: list[PatternKey]) -> PatternKey:
         """The only run, or the longest that few others have for a key."""
         if runs[0].is_all:
             return runs[0]
@@ -169,12 +171,12 @@ class PatternSet:
         """A new dictionary for patterns to wait in."""
         self._nothing_due = False
         self._holders_made += 1
-        self._waiting[self._holders_made] = Waiting()
+        self._waiting[self._holders_made] = PendingPatterns()
         return self._holders_made
 
     # -- merging -----------------------------------------------------------------------
 
-    def merge_due(self) -> Merge | None:
+    def merge_due(self) -> AutomatonMerge | None:
         """What is worth merging now, if anything and if that is not already being done."""
         if not self.compiled or self._nothing_due:
             return None
@@ -182,14 +184,14 @@ class PatternSet:
         self._nothing_due = merge is None
         return merge
 
-    def _mergeable(self, characters_max: int | None) -> Merge | None:
+    def _mergeable(self, characters_max: int | None) -> AutomatonMerge | None:
         """The smallest holders, as far as the next is not much larger than those before it."""
         waiting_full = {
             id: waiting
             for id, waiting in self._waiting.items()
             if id != self._open or waiting.is_full
         }
-        parts: dict[int, Waiting | Automaton] = {**waiting_full, **self._automata}
+        parts: dict[int, PendingPatterns | Automaton] = {**waiting_full, **self._automata}
         ids = sorted(parts.keys() - self._busy, key=lambda id: parts[id].alive)
         chosen: list[int] = []
         patterns = characters = 0
@@ -205,21 +207,21 @@ class PatternSet:
         if self._open in chosen:
             self._open = self._opened()
         self._busy.update(chosen)
-        return Merge({id: parts[id] for id in chosen})
+        return AutomatonMerge({id: parts[id] for id in chosen})
 
     @staticmethod
-    def _is_worth_it(chosen: list[Waiting | Automaton]) -> bool:
+    def _is_worth_it(chosen: list[PendingPatterns | Automaton]) -> bool:
         if len(chosen) == 1:
             (one,) = chosen
-            return isinstance(one, Waiting) or 2 * one.alive < one.total
+            return isinstance(one, PendingPatterns) or 2 * one.alive < one.total
         return len(chosen) > 1
 
-    def abandon(self, merge: Merge) -> None:
+    def abandon(self, merge: AutomatonMerge) -> None:
         """A merge failed: what it was to merge may be merged again."""
         self._busy.difference_update(merge.parts)
         self._nothing_due = False
 
-    def install(self, merge: Merge) -> None:
+    def install(self, merge: AutomatonMerge) -> None:
         """Take over a finished merge; patterns removed while it ran stay removed."""
         automaton = merge.automaton
         assert automaton is not None, "run the merge first"
@@ -245,13 +247,13 @@ class PatternSet:
 
     # -- asking ------------------------------------------------------------------------
 
-    def fitting(self, text: str, budget: Budget | None = None) -> Ints:
+    def fitting(self, text: str, budget: StepBudget | None = None) -> Ints:
         """The numbers of all patterns that the whole of `text` fits, each once, in no order.
 
         With a budget, it has the numbers of those that are not decided when it is used up.
         """
         if budget is None:
-            budget = Budget()
+            budget = StepBudget()
             budget.left = _UNLIMITED
         else:
             budget.extend(text)
@@ -311,7 +313,7 @@ class PatternSet:
         """The set that `state` was asked of, with the same numbers; arrays may be read-only."""
         found = cls(compiled)
         numbers: list[int] = arrays["numbers"].tolist()
-        programs = Rows(arrays["patterns"], arrays["pattern_starts"])
+        programs = Ragged(arrays["patterns"], arrays["pattern_starts"])
         size = max(numbers, default=-1) + 1
         for _ in range(size):
             found._new_number()
@@ -343,25 +345,25 @@ def warm_up() -> None:
 
     Half a second, or several where Numba's cache is empty; may be done in another thread.
     """
-    waiting = Waiting()
-    waiting.add(0, Key("a", False, False, True), contains("a"))
+    waiting = PendingPatterns()
+    waiting.add(0, PatternKey("a", False, False, True), contains("a"))
     automaton = Automaton.built(waiting.snapshot()())
     automaton.walk(marked("a"), np.zeros(1, np.int32), 0, 1)
 
 
-class Merge:
+class AutomatonMerge:
     """Work that can be done elsewhere: several holders into one automaton."""
 
-    def __init__(self, parts: Mapping[int, Waiting | Automaton]) -> None:
+    def __init__(self, parts: Mapping[int, PendingPatterns | Automaton]) -> None:
         self.parts = parts
         self.automaton: Automaton | None = None
         self._snapshots = [part.snapshot() for part in parts.values()]
 
-    def run(self) -> Merge:
+    def run(self) -> AutomatonMerge:
         """Build the automaton; touches nothing that the set uses."""
         contents = [snapshot() for snapshot in self._snapshots]
         self.automaton = Automaton.built(
-            Contents(
+            PatternRows(
                 joined([each.keys for each in contents]),
                 joined([each.programs for each in contents]),
                 np.concatenate([each.numbers for each in contents]),

@@ -1,18 +1,20 @@
-"""Subscriptions that an index cannot decide alone: what is kept of them, and how they are computed.
+"""Residual conditions: what an index cannot decide by itself, and how it is evaluated.
 
-A row may leave a doubt, and a row that waits for its segment has not been indexed yet. Then the
-subscription is computed: each conjunction by a compiled program (`rove.match.conditions.programs`).
-Patterns are no part of the programs. Which patterns a publication fits is found in one pass over
-its strings, for all subscriptions at once (`rove.match.patterns.texts`), so here it is a set of
-numbers to look into, and a conjunction of 256 patterns costs no more than one of two.
+An index can return a row in doubt, and a row that was just added is not in an index yet. Then the
+subscription is evaluated: each conjunction by a compiled program
+(`rove.match.conditions.programs`). Patterns are not part of these programs. One pass over the
+strings of a publication finds which patterns they fit, for all subscriptions
+(`rove.match.patterns.pattern_set`). Here a pattern is a number to look up in that set, so a
+conjunction of 256 patterns costs no more than one of two.
 
-Compiling takes 15 to 40 µs for each node, more than a row that waits is worth, and a text of 256
-predicates would hold up the first publication after it. So conjunctions are cut into parts. The
-first times their trees are walked; then, for each publication, a subscription compiles a few more
-of them. A predicate that would take too long by itself is walked for ever, at 1 µs a node; its text
-costs accordingly (`rove.lang.costs`).
+Compiling takes 15 to 40 µs a node. That is more than a single evaluation is worth, and an
+expression of 256 predicates would delay the first publication after it. So conjunctions are cut
+into parts. The first few times, the trees of all parts are walked; after that, each publication
+compiles a few more parts of a subscription. A predicate that would take too long to compile is
+walked every time, at 1 µs a node; the cost of its expression takes that into account
+(`rove.lang.costs`).
 
-Cost: 0.3 to 2 µs for a conjunction, once its program is compiled; 5 to 20 µs before.
+Cost: 0.3 to 2 µs for a conjunction whose program is compiled, 5 to 20 µs before.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from rove.lang.sets import ValueSet
 from rove.lang.tree import Comparison, ValueNode, walk
 from rove.match.conditions.programs import TruthProgram, compiled_conjunction
 from rove.match.designs.design import Split, split
-from rove.match.index.batch import Batch
-from rove.match.index.rows import Integers, Row
+from rove.match.index.batch import PublicationBatch
+from rove.match.index.rows import IndexRow, Integers
 from rove.match.index.subjects import Subjects
 
 Publication = Mapping[str, object]
@@ -52,7 +54,7 @@ PREPARED_FROM: Final = 32
 """Predicates of a subscription from which on it is cut into parts when it is accepted."""
 
 
-class Facts:
+class FittingPatterns:
     """Which patterns a publication fits, by the numbers of their subjects.
 
     Most subscriptions ask for none, so the sets are made when the first one does.
@@ -67,7 +69,7 @@ class Facts:
         self._true: frozenset[int] | None = None
 
     @classmethod
-    def of(cls, batch: Batch, publication: int) -> Self:
+    def of(cls, batch: PublicationBatch, publication: int) -> Self:
         """Those of a publication in a batch."""
         first, end = batch.starts[publication], batch.starts[publication + 1]
         return cls(batch.subjects[first:end], batch.undecided.get(publication, ()))
@@ -118,7 +120,7 @@ class Tests(NamedTuple):
     parts: tuple[Test, ...]
     """The rest of it, in parts that are quick to compile."""
 
-    def hold(self, publication: Publication, t: float, me: State, facts: Facts) -> bool:
+    def hold(self, publication: Publication, t: float, me: State, facts: FittingPatterns) -> bool:
         if self.fitting and not self.fitting <= facts.true:
             return False
         if self.missing and not self.missing.isdisjoint(facts.present):
@@ -129,7 +131,7 @@ class Tests(NamedTuple):
         return True
 
 
-class Unindexed(msgspec.Struct):
+class ResidualConditions(msgspec.Struct):
     """What must be remembered of a subscription that is more than its rows."""
 
     conjunctions: tuple[Conjunction, ...]
@@ -150,7 +152,7 @@ class Unindexed(msgspec.Struct):
             work += sum(len(allowed.fitting) + len(allowed.missing) for allowed in sets)
         return work
 
-    def ask(self, rows: Iterable[Row], subjects: Subjects) -> None:
+    def ask(self, rows: Iterable[IndexRow], subjects: Subjects) -> None:
         """Take note of the patterns that the rows of its present state ask for."""
         asked = frozenset(
             subject for row in rows for subject, _ in row.sets if subjects.is_pattern(subject)
@@ -169,7 +171,7 @@ class Unindexed(msgspec.Struct):
             ]
         return [one for one in found if one is not None]
 
-    def moved(self, me: State) -> Unindexed:
+    def moved(self, me: State) -> ResidualConditions:
         """The same with another state. What is compiled now makes every later move cheaper."""
         splits = self.splits or [split(one) for one in self.conjunctions]
         return msgspec.structs.replace(self, me=me, splits=splits)
@@ -185,7 +187,9 @@ class Unindexed(msgspec.Struct):
                     part.walks = WALKS_MIN + nodes // NODES_AT_ONCE
                     nodes += part.nodes
 
-    def holds(self, publication: Publication, at: float, facts: Facts, subjects: Subjects) -> bool:
+    def holds(
+        self, publication: Publication, at: float, facts: FittingPatterns, subjects: Subjects
+    ) -> bool:
         """Whether one of the conjunctions holds."""
         if at < self.accepted_at:
             return False

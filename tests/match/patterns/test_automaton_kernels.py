@@ -5,7 +5,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.match.patterns.text_kernels import (
+from rove.match.patterns.automaton_kernels import (
     NODES,
     ROWS,
     TABLE_END,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.match.index import building_kernels
-from rove.match.index.building_kernels import _best_cut, _select, code_all, pack, put_in_order
+from rove.match.index import construction_kernels
+from rove.match.index.construction_kernels import _best_cut, _select, code_all, pack, put_in_order
 from rove.match.index.layout import CODE_MAX, WIDTH
 from tests.effort import examples
 
@@ -132,8 +132,8 @@ def test_the_worst_cuts_do_not_let_too_many_parts_wait(
 ) -> None:
     """Run as plain Python, where writing past the end of the stack is an IndexError."""
     adversary = Adversary(from_the_end)
-    monkeypatch.setattr(building_kernels, "_best_cut", adversary)
-    monkeypatch.setattr(building_kernels, "_select", lambda *_: None)
+    monkeypatch.setattr(construction_kernels, "_best_cut", adversary)
+    monkeypatch.setattr(construction_kernels, "_select", lambda *_: None)
     rows = WIDTH**3
     lows = np.zeros((1, 1), np.uint16)
     put_in_order.py_func(lows, lows, even_shares(1), np.zeros(rows, np.int32))
