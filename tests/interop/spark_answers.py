@@ -178,7 +178,7 @@ def _source(spark: Any, folder: Path) -> list[list[Any]]:
 
 def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
     """What the streaming match finds, or why there is none."""
-    from rove.pipeline.jobs.registry import JobSettings
+    from rove.pipeline.jobs.job import JobSettings
     from rove.pipeline.jobs.stream import Stream
     from rove.pipeline.spark.older_spark import OldSparkError
 

@@ -17,8 +17,8 @@ from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remove, write_whole
+from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import Output, found_position
-from rove.pipeline.jobs.registry import JobSettings
 from rove.pipeline.jobs.spark_feeds import Place, Served
 from rove.pipeline.jobs.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
 from rove.pipeline.jobs.stream import Stream

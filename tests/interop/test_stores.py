@@ -20,7 +20,7 @@ from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, child, clear, folders, read_bytes, write_whole
-from rove.pipeline.jobs.registry import JobSettings
+from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.stream import Stream
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.pipeline.lake.source import one_slice, whole

@@ -16,7 +16,8 @@ from rove.client import ConnectionFailed, PublishRefused, sync
 from rove.lake.log import open_for_writing
 from rove.pipeline.jobs import delivering
 from rove.pipeline.jobs.delivering import DeliverError, at_once, deliver
-from rove.pipeline.jobs.registry import JobSettings, run_jobs
+from rove.pipeline.jobs.job import JobSettings
+from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.jobs.status import Progress, statuses
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.pipeline.lake.source import whole

@@ -21,8 +21,9 @@ from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, Progress, Reading, Rollup
 from rove.metrics.points import RESOLUTIONS_S
 from rove.pipeline.jobs import metrics
+from rove.pipeline.jobs.job import Context, JobSettings
 from rove.pipeline.jobs.metrics import FILES_MAX, JOB, Report, run_job, run_once
-from rove.pipeline.jobs.registry import Context, JobSettings, run_jobs
+from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.jobs.status import Reporter
 from rove.pipeline.lake.log import Lake
 from rove.serve.config import Channel, Config, Data, Listen

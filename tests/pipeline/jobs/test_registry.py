@@ -20,16 +20,8 @@ from rove.lake.delta import Table as DeltaTable
 from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, DatabaseError
 from rove.pipeline.jobs import registry as jobs
-from rove.pipeline.jobs.registry import (
-    JOBS,
-    Context,
-    Job,
-    JobError,
-    JobSettings,
-    one_line,
-    repeat,
-    run_jobs,
-)
+from rove.pipeline.jobs.job import Context, JobSettings, repeat
+from rove.pipeline.jobs.registry import JOBS, Job, JobError, one_line, run_jobs
 from rove.pipeline.jobs.status import (
     STOP,
     Progress,
@@ -240,7 +232,8 @@ def test_a_lake_that_cannot_be_read_ends_the_job(spark: Any, tmp_path: Path) -> 
 FOLLOW = """
 import sys
 from pathlib import Path
-from rove.pipeline.jobs.registry import JobSettings, run_jobs
+from rove.pipeline.jobs.job import JobSettings
+from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.spark.session import SparkSettings
 folder = Path(sys.argv[1])
 settings = JobSettings(lake=folder / "lake", out=folder / "out", trigger_s=0.05)

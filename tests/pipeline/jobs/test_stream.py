@@ -15,8 +15,8 @@ from rove.lake.storage import Location, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
+from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import Output, OutputError
-from rove.pipeline.jobs.registry import JobSettings
 from rove.pipeline.jobs.status import Progress
 from rove.pipeline.jobs.stream import MatchWork, Stream, match_slice
 from rove.pipeline.lake.live_index import LiveIndex

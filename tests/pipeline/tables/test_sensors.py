@@ -17,7 +17,7 @@ import pytest
 
 from rove.broker.storage.records import LogRow
 from rove.lake import delta
-from rove.pipeline.jobs.registry import Context, JobSettings
+from rove.pipeline.jobs.job import Context, JobSettings
 from rove.pipeline.jobs.status import Reporter
 from rove.pipeline.tables.cells import square_of
 from rove.pipeline.tables.ingest import ingest

@@ -36,8 +36,8 @@ from rove.errors import RoveError
 from rove.lake.delta import Table
 from rove.lake.log import SCHEMA, WRITER, open_for_writing
 from rove.lake.storage import Location
+from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import found_position
-from rove.pipeline.jobs.registry import JobSettings
 from rove.pipeline.jobs.stream import Stream
 from rove.pipeline.lake import source
 from rove.pipeline.lake.live_index import LiveIndex

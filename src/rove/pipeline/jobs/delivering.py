@@ -38,7 +38,7 @@ from rove.pipeline.jobs.status import Progress
 from rove.pipeline.lake.log import Lake
 
 if TYPE_CHECKING:
-    from rove.pipeline.jobs.registry import Context
+    from rove.pipeline.jobs.job import Context
 
 TOPIC: Final = "$rove/deliver"
 FEED: Final = "spark"

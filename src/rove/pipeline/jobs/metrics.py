@@ -41,11 +41,11 @@ from rove.metrics.adding_up import Readings, added_up
 from rove.metrics.database import Database, Progress, Rollup
 from rove.metrics.points import RESOLUTIONS_S
 from rove.pipeline.jobs import status
-from rove.pipeline.jobs.registry import repeat
+from rove.pipeline.jobs.job import repeat
 from rove.pipeline.lake.log import NOTHING, Lake
 
 if TYPE_CHECKING:
-    from rove.pipeline.jobs.registry import Context
+    from rove.pipeline.jobs.job import Context
 
 JOB: Final = "metrics"
 KIND: Final = "metrics"

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from rove.pipeline.jobs.registry import Context, JobSettings
+    from rove.pipeline.jobs.job import Context, JobSettings
 
 TRIGGER_S: Final = 0.1
 """How often is looked whether there is something new, unless told otherwise."""

@@ -23,7 +23,7 @@ import msgspec
 
 from rove.errors import RoveError
 from rove.pipeline.spark import class_archive, shipping
-from rove.pipeline.spark.java import Java, JavaError, find_java
+from rove.pipeline.spark.java import Java, JavaError, class_archive_path, find_java
 from rove.pipeline.spark.session import (
     SparkSettings,
     cores,
@@ -161,7 +161,7 @@ def _disk() -> Finding:
 
 def _classes(java: Java) -> Finding:
     begin_s = time.perf_counter()
-    archive = class_archive.path_of(java)
+    archive = class_archive_path(java)
     had = archive is not None and archive.exists()
     archive = class_archive.make(java)
     if archive is None:

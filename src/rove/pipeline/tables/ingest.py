@@ -39,7 +39,7 @@ import numpy as np
 from rove.errors import RoveError
 from rove.lake.log import read_file
 from rove.lake.storage import Location, MissingFileError, child, resolved
-from rove.pipeline.jobs.registry import repeat
+from rove.pipeline.jobs.job import repeat
 from rove.pipeline.jobs.status import Progress
 from rove.pipeline.lake.log import NOTHING, Lake, LakeError, LogFile
 from rove.pipeline.spark.probing import probe
@@ -54,7 +54,7 @@ from rove.pipeline.tables.writing import TableWriter, together
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rove.pipeline.jobs.registry import Context
+    from rove.pipeline.jobs.job import Context
 
 ROUND_BYTES: Final = 512 * 1024 * 1024
 """Of the lake, between two commits; some 25 million small publications."""

@@ -44,7 +44,7 @@ from rove.errors import RoveError
 from rove.lake import delta, upkeep
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import Location, child, folders, resolved, shown
-from rove.pipeline.jobs.registry import repeat
+from rove.pipeline.jobs.job import repeat
 from rove.pipeline.jobs.status import Progress
 from rove.pipeline.spark.file_frames import frame_of_files
 from rove.pipeline.spark.older_spark import check_spark
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
-    from rove.pipeline.jobs.registry import Context
+    from rove.pipeline.jobs.job import Context
 
 JOB: Final = "sensors"
 TABLES_JOB: Final = "ingest"
