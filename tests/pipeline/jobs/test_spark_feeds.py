@@ -13,9 +13,15 @@ from rove.broker.storage.records import LogRow
 from rove.lake.delta import Table
 from rove.lake.log import open_for_writing
 from rove.pipeline.jobs import spark_feeds
-from rove.pipeline.jobs.spark_feeds import PIECE_BITS, Found, Place, Served, Stretch
+from rove.pipeline.jobs.spark_feeds import (
+    PIECE_BITS,
+    FeedBatch,
+    FeedNotification,
+    FeedOffset,
+    FeedReader,
+)
 from rove.pipeline.lake.log import Event, Lake
-from rove.pipeline.lake.snapshots import Snapshot, save
+from rove.pipeline.lake.snapshots import SubscriptionSnapshot, save
 from rove.pipeline.lake.versions import Version
 from tests.interop.by_hand import Batches
 
@@ -36,16 +42,16 @@ class Case:
             self.feed.publish(f"{'air' if x % 2 else 'road'}/{x}", {"x": x}, 2.0 + x / 1e6)
         self.feed.write()
         self.batches = Batches(folder / "out")
-        self.served = Served(folder / "out", Lake(folder / "lake"))
+        self.served = FeedReader(folder / "out", Lake(folder / "lake"))
 
-    def plain(self, after: int = 0) -> list[Found]:
-        return in_order(self.served.stretches(Place(after, 10**9)))
+    def plain(self, after: int = 0) -> list[FeedNotification]:
+        return in_order(self.served.stretches(FeedOffset(after, 10**9)))
 
-    def ranked(self, after: int = 0) -> list[Found]:
-        return in_order(self.served.stretches(Place(10**15, after)))
+    def ranked(self, after: int = 0) -> list[FeedNotification]:
+        return in_order(self.served.stretches(FeedOffset(10**15, after)))
 
 
-def in_order(stretches: Iterable[Stretch]) -> list[Found]:
+def in_order(stretches: Iterable[FeedBatch]) -> list[FeedNotification]:
     return [one for stretch in stretches for one in stretch.found]
 
 
@@ -66,7 +72,7 @@ def test_a_publication_comes_with_all_that_it_meets(case: Case) -> None:
     case.batches.commit(30, rows((PLAIN, 9), (LIVE, 8), (PLAIN, 8)), rows((OTHER, 9), (LIVE, 9)))
     first, second = case.plain()
     assert (first.sequence, first.subscriptions) == (at(8), [PLAIN])
-    assert second == Found(
+    assert second == FeedNotification(
         sequence=at(9),
         subscriptions=[PLAIN, OTHER],
         topic="air/9",
@@ -87,7 +93,7 @@ def test_a_start_reads_who_is_subscribed_from_where_match_has_kept_it(
         Version(number=LIVE, text="x > 1"),
     ]
     lake = Lake(tmp_path / "lake")
-    save(str(tmp_path / "out"), Snapshot(lake.id, None, 3, versions, [PLAIN, LIVE]))
+    save(str(tmp_path / "out"), SubscriptionSnapshot(lake.id, None, 3, versions, [PLAIN, LIVE]))
     begun: list[int] = []
 
     def events(_: Lake, after: int, up_to: int, states_of: object) -> Iterator[Event]:
@@ -146,7 +152,7 @@ def test_ranked_ones_go_by_their_sequence_and_may_look_back(case: Case) -> None:
 
 def test_the_place_after_a_stretch_leaves_nothing_of_it(case: Case) -> None:
     case.batches.commit(20, rows((PLAIN, 6)), rows((RANKED, 7), score=1.0))
-    plain, ranked = case.served.stretches(Place())
+    plain, ranked = case.served.stretches(FeedOffset())
     assert [(each.is_ranked, each.position, each.rows) for each in (plain, ranked)] == [
         (False, 20, 2), (True, 20, 1),
     ]  # fmt: skip
@@ -166,7 +172,7 @@ def test_much_comes_in_several_stretches(case: Case, monkeypatch: pytest.MonkeyP
         )
     plain, ranked = case.plain(), case.ranked()
     monkeypatch.setattr(spark_feeds, "STRETCH_ROWS", 10)
-    stretches = list(case.served.stretches(Place()))
+    stretches = list(case.served.stretches(FeedOffset()))
     assert len(stretches) > 8
     assert in_order(stretches) == plain + ranked
 
@@ -219,22 +225,26 @@ def test_later_subscriptions_are_learnt(case: Case) -> None:
 
 def test_news_are_noticed(case: Case) -> None:
     assert case.served.has_news()
-    list(case.served.stretches(Place()))
+    list(case.served.stretches(FeedOffset()))
     assert not case.served.has_news()
     case.batches.commit(20, [])
     assert case.served.has_news()
 
 
 def test_a_table_that_is_not_there_yet_is_no_news(case: Case, tmp_path: Path) -> None:
-    served = Served(tmp_path / "later", case.served._lake)
-    assert (served.name, served.has_news(), list(served.stretches(Place()))) == (None, False, [])
+    served = FeedReader(tmp_path / "later", case.served._lake)
+    assert (served.name, served.has_news(), list(served.stretches(FeedOffset()))) == (
+        None,
+        False,
+        [],
+    )
     Batches(tmp_path / "later")
     assert served.has_news()
-    assert list(served.stretches(Place())) == []
+    assert list(served.stretches(FeedOffset())) == []
 
 
 def test_every_table_has_a_name_of_its_own(case: Case, tmp_path: Path) -> None:
     Batches(tmp_path / "other")
     lake = case.served._lake
-    names = [Served(tmp_path / name, lake).name for name in ("out", "out", "other")]
+    names = [FeedReader(tmp_path / name, lake).name for name in ("out", "out", "other")]
     assert names[0] == names[1] != names[2]

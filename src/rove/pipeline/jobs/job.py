@@ -1,6 +1,6 @@
 """What a job of the pipeline is given: its settings, its lake and folder, and where it reports.
 
-A job is a function that takes a `Context` and returns when the lake is done (`once`) or when the
+A job is a function that takes a `JobContext` and returns when the lake is done (`once`) or when the
 job is stopped; it reports each step. `rove.pipeline.jobs.registry` starts jobs.
 """
 
@@ -54,7 +54,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What only one job knows, by name."""
 
 
-class Context:
+class JobContext:
     """What a job is given."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Context:
 
 
 def repeat(
-    context: Context, every_s: float, step: Callable[[], Progress], after: str | None = None
+    context: JobContext, every_s: float, step: Callable[[], Progress], after: str | None = None
 ) -> None:
     """Take steps until the job is stopped; once, until all is done.
 

@@ -1,14 +1,13 @@
-"""Jobs of the pipeline by name: run them together, each until it is done or somebody stops it.
+"""The pipeline's jobs by name, and the process that runs them together.
 
-A job is a function that takes a `Context` and returns when the lake is done (`once`) or when it is
-asked to stop; it says what it did through `report`. What it has written and noted in its folder
-`<out>/<job>` must be enough to go on after any end, a kill included; exactly once is the job's own
-business, by the numbers in the commits of its table. All jobs of a run share one Spark session,
-each in a thread of its own: Spark does the work outside of Python, so threads are enough.
+What a job has written to its folder `<out>/<job>` must be enough to resume after any end, even
+SIGKILL. Each job guarantees exactly-once output itself, by the numbers in the commits of its table.
+All jobs of a run share one Spark session. Each has a thread: Spark does the work outside of Python,
+so threads are enough.
 
-When one fails the others are stopped and the run ends with its error: whoever watches over
-processes starts it again, and each goes on where it was. One failure is tried again here: Spark
-gives a Python of its own ten seconds to start, which a busy machine may not keep.
+If a job fails, the others are stopped and the run ends with its error. A process supervisor can
+then restart the run, and each job resumes where it was. Only one failure is retried here: Spark
+gives its Python workers ten seconds to start, which may be too short on a busy machine.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rove.errors import RoveError, UsageError
 from rove.lake.storage import child, resolved
-from rove.pipeline.jobs.job import Context, JobSettings
+from rove.pipeline.jobs.job import JobContext, JobSettings
 from rove.pipeline.jobs.status import Reporter, Status, held, status_readings
 from rove.pipeline.lake.log import NOTHING, Lake, LakeError
-from rove.pipeline.spark.probing import probe
 from rove.pipeline.spark.session import SparkSettings, is_running, open_session, reason
+from rove.pipeline.spark.storage_probe import probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,22 +42,22 @@ class JobError(RoveError):
     """A job has failed."""
 
 
-class Job(NamedTuple):
+class RegisteredJob(NamedTuple):
     """What a name stands for."""
 
-    run: Callable[[Context], None]
+    run: Callable[[JobContext], None]
     needs_spark: bool = True
 
 
-def _job(name: str, *, needs_spark: bool = True) -> Job:
+def _job(name: str, *, needs_spark: bool = True) -> RegisteredJob:
     """What runs it is loaded when it runs."""
 
-    def run(context: Context) -> None:
+    def run(context: JobContext) -> None:
         match name:
             case "match":
                 from rove.pipeline.jobs.stream import run_job
             case "deliver":
-                from rove.pipeline.jobs.delivering import run_job
+                from rove.pipeline.jobs.delivery import run_job
             case "ingest":
                 from rove.pipeline.tables.ingest import run_job
             case "sensors":
@@ -67,10 +66,10 @@ def _job(name: str, *, needs_spark: bool = True) -> Job:
                 from rove.pipeline.jobs.metrics import run_job
         run_job(context)
 
-    return Job(run, needs_spark)
+    return RegisteredJob(run, needs_spark)
 
 
-JOBS: Final[dict[str, Job]] = {
+JOBS: Final[dict[str, RegisteredJob]] = {
     "match": _job("match"),
     "deliver": _job("deliver", needs_spark=False),
     "ingest": _job("ingest"),
@@ -102,7 +101,7 @@ def run_jobs(
                 reporter.end("failed", one_line(error))
             raise
         runs = [
-            _Run(Context(name, spark, settings, reporter), JOBS[name].run, reporter)
+            _JobThread(JobContext(name, spark, settings, reporter), JOBS[name].run, reporter)
             for name, reporter in reporters.items()
         ]
         with _signals_stop(runs):
@@ -159,11 +158,11 @@ def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
         raise LakeError(f"the lake {lake.name} is empty, so there is nothing to do once")
 
 
-class _Run:
+class _JobThread:
     """A job in its thread."""
 
     def __init__(
-        self, context: Context, work: Callable[[Context], None], reporter: Reporter
+        self, context: JobContext, work: Callable[[JobContext], None], reporter: Reporter
     ) -> None:
         self.context = context
         self.reporter = reporter
@@ -188,7 +187,7 @@ class _Run:
             self.reporter.end("stopped" if self.context.stopping.is_set() else "done")
 
 
-def _watch(runs: Sequence[_Run]) -> None:
+def _watch(runs: Sequence[_JobThread]) -> None:
     """Wait for all of them; hand on what somebody asks through a file."""
     for run in runs:
         run.thread.start()
@@ -204,7 +203,7 @@ def _watch(runs: Sequence[_Run]) -> None:
 
 
 @contextlib.contextmanager
-def _signals_stop(runs: Sequence[_Run]) -> Iterator[None]:
+def _signals_stop(runs: Sequence[_JobThread]) -> Iterator[None]:
     """Ctrl-C and SIGTERM let every job end after its step, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -32,7 +32,7 @@ import msgspec
 
 from rove.pipeline.lake.log import NOTHING, Lake
 from rove.pipeline.lake.replay import replay
-from rove.pipeline.policies.decisions import DECISIONS, ROW, Work, decide
+from rove.pipeline.policies.decisions import DECISIONS, ROW, DecideTask, decide
 from rove.pipeline.spark.session import cores
 from rove.pipeline.spark.sql import ddl
 from rove.policy.compiling import compiled
@@ -48,7 +48,7 @@ _IN_TIME: Final = ("at", "is_alone", "position", "client_id")
 """The order of rows: that of the log; or, for notifications that it does not have, by time."""
 
 
-class _Stretch(msgspec.Struct, frozen=True):
+class _LogRange(msgspec.Struct, frozen=True):
     """What of the past is asked for."""
 
     after: int
@@ -85,9 +85,9 @@ def replay_policies(
     Without `payloads`, only their sizes are given.
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
-    stretch = _Stretch(after, last, channels, days, client_ids)
+    stretch = _LogRange(after, last, channels, days, client_ids)
     notifications = _recorded(spark, lake, stretch).where("told LIKE '%\"policy\":%'")
-    work = Work(None, limits, payloads)
+    work = DecideTask(None, limits, payloads)
     return _decided(spark, lake, stretch, notifications, work, buckets or cores())
 
 
@@ -113,8 +113,8 @@ def replay_policy(
     """
     compiled(text, bytes_max=(limits or PolicyLimits()).text_bytes_max)
     last = lake.position() if up_to is None else min(up_to, lake.position())
-    stretch = _Stretch(after, last, channels, days, client_ids)
-    work = Work(text, limits, payloads)
+    stretch = _LogRange(after, last, channels, days, client_ids)
+    work = DecideTask(text, limits, payloads)
     buckets = buckets or cores()
     if lake.files("notifications", after, last, channels, days):
         notifications = _located(lake, _recorded(spark, lake, stretch), stretch)
@@ -172,7 +172,7 @@ def _histogram(kinds: Column) -> Column:
 # -- the rows ------------------------------------------------------------------------------------
 
 
-def _recorded(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
+def _recorded(spark: SparkSession, lake: Lake, stretch: _LogRange) -> DataFrame:
     """The notifications that the lake has."""
     from pyspark.sql import functions as f
 
@@ -188,7 +188,7 @@ def _recorded(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     )
 
 
-def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
+def _found(spark: SparkSession, lake: Lake, stretch: _LogRange) -> DataFrame:
     """Notifications computed from publications and subscriptions; each session is told once.
 
     What moved up in a window is shown when it did, behind the publications of that moment.
@@ -217,7 +217,7 @@ def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     )
 
 
-def _of_clients(rows: DataFrame, stretch: _Stretch, *others: Column) -> DataFrame:
+def _of_clients(rows: DataFrame, stretch: _LogRange, *others: Column) -> DataFrame:
     """Those of the clients that are asked for, and others."""
     from pyspark.sql import functions as f
 
@@ -227,7 +227,7 @@ def _of_clients(rows: DataFrame, stretch: _Stretch, *others: Column) -> DataFram
     return rows.where(reduce(or_, others, is_wanted))
 
 
-def _events(spark: SparkSession, lake: Lake, stretch: _Stretch, buckets: int) -> DataFrame:
+def _events(spark: SparkSession, lake: Lake, stretch: _LogRange, buckets: int) -> DataFrame:
     """What happened to subscribers; starts of the broker happen to all of them."""
     from pyspark.sql import functions as f
 
@@ -252,7 +252,7 @@ def _bucket(buckets: int) -> Column:
 
 
 def _with_payloads(
-    lake: Lake, rows: DataFrame, stretch: _Stretch, order: Sequence[str]
+    lake: Lake, rows: DataFrame, stretch: _LogRange, order: Sequence[str]
 ) -> DataFrame:
     """Notifications with payloads, each as seldom as it can be without being held for long.
 
@@ -283,7 +283,7 @@ def _with_payloads(
     return uses.join(payloads, "key", "left")
 
 
-def _located(lake: Lake, notifications: DataFrame, stretch: _Stretch) -> DataFrame:
+def _located(lake: Lake, notifications: DataFrame, stretch: _LogRange) -> DataFrame:
     """Notifications of which the log does not say where the publication is, and where it is."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -300,9 +300,9 @@ def _located(lake: Lake, notifications: DataFrame, stretch: _Stretch) -> DataFra
 def _decided(
     spark: SparkSession,
     lake: Lake,
-    stretch: _Stretch,
+    stretch: _LogRange,
     notifications: DataFrame,
-    work: Work,
+    work: DecideTask,
     buckets: int,
     order: Sequence[str] = _IN_ORDER,
 ) -> DataFrame:
