@@ -179,8 +179,8 @@ def test_match_finds_in_a_store_and_writes_to_it(bucket: str, tmp_path: Path) ->
     found = check(lake, out, tmp_path / "work")
     stream.output.tidy()
     assert check(lake, out, tmp_path / "work2") == found > 60
-    stretches = FeedReader(out, ReadLake(lake)).stretches(FeedOffset())
-    assert sum(1 for stretch in stretches for _ in stretch.found) > 30
+    batches = FeedReader(out, ReadLake(lake)).batches(FeedOffset())
+    assert sum(1 for batch in batches for _ in batch.found) > 30
     assert MatchOutput(out).done == feed.position
 
 

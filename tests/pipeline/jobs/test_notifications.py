@@ -62,7 +62,7 @@ def test_what_is_done_is_known_again(tmp_path: Path) -> None:
     assert found_position(tmp_path) == 30
 
 
-def test_a_stretch_is_cut_where_only_the_notifications_are_there(tmp_path: Path) -> None:
+def test_a_batch_is_cut_where_only_the_notifications_are_there(tmp_path: Path) -> None:
     output = MatchOutput(tmp_path)
     commit(output, 9)
     output._found.commit(module.WRITER, 20, [write_file(output.uri, rows(15))])

@@ -1,4 +1,4 @@
-"""Stretches of the log: every version is where it holds, and few are where they do not."""
+"""Segments of the log: every version is where it holds, and few are where they do not."""
 
 import random
 from pathlib import Path
@@ -31,25 +31,25 @@ def batch_of(positions: list[int]) -> pa.RecordBatch:
 def test_each_position_meets_all_versions_that_hold(tmp_path: Path, begun_min: int) -> None:
     versions = lives(1, 400)
     count = write_segments(versions, tmp_path / "some", begun_min)
-    stretches = open_segments(str(tmp_path / "some"))
-    assert len(stretches) == count
+    segments = open_segments(str(tmp_path / "some"))
+    assert len(segments) == count
     assert (count == 1) == (begun_min > 400)
     edges = {position + step for one in versions for position in (one.since,) for step in (0, 1)}
     for position in sorted(edges - {-1}):
-        (number,) = stretches.numbers(batch_of([position])).tolist()
-        met = {one.number for one in stretches.versions(number)}
+        (number,) = segments.numbers(batch_of([position])).tolist()
+        met = {one.number for one in segments.versions(number)}
         assert met >= {one.number for one in versions if one.since < position <= one.until}
 
 
-def test_stretches_are_short_where_much_changes_and_few_otherwise(tmp_path: Path) -> None:
+def test_segments_are_short_where_much_changes_and_few_otherwise(tmp_path: Path) -> None:
     """A thousand that stay, and a hundred thousand changes of a hundred others."""
     staying = [Version(number=one, text="") for one in range(1_000)]
     moving = [
         Version(number=1_000 + at % 100, text="", since=at, until=at + 100) for at in range(100_000)
     ]
     write_segments([*staying, *moving], tmp_path / "some")
-    stretches = Segments(str(tmp_path / "some"))
-    sizes = [len(stretches.versions(number)) for number in range(len(stretches))]
+    segments = Segments(str(tmp_path / "some"))
+    sizes = [len(segments.versions(number)) for number in range(len(segments))]
     assert max(sizes) <= 2_500
     assert sum(sizes) <= 3 * (len(staying) + len(moving))
 
@@ -67,8 +67,8 @@ def test_a_batch_is_split_and_an_index_is_written_once(tmp_path: Path) -> None:
         Version(number=at, text="x > 1", since=at * 10, until=at * 10 + 10) for at in range(6)
     ]
     assert write_segments(versions, tmp_path / "some", begun_min=2) == 3
-    stretches = Segments(str(tmp_path / "some"))
-    parts = [here["position"].to_pylist() for _, here in stretches.split(batch_of([1, 50, 2, 51]))]
+    segments = Segments(str(tmp_path / "some"))
+    parts = [here["position"].to_pylist() for _, here in segments.split(batch_of([1, 50, 2, 51]))]
     assert parts == [[1, 2], [50, 51]]
     written = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.index")}
     assert len(written) == 2

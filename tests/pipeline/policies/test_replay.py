@@ -231,7 +231,7 @@ def _said(number: int) -> Mapping[str, Any]:
 
 
 @pytest.mark.soak
-def test_a_stretch_of_the_past_begins_without_memory_and_its_stops_are_counted(
+def test_a_range_of_the_past_begins_without_memory_and_its_stops_are_counted(
     tmp_path: Path, spark: Any
 ) -> None:
     written = Written(tmp_path / "lake", seed=8)

@@ -131,9 +131,9 @@ class Deliverer:
     """Reads the table of `match` and tells a broker."""
 
     def __init__(
-        self, served: FeedReader, feed: str, stopping: threading.Event, told: ProgressCallback
+        self, reader: FeedReader, feed: str, stopping: threading.Event, told: ProgressCallback
     ) -> None:
-        self.served = served
+        self.reader = reader
         self.stopping = stopping
         self.count = 0
         self._feed = feed
@@ -159,11 +159,11 @@ class Deliverer:
         try:
             while not self.stopping.is_set():
                 is_last = until()
-                if is_last or self.served.has_news():
+                if is_last or self.reader.has_news():
                     await self._catch_up()
                 if is_last:
                     return
-                is_near = folder_of(self.served.uri) is not None
+                is_near = folder_of(self.reader.uri) is not None
                 await asyncio.sleep(LOOK_EVERY_S if is_near else ASK_EVERY_S)
         except _Stopped:
             return
@@ -173,24 +173,24 @@ class Deliverer:
 
     async def _catch_up(self) -> None:
         """Deliver all that is in the table, whatever happens meanwhile."""
-        while self.served.name is not None:
+        while self.reader.name is not None:
             try:
                 if not self._last:
                     await self._ask()
-                for stretch in self.served.stretches(self._place):
-                    count, lost, begun_s = self.count, self.served.lost, time.perf_counter()
-                    feed = self._ranked_feed if stretch.is_ranked else self._feed
-                    at = await self._send_all(feed, stretch.found)
+                for batch in self.reader.batches(self._place):
+                    count, lost, begun_s = self.count, self.reader.lost, time.perf_counter()
+                    feed = self._ranked_feed if batch.is_ranked else self._feed
+                    at = await self._send_all(feed, batch.found)
                     await self._settled(0)
-                    self._place, self._refused_at = stretch.end, None
+                    self._place, self._refused_at = batch.end, None
                     self._told(
                         Progress(
-                            position=stretch.position,
-                            rows_in=stretch.rows,
+                            position=batch.position,
+                            rows_in=batch.rows,
                             rows_out=self.count - count,
                             at=at or None,
                             seconds=time.perf_counter() - begun_s,
-                            notes=_lost_note(self.served.lost - lost),
+                            notes=_lost_note(self.reader.lost - lost),
                         )
                     )
                 return
@@ -201,7 +201,7 @@ class Deliverer:
 
     @property
     def _ranked_feed(self) -> str:
-        return f"{self._feed}-{self.served.name}"
+        return f"{self._feed}-{self.reader.name}"
 
     @property
     def _position(self) -> int:

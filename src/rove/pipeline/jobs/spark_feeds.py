@@ -43,7 +43,7 @@ PIECE_SUBSCRIPTIONS: Final = 2_000
 LOOK_UP_MAX: Final = 2_000
 """Publications that are looked up, and held, at once."""
 
-STRETCH_ROWS: Final = 1_000_000
+BATCH_ROWS: Final = 1_000_000
 """Rows of the table that are held at once, about."""
 
 _COLUMNS: Final = ("subscription", "position", "score", "promoted", "sequence")
@@ -109,12 +109,12 @@ class FeedReader:
         return None if table is None else table.id.replace("-", "")[:12]
 
     def has_news(self) -> bool:
-        """Whether there are commits that `stretches` has not seen; costs a look."""
+        """Whether there are commits that `batches` has not seen; costs a look."""
         is_new = self._table is None
         table = self._opened()
         return table is not None and (is_new or table.has_newer())
 
-    def stretches(self, place: FeedOffset) -> Iterator[FeedBatch]:
+    def batches(self, place: FeedOffset) -> Iterator[FeedBatch]:
         """What comes after a place, in order: plain ones, then ranked ones."""
         table = self._opened()
         if table is None:
@@ -128,12 +128,12 @@ class FeedReader:
         if place_after.plain > place.plain:
             first = position_of(place.plain) - 1
             for _, high in self._cut("position", first, last, self._plain):
-                yield self._plain_stretch(first, high, place)
+                yield self._plain_batch(first, high, place)
                 first = high
         if sequence > place.ranked:
             first = place.ranked
             for _, high in self._cut("sequence", first, sequence, self._ranked):
-                yield self._ranked_stretch(first, high, place_after, last)
+                yield self._ranked_batch(first, high, place_after, last)
                 first = high
 
     def _opened(self) -> Table | None:
@@ -162,14 +162,14 @@ class FeedReader:
                 (self._ranked if is_ranked(one.text) else self._plain).add(one.number)
         self._learnt_up_to = max(self._learnt_up_to, up_to)
 
-    def _plain_stretch(self, after: int, up_to: int, place: FeedOffset) -> FeedBatch:
+    def _plain_batch(self, after: int, up_to: int, place: FeedOffset) -> FeedBatch:
         table, rows = self._read("position", after, up_to, self._plain)
         table = table.filter(pc.is_null(table["sequence"]))
         found = self._plain_ones(table, place.plain)
         end = FeedOffset((up_to + 1) << PIECE_BITS, place.ranked)
         return FeedBatch(found, False, end, up_to, rows)
 
-    def _ranked_stretch(self, after: int, up_to: int, place: FeedOffset, last: int) -> FeedBatch:
+    def _ranked_batch(self, after: int, up_to: int, place: FeedOffset, last: int) -> FeedBatch:
         table, rows = self._read("sequence", after, up_to, self._ranked)
         found = self._ranked_ones(table.sort_by("sequence"))
         return FeedBatch(found, True, FeedOffset(place.plain, up_to), last, rows)
@@ -191,11 +191,11 @@ class FeedReader:
     def _cut(
         self, key: Key, after: int, up_to: int, numbers: set[int]
     ) -> Iterator[tuple[int, int]]:
-        """Stretches that are not too large to be held; one if nobody asks for anything."""
+        """Ranges that fit into memory; one range if there are no subscriptions."""
         rows = 0
         for file in self._files(key, after, up_to) if numbers else ():
             rows += file["rows"]
-            if rows >= STRETCH_ROWS and after < file["high"] < up_to:
+            if rows >= BATCH_ROWS and after < file["high"] < up_to:
                 yield after, file["high"]
                 after, rows = file["high"], 0
         yield after, up_to

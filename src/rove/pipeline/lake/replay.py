@@ -58,7 +58,7 @@ def replay(
     Of publications above a position and up to another (by default, as far as the lake is complete).
     Ranked windows begin empty at `after`, and slide up to `until`, or else to the last moment that
     the lake tells of. With an engine, only the subscriptions that it serves. At least `begun_min`
-    versions begin in a stretch (see `rove.pipeline.lake.segments`); the answer is always the same.
+    versions begin in a segment (see `rove.pipeline.lake.segments`); the answer is always the same.
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
     publications = lake.publications(
@@ -125,7 +125,7 @@ def _match(
     versions: Sequence[TaskFile], buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Who gets publications; or, if there are buckets, what ranked subscriptions may want."""
-    stretches = open_segments(*(one.local_path() for one in versions))
+    segments = open_segments(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
-        for index, here in stretches.split(batch):
+        for index, here in segments.split(batch):
             yield index.ranked_rows(here, buckets) if buckets else index.match_lake(here)

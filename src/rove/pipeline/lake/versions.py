@@ -163,7 +163,7 @@ class Timeline:
 
 
 def versions_of(events: Iterable[Event]) -> list[Version]:
-    """Every version in a stretch of events, which must come in order."""
+    """Every version in a range of events, which must come in order."""
     timeline = Timeline()
     closed: list[Version] = []
     for event in events:

@@ -9,7 +9,7 @@ where it lies. `contents` says what a file is of, and a file of something else i
 - `subscriptions`: those that a table is matched with (`rove.pipeline.matching.index`),
 - `versions`: those of a broker's log, between the positions where they hold (here): a matcher for
   what is not ranked, one for the conditions of what is, and columns by version,
-- `stretches`: the same versions before anybody has built their index
+- `segments`: the same versions, by segment of the log, before their index is built
   (`rove.pipeline.lake.segments`),
 - `followers`: versions and the states of their subscribers (`rove.pipeline.lake.followers`).
 
@@ -54,7 +54,7 @@ class IndexFileError(RoveError):
 
 # -- the form of a file --------------------------------------------------------------------------
 
-Contents = Literal["subscriptions", "versions", "stretches", "followers"]
+Contents = Literal["subscriptions", "versions", "segments", "followers"]
 Block = Sequence[bytes | memoryview]
 """What is written together, from a page on."""
 HeadType = TypeVar("HeadType")

@@ -219,7 +219,7 @@ def rank_rows(
     buckets: int,
     until: float | None = None,
 ) -> DataFrame:
-    """What the broker's ranked subscriptions are given of a stretch of its lake.
+    """What the broker's ranked subscriptions are given of a range of its log.
 
     `rows` are publications as `VersionIndex.ranked_rows` gives them for so many `buckets`, in any
     order, `events` those of subscriptions from the beginning of the log on. With `until`, time
