@@ -47,7 +47,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.pipeline.policies.deciding import Recorded, Row
+from rove.pipeline.policies.decisions import PolicyRow, RecordedPolicies
 from rove.policy.limits import PolicyLimits, Suspended
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedClient, World
@@ -567,18 +567,18 @@ def logged(world: World) -> dict[int, LogRow]:
     return {position: log[position] for position in sorted(log) if isinstance(position, int)}
 
 
-def rows_of(log: dict[int, LogRow]) -> Iterator[Row]:
+def rows_of(log: dict[int, LogRow]) -> Iterator[PolicyRow]:
     """What happened to policies and what they were shown."""
     for position, one in log.items():
         at_us = round(one.at * 1e6)
         if one.kind == "subscriptions":
-            yield Row(position, at_us, one.client_id, one.payload, True)
+            yield PolicyRow(position, at_us, one.client_id, one.payload, True)
         elif one.kind == "notifications" and not one.earlier:
             facts = json.loads(one.payload or b"{}")
             if "policy" in facts:
                 published = facts.get("position")
                 payload = FED if published is None else log[published].payload
-                yield Row(
+                yield PolicyRow(
                     position,
                     at_us,
                     one.client_id,
@@ -595,7 +595,7 @@ def rows_of(log: dict[int, LogRow]) -> Iterator[Row]:
 def repeated(world: World) -> Counter[str]:
     """Repeat every decision of the log and compare; how often there was which verdict."""
     verdicts: Counter[str] = Counter()
-    for one in Recorded().take(rows_of(logged(world))):
+    for one in RecordedPolicies().take(rows_of(logged(world))):
         facts = json.loads(one.row.told)
         assert (one.verdict, one.kind) == (one.logged, facts.get("kind", "")), one.row
         assert len(one.outputs) == facts["outputs"], one.row
