@@ -28,7 +28,7 @@ from rove.client.protocol import (
     Request,
     Settings,
 )
-from rove.live.connections import Connection, some_at_a_time
+from rove.live.connections import DirectConnection, some_at_a_time
 from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.encoder import publish_parts
 from rove.mqtt.packets import Malformed, Packet, Puback, Publish, Reason
@@ -55,7 +55,7 @@ _POLL_S: Final = 0.002
 _ANSWER_S_MAX: Final = 60.0
 
 
-class Client(Connection):
+class Client(DirectConnection):
     """One connection: asks and is answered at first, then does as `take_bytes` says."""
 
     error = BrokerBenchError
