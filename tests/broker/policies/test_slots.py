@@ -16,7 +16,7 @@ from rove.policy.accounts import Accounts
 from rove.policy.agents import Agent
 from rove.policy.compiling import compiled
 from rove.policy.messages import Arrived
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 from rove.testing.policies import SimulatedWorkers
 from tests.broker.test_faults import POLICY, decode, fail_once
 
@@ -59,7 +59,7 @@ def test_policies_go_on_when_an_answer_fails(method: str) -> None:
     """Nothing waits for ever behind a message whose turn has failed."""
     workers = SimulatedWorkers()
     workers.holds_jobs = True
-    world = World(workers=workers, isolation="process")
+    world = SimulatedBroker(workers=workers, isolation="process")
     near, other = world.connect("near", expiry_s=100), world.connect("other")
     near.subscribe("a", qos=1, policy=POLICY)
     near.subscribe("b", qos=1, identifier=2, policy=POLICY)
@@ -79,7 +79,7 @@ def test_policies_go_on_when_an_answer_fails(method: str) -> None:
 
 
 def test_policies_go_on_when_a_later_turn_fails() -> None:
-    world = World()
+    world = SimulatedBroker()
     near, other = world.connect("near", expiry_s=100), world.connect("other")
     near.subscribe("a", qos=1, policy=POLICY)
     agents = world.broker.agents
@@ -95,7 +95,7 @@ def test_policies_go_on_when_a_later_turn_fails() -> None:
     check_nothing_waits(world)
 
 
-def check_nothing_waits(world: World) -> None:
+def check_nothing_waits(world: SimulatedBroker) -> None:
     """No policy has anything to decide, and that one fault was told of."""
     for slot in world.broker.agents.policies.slots:
         assert (len(slot.waiting), slot.account.waiting_bytes) == (0, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from rove.broker.sessions.links import Link, in_one_line
 from rove.mqtt.packets import V5, V311, Connack, Disconnect, Properties, Puback, Publish, Reason
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 def test_a_packet_is_written_in_the_clients_version() -> None:
@@ -54,12 +54,12 @@ class TestIdsOfTheBroker:
     @pytest.mark.parametrize("client_id", ["http", "http:", "http:alice"])
     @pytest.mark.parametrize("user", [None, "alice", "bob"])
     def test_nobody_else_can_have_them(self, client_id: str, user: str | None) -> None:
-        client = World().client(client_id)
+        client = SimulatedBroker().client(client_id)
         client.send_connect(user=user)
         assert client.only(Connack).reason == Reason.CLIENT_ID_NOT_VALID
         assert client.is_closed()
 
     def test_others_that_look_like_them_are_free(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         for client_id in ("http2", "https:alice", "HTTP:alice", "my-http:x"):
             world.connect(client_id)
