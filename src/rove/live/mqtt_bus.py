@@ -31,7 +31,7 @@ from rove.client.protocol import (
     RECEIVE_MAX,
     PacketReader,
     Protocol,
-    Settings,
+    ProtocolSettings,
     subscribe_packet,
     unsubscribe_packet,
 )
@@ -244,8 +244,8 @@ class Link(Connection):
 
 def _settings(
     client_id: str, user_name: str | None = None, password: bytes | None = None
-) -> Settings:
-    return Settings(
+) -> ProtocolSettings:
+    return ProtocolSettings(
         client_id,
         user_name,
         password,

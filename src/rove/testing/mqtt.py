@@ -38,7 +38,7 @@ from rove.client.protocol import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from rove.client.protocol import Settings as ClientSettings
+from rove.client.protocol import ProtocolSettings as ClientSettings
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.packets import (
     NO_PROPERTIES,
