@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rove.client.protocol import Settings, subscribe_packet
+from rove.client.protocol import ProtocolSettings, subscribe_packet
 from rove.errors import RoveError
 from rove.live.connections import DirectConnection, ignore, some_at_a_time
 from rove.mqtt.decoder import PacketDecoder
@@ -56,7 +56,7 @@ def play(
     async def all_of_it() -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Broker(answer), HOST, 0)
-        connection = DirectConnection(Settings("one", keep_alive_s=0))
+        connection = DirectConnection(ProtocolSettings("one", keep_alive_s=0))
         async with server, asyncio.timeout(PATIENCE_S):
             port = server.sockets[0].getsockname()[1]
             await loop.create_connection(lambda: connection, HOST, port)
@@ -110,7 +110,7 @@ def test_a_refusal_is_told_to_who_waits(
 
 def test_bytes_may_be_taken_past_the_protocol() -> None:
     taken: list[bytes] = []
-    connection = DirectConnection(Settings("one"))
+    connection = DirectConnection(ProtocolSettings("one"))
     connection.take_bytes(taken.append)
     connection.data_received(encode(Publish("a", b"x")))
     connection.take_bytes(ignore)

@@ -17,14 +17,14 @@ from typing import Final, TypeVar, cast
 
 from rove.client.errors import in_words
 from rove.client.protocol import (
-    Arrived,
     Ended,
     Event,
     Opened,
     Protocol,
+    ProtocolSettings,
+    PublishReceived,
     Request,
     Response,
-    Settings,
     words,
 )
 from rove.client.session import reason_of
@@ -42,7 +42,9 @@ class DirectConnection(asyncio.Protocol):
     error: type[RoveError] = RoveError
     """What everything that goes wrong is raised as."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: ProtocolSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.client_id = settings.client_id
         self._clock = clock
         self.protocol = Protocol(settings)
@@ -120,7 +122,7 @@ class DirectConnection(asyncio.Protocol):
 
     def _handle(self, events: Sequence[Event], now: float) -> None:
         for event in events:
-            if type(event) is Arrived:
+            if type(event) is PublishReceived:
                 self.arrived(event.publish, now)
             elif isinstance(event, Opened):
                 self._has_answer()

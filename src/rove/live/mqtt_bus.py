@@ -31,7 +31,7 @@ from rove.client.protocol import (
     RECEIVE_MAX,
     PacketReader,
     Protocol,
-    Settings,
+    ProtocolSettings,
     subscribe_packet,
     unsubscribe_packet,
 )
@@ -248,8 +248,8 @@ class BusConnection(DirectConnection):
 
 def _settings(
     client_id: str, user_name: str | None = None, password: bytes | None = None
-) -> Settings:
-    return Settings(
+) -> ProtocolSettings:
+    return ProtocolSettings(
         client_id,
         user_name,
         password,

@@ -39,7 +39,7 @@ from rove.client.protocol import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from rove.client.protocol import Settings as ClientSettings
+from rove.client.protocol import ProtocolSettings as ClientSettings
 from rove.elastic.elasticity import Elasticity
 from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.packets import (

@@ -25,8 +25,8 @@ from rove.client.protocol import (
     PACKET_ID_MAX,
     RECEIVE_MAX,
     PacketReader,
+    ProtocolSettings,
     Request,
-    Settings,
 )
 from rove.live.connections import DirectConnection, some_at_a_time
 from rove.mqtt.decoder import PACKET_BYTES_MAX
@@ -61,7 +61,7 @@ class Client(DirectConnection):
     error = BrokerProcessError
 
     def __init__(self, client_id: str, *, session_expiry_s: int = 0) -> None:
-        settings = Settings(
+        settings = ProtocolSettings(
             client_id,
             session_expiry_s=session_expiry_s,
             keep_alive_s=0,

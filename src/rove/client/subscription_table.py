@@ -23,8 +23,8 @@ from typing import Any, Final, Literal, get_args
 
 from rove.client.errors import FilterError, SubscribeRefused
 from rove.client.policies import PROPERTY, check_carried, compiled
-from rove.client.protocol import Delivery
-from rove.client.session import Wanted
+from rove.client.protocol import DeliveryToken
+from rove.client.session import SubscriptionRequest
 from rove.client.subscription import Subscription
 from rove.lang.errors import TextError
 from rove.lang.parser import parse
@@ -73,16 +73,16 @@ def identity_of(
     return topic, tuple(properties)
 
 
-class Route:
+class SubscriptionGroup:
     """The subscriptions of the program that are one at the broker."""
 
-    def __init__(self, identity: Identity, wanted: Wanted) -> None:
+    def __init__(self, identity: Identity, request: SubscriptionRequest) -> None:
         self.identity = identity
-        self.wanted = wanted
+        self.request = request
         self.subscriptions: tuple[Subscription[Any], ...] = ()
         """A tuple, because one may leave while a notification is being given to all."""
-        self.asking: list[asyncio.Future[None]] = []
-        """Those who wait for the broker's answer."""
+        self.pending: list[asyncio.Future[None]] = []
+        """Resolved when the broker has answered."""
 
     def join(self, subscription: Subscription[Any]) -> None:
         self.subscriptions += (subscription,)
@@ -97,9 +97,9 @@ class Route:
 
     @policy.setter
     def policy(self, text: str) -> None:
-        others = tuple(each for each in self.wanted.user if each[0] != PROPERTY)
-        self.wanted.user = (*others, (PROPERTY, text)) if text else others
-        self.identity = self.identity[0], self.wanted.user
+        others = tuple(each for each in self.request.user if each[0] != PROPERTY)
+        self.request.user = (*others, (PROPERTY, text)) if text else others
+        self.identity = self.identity[0], self.request.user
 
     def fits(self, topic: str) -> bool:
         topic_filter = self.identity[0]
@@ -107,29 +107,29 @@ class Route:
         return fits(topic_filter if shared is None else shared[1], topic)
 
 
-class Routes:
+class SubscriptionTable:
     """All subscriptions of a client."""
 
-    def __init__(self, acknowledge: Callable[[Delivery], None]) -> None:
+    def __init__(self, acknowledge: Callable[[DeliveryToken], None]) -> None:
         self.unclaimed_dropped = 0
         self._acknowledge = acknowledge
-        self._by_identifier: dict[int, Route] = {}
-        self._unclaimed: list[tuple[Publish, Delivery]] = []
+        self._by_identifier: dict[int, SubscriptionGroup] = {}
+        self._unclaimed: list[tuple[Publish, DeliveryToken]] = []
         self._claimed_until = -math.inf
 
-    def __iter__(self) -> Iterator[Route]:
+    def __iter__(self) -> Iterator[SubscriptionGroup]:
         return iter(list(self._by_identifier.values()))
 
     # -- subscriptions ---------------------------------------------------------------------------
 
-    def of(self, subscription: Subscription[Any] | int) -> Route | None:
-        """The route of this one, or of this identifier; None if it has left."""
+    def of(self, subscription: Subscription[Any] | int) -> SubscriptionGroup | None:
+        """The group of this one, or of this identifier; None if it has left."""
         if isinstance(subscription, int):
             return self._by_identifier.get(subscription)
-        return next((route for route in self if subscription in route.subscriptions), None)
+        return next((group for group in self if subscription in group.subscriptions), None)
 
-    def find(self, identity: Identity) -> Route | None:
-        """The route of subscriptions that say just that."""
+    def find(self, identity: Identity) -> SubscriptionGroup | None:
+        """The group of subscriptions that say just that."""
         return self._by_identifier.get(self.identifier(identity))
 
     def identifier(self, identity: Identity) -> int:
@@ -147,8 +147,8 @@ class Routes:
         topic_filter, user = identity
         if any(name == "filter" for name, _ in user):
             return
-        for route in self:
-            other = route.identity
+        for group in self:
+            other = group.identity
             if other[0] == topic_filter and other != identity and "filter" not in dict(other[1]):
                 raise SubscribeRefused(
                     f"there is a subscription to {topic_filter!r} with another policy, and without "
@@ -156,38 +156,38 @@ class Routes:
                     "such as TRUE, or set_policy for the one that is there"
                 )
 
-    def add(self, route: Route) -> None:
-        self._by_identifier[route.wanted.identifier] = route
+    def add(self, group: SubscriptionGroup) -> None:
+        self._by_identifier[group.request.identifier] = group
 
-    def remove(self, route: Route) -> None:
-        if self._by_identifier.get(route.wanted.identifier) is route:
-            del self._by_identifier[route.wanted.identifier]
+    def remove(self, group: SubscriptionGroup) -> None:
+        if self._by_identifier.get(group.request.identifier) is group:
+            del self._by_identifier[group.request.identifier]
 
     # -- notifications ---------------------------------------------------------------------------
 
-    def arrive(self, publish: Publish, delivery: Delivery | None, now: float) -> None:
+    def arrive(self, publish: Publish, delivery: DeliveryToken | None, now: float) -> None:
         """Give it to whom it is for."""
         identifiers = publish.properties.subscription_ids
         by_identifier = self._by_identifier
         if len(identifiers) == 1:  # as good as always
             found = by_identifier.get(identifiers[0])
-            routes = [] if found is None else [found]
+            groups = [] if found is None else [found]
         elif identifiers:
-            routes = [by_identifier[each] for each in identifiers if each in by_identifier]
+            groups = [by_identifier[each] for each in identifiers if each in by_identifier]
         else:
-            routes = [each for each in by_identifier.values() if each.fits(publish.topic)]
+            groups = [each for each in by_identifier.values() if each.fits(publish.topic)]
         held = 0
-        for route in routes:
-            for subscription in route.subscriptions:
+        for group in groups:
+            for subscription in group.subscriptions:
                 held += subscription.arrive(publish, delivery)
         if delivery is None:
             return
         if held:
             delivery.untaken = held
-        elif not routes and now < self._claimed_until:
+        elif not groups and now < self._claimed_until:
             self._unclaimed.append((publish, delivery))
         else:
-            self.unclaimed_dropped += not routes
+            self.unclaimed_dropped += not groups
             self._acknowledge(delivery)
 
     # -- what nobody has asked for yet -------------------------------------------------------------

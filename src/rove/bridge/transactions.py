@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from rove.bridge.routes import BridgeError, Plan, Route
-from rove.bridge.translation import Record
+from rove.bridge.routes import BridgeConfig, BridgeError, BridgeRoute
+from rove.bridge.translation import KafkaRecord
 from rove.errors import RoveError
 
 ANSWER_S_MAX: Final = 10.0
@@ -37,28 +37,30 @@ _FENCED: Final = frozenset(
 )
 
 
-class KafkaTrouble(RoveError):
+class KafkaUnavailable(RoveError):
     """Kafka cannot be reached, or not now; trying again may help."""
 
 
-class Ledger:
+class KafkaTransactions:
     """The transactions of one route."""
 
-    def __init__(self, plan: Plan, route: Route, is_stopped: threading.Event) -> None:
-        self._plan, self._route = plan, route
+    def __init__(
+        self, config: BridgeConfig, route: BridgeRoute, is_stopped: threading.Event
+    ) -> None:
+        self._config, self._route = config, route
         self._is_stopped = is_stopped
-        self._topic = plan.name
+        self._topic = config.name
         self._producer: Producer | None = None
 
     # -- opening -------------------------------------------------------------------------------
 
     def open(self) -> dict[str, bytes]:
         """End what others have open under this name; the route's positions, by key."""
-        with told(self._plan):
+        with kafka_errors(self._config):
             self._make_topic()
-            name = f"{self._plan.name}.{self._route.title}"
+            name = f"{self._config.name}.{self._route.title}"
             self._producer = Producer(
-                settings(self._plan)
+                settings(self._config)
                 | {"transactional.id": name, "linger.ms": 5, "compression.type": "lz4"}
             )
             self._insist(lambda: self._opened().init_transactions(ANSWER_S_MAX))
@@ -72,12 +74,12 @@ class Ledger:
 
     def partitions(self) -> list[int]:
         """Those of the route's topic; BridgeError if Kafka has no such topic."""
-        with told(self._plan):
+        with kafka_errors(self._config):
             found = self._admin().list_topics(timeout=ANSWER_S_MAX).topics
         topic = found.get(self._route.kafka_topic)
         if topic is None or topic.error is not None or not topic.partitions:
             raise BridgeError(
-                f"route {self._route.title!r}: Kafka at {self._plan.kafka} has no topic "
+                f"route {self._route.title!r}: Kafka at {self._config.kafka} has no topic "
                 f"{self._route.kafka_topic!r}; create it first"
             )
         return sorted(topic.partitions)
@@ -87,7 +89,7 @@ class Ledger:
         return self._producer
 
     def _admin(self) -> AdminClient:
-        return AdminClient(settings(self._plan))
+        return AdminClient(settings(self._config))
 
     def _make_topic(self) -> None:
         admin = self._admin()  # one that nobody holds ends before it has an answer
@@ -100,7 +102,7 @@ class Ledger:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         except TimeoutError:
-            raise KafkaTrouble(f"Kafka at {self._plan.kafka} does not answer") from None
+            raise KafkaUnavailable(f"Kafka at {self._config.kafka} does not answer") from None
 
     def _read(self) -> dict[str, bytes]:
         """All that the topic says of this route: what comes later counts."""
@@ -108,7 +110,7 @@ class Ledger:
         title = self._route.title
         options = {"group.id": self._topic, "enable.auto.commit": False}
         consumer = Consumer(
-            settings(self._plan)
+            settings(self._config)
             | options
             | {"isolation.level": "read_committed", "enable.partition.eof": True}
         )
@@ -130,13 +132,13 @@ class Ledger:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def write(self, records: Iterable[Record], positions: Mapping[str, bytes]) -> None:
+    def write(self, records: Iterable[KafkaRecord], positions: Mapping[str, bytes]) -> None:
         """Records of the route's topic and positions: all of them count, or none.
 
-        KafkaTrouble if none do and it may be tried again.
+        KafkaUnavailable if none do and it may be tried again.
         """
         producer, topic = self._opened(), self._route.kafka_topic
-        with told(self._plan):
+        with kafka_errors(self._config):
             try:
                 producer.begin_transaction()
                 for record in records:
@@ -150,7 +152,7 @@ class Ledger:
                 raise
 
     def _produce(
-        self, topic: str, key: bytes | None, value: bytes | None, record: Record | None = None
+        self, topic: str, key: bytes | None, value: bytes | None, record: KafkaRecord | None = None
     ) -> None:
         more: dict[str, Any] = {}
         if record is not None:
@@ -177,24 +179,24 @@ class Ledger:
 
     def _check_stopped(self) -> None:
         if self._is_stopped.is_set():
-            raise KafkaTrouble(f"Kafka at {self._plan.kafka} did not answer before the end")
+            raise KafkaUnavailable(f"Kafka at {self._config.kafka} did not answer before the end")
 
 
-def settings(plan: Plan) -> dict[str, Any]:
+def settings(config: BridgeConfig) -> dict[str, Any]:
     """What every client of Kafka is told."""
     return {
         "log_level": 0,
         "reconnect.backoff.max.ms": 2_000,
-        **plan.kafka_options,
-        "bootstrap.servers": plan.kafka,
+        **config.kafka_options,
+        "bootstrap.servers": config.kafka,
     }
 
 
-class told:  # noqa: N801 (reads as a word, like contextlib's)
-    """Errors of Kafka as one line: KafkaTrouble, or BridgeError where trying again is no help."""
+class kafka_errors:  # noqa: N801 (reads as a word, like contextlib's)
+    """Kafka errors as one line: KafkaUnavailable, or BridgeError if a retry cannot help."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, config: BridgeConfig) -> None:
+        self._config = config
 
     def __enter__(self) -> None:
         pass
@@ -203,15 +205,15 @@ class told:  # noqa: N801 (reads as a word, like contextlib's)
         if not isinstance(error, KafkaException):
             return
         what: KafkaError = error.args[0]
-        where = f"Kafka at {self._plan.kafka}"
+        where = f"Kafka at {self._config.kafka}"
         if what.code() in _FENCED:
             raise BridgeError(
-                f"another bridge {self._plan.name!r} has taken this route over; "
+                f"another bridge {self._config.name!r} has taken this route over; "
                 "each needs a name of its own"
             ) from error
         if what.fatal() or not _may_pass(what):
             raise BridgeError(f"{where}: {_words(what)}") from error
-        raise KafkaTrouble(f"{where}: {_words(what)}") from error
+        raise KafkaUnavailable(f"{where}: {_words(what)}") from error
 
 
 def _may_pass(what: KafkaError) -> bool:

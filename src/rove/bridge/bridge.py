@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from rove.bridge.inward import Access, Inward
-from rove.bridge.ledger import KafkaTrouble
-from rove.bridge.outward import Outward
-from rove.bridge.progress import Progress
-from rove.bridge.routes import Plan, Route
+from rove.bridge.inbound import BrokerCredentials, InboundRoute
+from rove.bridge.outbound import OutboundRoute
+from rove.bridge.routes import BridgeConfig, BridgeRoute, RouteProgress
+from rove.bridge.transactions import KafkaUnavailable
 from rove.client.errors import ConnectionFailed, ConnectionRefused
 from rove.lake.storage import LakeError
 
@@ -31,15 +30,18 @@ STOP_S_MAX: Final = 10.0
 
 
 class Bridge:
-    """All routes of a plan."""
+    """All routes of a configuration."""
 
     def __init__(
-        self, plan: Plan, access: Access | None = None, tell: Callable[[str], None] = print
+        self,
+        config: BridgeConfig,
+        access: BrokerCredentials | None = None,
+        tell: Callable[[str], None] = print,
     ) -> None:
-        self._plan, self._access, self._tell = plan, access or Access(), tell
+        self._config, self._access, self._tell = config, access or BrokerCredentials(), tell
         self._stopping = asyncio.Event()
         self._is_stopped = threading.Event()
-        self.progress = [Progress(route.title) for route in plan.routes]
+        self.progress = [RouteProgress(route.title) for route in config.routes]
 
     def stop(self) -> None:
         """End after the batches that are under way."""
@@ -49,7 +51,7 @@ class Bridge:
         """Until it is stopped; with `once`, until every route was at its end."""
         keeping = [
             asyncio.create_task(self._keep(route, progress, once=once), name=route.title)
-            for route, progress in zip(self._plan.routes, self.progress, strict=True)
+            for route, progress in zip(self._config.routes, self.progress, strict=True)
         ]
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -74,7 +76,7 @@ class Bridge:
             for task in done:
                 task.result()
 
-    async def _keep(self, route: Route, progress: Progress, *, once: bool) -> None:
+    async def _keep(self, route: BridgeRoute, progress: RouteProgress, *, once: bool) -> None:
         """One route, over all its troubles."""
         troubles = 0
         with ThreadPoolExecutor(1, thread_name_prefix=route.title) as threads:
@@ -85,7 +87,7 @@ class Bridge:
                     return
                 except ConnectionRefused:
                     raise
-                except (KafkaTrouble, ConnectionFailed, LakeError) as error:
+                except (KafkaUnavailable, ConnectionFailed, LakeError) as error:
                     troubles = 0 if progress.sent > sent else troubles
                     progress.troubles += 1
                     progress.trouble = str(error)
@@ -96,31 +98,38 @@ class Bridge:
                     await asyncio.wait_for(self._stopping.wait(), random.uniform(0, delay_s))
 
     async def _run(
-        self, route: Route, progress: Progress, threads: ThreadPoolExecutor, *, once: bool
+        self,
+        route: BridgeRoute,
+        progress: RouteProgress,
+        threads: ThreadPoolExecutor,
+        *,
+        once: bool,
     ) -> None:
         loop = asyncio.get_running_loop()
 
         def in_thread(function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
             return loop.run_in_executor(threads, function, *arguments)
 
-        if route.is_outward:
-            outward = Outward(self._plan, route, progress, self._is_stopped)
+        if route.is_to_kafka:
+            outbound = OutboundRoute(self._config, route, progress, self._is_stopped)
             try:
-                await in_thread(outward.open)
-                await self._go_on(progress, lambda: in_thread(outward.step), once=once)
-                await in_thread(outward.close)
+                await in_thread(outbound.open)
+                await self._go_on(progress, lambda: in_thread(outbound.step), once=once)
+                await in_thread(outbound.close)
             finally:
-                outward.abandon()
+                outbound.abandon()
             return
-        inward = Inward(self._plan, route, progress, self._is_stopped, self._access, self._tell)
+        inbound = InboundRoute(
+            self._config, route, progress, self._is_stopped, self._access, self._tell
+        )
         try:
-            await inward.open(in_thread)
-            await self._go_on(progress, lambda: inward.step(in_thread), once=once)
+            await inbound.open(in_thread)
+            await self._go_on(progress, lambda: inbound.step(in_thread), once=once)
         finally:
-            await inward.close(in_thread)
+            await inbound.close(in_thread)
 
     async def _go_on(
-        self, progress: Progress, step: Callable[[], Awaitable[bool]], *, once: bool
+        self, progress: RouteProgress, step: Callable[[], Awaitable[bool]], *, once: bool
     ) -> None:
         progress.trouble = ""
         while not self._stopping.is_set():

@@ -18,43 +18,48 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from rove.bridge.ledger import Ledger
-from rove.bridge.progress import Progress
-from rove.bridge.routes import Plan, Route
-from rove.bridge.translation import Record, Row, Translator
+from rove.bridge.routes import BridgeConfig, BridgeRoute, RouteProgress
+from rove.bridge.transactions import KafkaTransactions
+from rove.bridge.translation import KafkaRecord, LakeRow, Translator
 from rove.lake.log import COLUMNS, NOTHING, Log, in_order
 
 CHUNK_ROWS: Final = 5_000
 _COLUMNS: Final = (*COLUMNS, "earlier")
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _StoredPosition(msgspec.Struct, frozen=True):
     """A position, as the topic of positions has it."""
 
     position: int
 
 
-class Outward:
+class OutboundRoute:
     """One route; every method blocks."""
 
     def __init__(
-        self, plan: Plan, route: Route, progress: Progress, is_stopped: threading.Event
+        self,
+        config: BridgeConfig,
+        route: BridgeRoute,
+        progress: RouteProgress,
+        is_stopped: threading.Event,
     ) -> None:
-        self._plan, self._route, self._progress = plan, route, progress
-        self._translator = Translator(route, plan.name)
-        self._ledger = Ledger(plan, route, is_stopped)
+        self._config, self._route, self._progress = config, route, progress
+        self._translator = Translator(route, config.name)
+        self._transactions = KafkaTransactions(config, route, is_stopped)
         self._log: Log | None = None
-        self._chunks: Iterator[tuple[int, list[Row]]] = iter(())
+        self._chunks: Iterator[tuple[int, list[LakeRow]]] = iter(())
         self._position = self._written = NOTHING
 
     def open(self) -> None:
         """Find out how far it is."""
-        self._log = Log(self._plan.lake)
-        found = self._ledger.open().get(self._route.title)
-        self._ledger.partitions()
+        self._log = Log(self._config.lake)
+        found = self._transactions.open().get(self._route.title)
+        self._transactions.partitions()
         self._chunks = iter(())
         if found:
-            self._position = self._written = msgspec.json.decode(found, type=_Stored).position
+            self._position = self._written = msgspec.json.decode(
+                found, type=_StoredPosition
+            ).position
         else:
             # Kept at once: what `latest` means must not change with the next start.
             self._position = self._log.position() if self._route.start == "latest" else NOTHING
@@ -83,13 +88,13 @@ class Outward:
             if self._position > self._written:
                 self._write(())
         finally:
-            self._ledger.close()
+            self._transactions.close()
 
     def abandon(self) -> None:
         """Let go as it is."""
-        self._ledger.close()
+        self._transactions.close()
 
-    def _send(self, end: int, rows: list[Row]) -> None:
+    def _send(self, end: int, rows: list[LakeRow]) -> None:
         found = [self._translator.record(row) for row in rows]
         records = [record for record in found if record is not None]
         before, self._position = self._position, end
@@ -105,15 +110,15 @@ class Outward:
         progress.left += len(rows) - len(records)
         progress.position = end
 
-    def _write(self, records: Sequence[Record]) -> None:
-        stored = msgspec.json.encode(_Stored(self._position))
-        self._ledger.write(records, {self._route.title: stored})
+    def _write(self, records: Sequence[KafkaRecord]) -> None:
+        stored = msgspec.json.encode(_StoredPosition(self._position))
+        self._transactions.write(records, {self._route.title: stored})
         self._written = self._position
 
 
 def chunks(
     log: Log, after: int, up_to: int, channels: tuple[str, ...], rows_max: int = CHUNK_ROWS
-) -> Iterator[tuple[int, list[Row]]]:
+) -> Iterator[tuple[int, list[LakeRow]]]:
     """Publications above and up to a position in order, each once, and how far each part goes."""
     files = log.files("publications", after, up_to, channels or None)
     while files:
@@ -130,7 +135,7 @@ def chunks(
     yield up_to, []
 
 
-def rows_of(table: pa.Table, channels: tuple[str, ...]) -> Iterator[Row]:
+def rows_of(table: pa.Table, channels: tuple[str, ...]) -> Iterator[LakeRow]:
     """What several of the channels keep comes once: from the first that keeps it."""
     among = set(channels)
     columns = {name: table[name] for name in _COLUMNS}
@@ -145,4 +150,4 @@ def rows_of(table: pa.Table, channels: tuple[str, ...]) -> Iterator[Row]:
         if earlier and (not among or among.intersection(earlier)):
             continue
         pairs = tuple((each["name"], each["value"]) for each in user or ())
-        yield Row(position, at_us, topic, id or "", client_id or "", payload or b"", pairs)
+        yield LakeRow(position, at_us, topic, id or "", client_id or "", payload or b"", pairs)

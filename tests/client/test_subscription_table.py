@@ -9,29 +9,31 @@ import pytest
 
 from rove.client.errors import FilterError, SubscribeRefused
 from rove.client.notifications import reader_into
-from rove.client.protocol import Delivery
-from rove.client.routes import CLAIM_S, Identity, Route, Routes
-from rove.client.routes import identity_of as said
-from rove.client.session import Wanted
+from rove.client.protocol import DeliveryToken
+from rove.client.session import SubscriptionRequest
 from rove.client.subscription import Slow, Subscription
+from rove.client.subscription_table import CLAIM_S, Identity, SubscriptionGroup, SubscriptionTable
+from rove.client.subscription_table import identity_of as said
 from rove.mqtt.packets import Filter, Properties, Publish
 
 
 class Desk:
-    """Routes, subscriptions to route to, and what was acknowledged."""
+    """A table, its subscriptions, and what was acknowledged."""
 
     def __init__(self) -> None:
         self.acknowledged: list[int] = []
-        self.routes = Routes(lambda delivery: self.acknowledged.append(delivery.publish.packet_id))
+        self.table = SubscriptionTable(
+            lambda delivery: self.acknowledged.append(delivery.publish.packet_id)
+        )
 
-    def taken(self, delivery: Delivery) -> None:
+    def taken(self, delivery: DeliveryToken) -> None:
         delivery.untaken -= 1
         if not delivery.untaken:
             self.acknowledged.append(delivery.publish.packet_id)
 
     def leave(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
-        for route in self.routes:
-            route.leave(subscription)
+        for group in self.table:
+            group.leave(subscription)
         return asyncio.get_running_loop().create_future()
 
     def subscribe(self, topic: str, text: str = "", slow: Slow = "wait") -> Subscription[Any]:
@@ -39,16 +41,18 @@ class Desk:
             self, topic, text, reader_into(bytes), slow=slow, inbox_max=9, seen_max=9
         )
         identity = identity_of(topic, text)
-        route = self.routes.find(identity)
-        if route is None:
-            wanted = Wanted(self.routes.identifier(identity), Filter(topic), identity[1], print)
-            route = Route(identity, wanted)
-            self.routes.add(route)
-        route.join(subscription)
+        group = self.table.find(identity)
+        if group is None:
+            request = SubscriptionRequest(
+                self.table.identifier(identity), Filter(topic), identity[1], print
+            )
+            group = SubscriptionGroup(identity, request)
+            self.table.add(group)
+        group.join(subscription)
         return subscription
 
     def number(self, subscription: Subscription[Any]) -> int:
-        return self.routes.identifier(identity_of(subscription.topic, subscription.filter or ""))
+        return self.table.identifier(identity_of(subscription.topic, subscription.filter or ""))
 
     def arrive(
         self, packet_id: int, *subscriptions: Subscription[Any], topic: str = "t", now: float = 0
@@ -56,7 +60,7 @@ class Desk:
         ids = tuple(map(self.number, subscriptions))
         publish = Publish(topic, b"", 1, packet_id=packet_id)
         publish.properties = Properties(subscription_ids=ids)
-        self.routes.arrive(publish, Delivery(publish, 1), now)
+        self.table.arrive(publish, DeliveryToken(publish, 1), now)
 
 
 def identity_of(topic: str, text: str) -> Identity:
@@ -112,7 +116,7 @@ async def test_without_identifiers_the_topic_decides() -> None:
 async def test_the_same_said_twice_is_one_at_the_broker() -> None:
     desk = Desk()
     a, b = desk.subscribe("t", "x > 1"), desk.subscribe("t", "x > 1")
-    assert len(list(desk.routes)) == 1
+    assert len(list(desk.table)) == 1
     desk.arrive(1, a)
     assert (a.waiting, b.waiting) == (1, 1)
 
@@ -124,18 +128,18 @@ def test_identifiers_do_not_depend_on_the_order() -> None:
         one.subscribe("t", text)
     for text in reversed(texts):
         other.subscribe("t", text)
-    numbers = {text: one.routes.identifier(identity_of("t", text)) for text in texts}
-    assert numbers == {text: other.routes.identifier(identity_of("t", text)) for text in texts}
+    numbers = {text: one.table.identifier(identity_of("t", text)) for text in texts}
+    assert numbers == {text: other.table.identifier(identity_of("t", text)) for text in texts}
     assert len(set(numbers.values())) == 50
 
 
 def test_two_that_would_share_an_identifier_do_not() -> None:
     desk = Desk()
-    taken = desk.routes.identifier(identity_of("t", "x > 1"))
+    taken = desk.table.identifier(identity_of("t", "x > 1"))
     other = identity_of("t", "x > 2")
-    desk.routes.add(Route(other, Wanted(taken, Filter("t"), (), print)))
+    desk.table.add(SubscriptionGroup(other, SubscriptionRequest(taken, Filter("t"), (), print)))
     desk.subscribe("t", "x > 1")
-    assert desk.routes.identifier(identity_of("t", "x > 1")) == taken + 1
+    assert desk.table.identifier(identity_of("t", "x > 1")) == taken + 1
 
 
 # -- what nobody has asked for yet -----------------------------------------------------------------
@@ -145,31 +149,31 @@ async def test_what_nobody_wants_is_acknowledged_and_counted() -> None:
     desk = Desk()
     desk.arrive(1)
     assert desk.acknowledged == [1]
-    assert desk.routes.unclaimed_dropped == 1
+    assert desk.table.unclaimed_dropped == 1
 
 
 async def test_after_an_old_session_was_found_it_waits_for_its_subscription() -> None:
     desk = Desk()
-    assert desk.routes.expect_claims(now=100) == 100 + CLAIM_S
+    assert desk.table.expect_claims(now=100) == 100 + CLAIM_S
     desk.arrive(1, topic="t", now=101)
     desk.arrive(2, topic="u", now=101)
     assert desk.acknowledged == []
     subscription = desk.subscribe("t")
-    desk.routes.claim(102)
+    desk.table.claim(102)
     assert subscription.waiting == 1
-    desk.routes.give_up_unclaimed()
+    desk.table.give_up_unclaimed()
     assert desk.acknowledged == [2]
-    assert desk.routes.unclaimed_dropped == 1
+    assert desk.table.unclaimed_dropped == 1
     desk.arrive(3, topic="u", now=103)
     assert desk.acknowledged == [2, 3]
 
 
-async def test_a_route_that_is_gone_gets_nothing() -> None:
+async def test_a_group_that_was_removed_gets_nothing() -> None:
     desk = Desk()
     subscription = desk.subscribe("t")
-    (route,) = desk.routes
-    desk.routes.remove(route)
-    desk.routes.remove(route)
+    (group,) = desk.table
+    desk.table.remove(group)
+    desk.table.remove(group)
     desk.arrive(1, topic="t")
     assert subscription.waiting == 0
 
@@ -199,28 +203,30 @@ def test_what_cannot_be_is_refused_without_the_broker() -> None:
         said("t", None, None, "spark")
 
 
-def route_for(routes: Routes, identity: Identity) -> Route:
-    route = Route(identity, Wanted(routes.identifier(identity), Filter("t"), identity[1], print))
-    routes.add(route)
-    return route
+def group_for(table: SubscriptionTable, identity: Identity) -> SubscriptionGroup:
+    group = SubscriptionGroup(
+        identity, SubscriptionRequest(table.identifier(identity), Filter("t"), identity[1], print)
+    )
+    table.add(group)
+    return group
 
 
 def test_a_better_policy_takes_the_place_of_the_old_one() -> None:
     numbers = [
-        route_for(Routes(print), said("t", "x > 1", policy=policy)).wanted.identifier
+        group_for(SubscriptionTable(print), said("t", "x > 1", policy=policy)).request.identifier
         for policy in (PASS, DROP, None)
     ]
     assert len(set(numbers)) == 1
 
 
 def test_two_policies_on_the_same_are_two_and_a_changed_one_is_found_again() -> None:
-    routes = Routes(print)
-    passing = route_for(routes, said("t", "x > 1", policy=PASS))
-    dropping = route_for(routes, said("t", "x > 1", policy=DROP))
-    assert passing.wanted.identifier != dropping.wanted.identifier
+    table = SubscriptionTable(print)
+    passing = group_for(table, said("t", "x > 1", policy=PASS))
+    dropping = group_for(table, said("t", "x > 1", policy=DROP))
+    assert passing.request.identifier != dropping.request.identifier
     passing.policy = ""
-    assert passing.wanted.user == (("filter", "x > 1"),)
-    assert routes.find(said("t", "x > 1")) is passing
-    assert routes.find(said("t", "x > 1", policy=DROP)) is dropping
+    assert passing.request.user == (("filter", "x > 1"),)
+    assert table.find(said("t", "x > 1")) is passing
+    assert table.find(said("t", "x > 1", policy=DROP)) is dropping
     passing.policy = PASS
-    assert (passing.policy, passing.wanted.user[-1]) == (PASS, ("policy", PASS))
+    assert (passing.policy, passing.request.user[-1]) == (PASS, ("policy", PASS))

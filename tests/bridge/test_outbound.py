@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rove.bridge.outward import chunks
+from rove.bridge.outbound import chunks
 from rove.broker.storage.records import LogRow
 from rove.lake.log import NOTHING, Log
 from rove.serve.disk.lake import Lake

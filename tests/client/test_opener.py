@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rove.client.opening import Opening
+from rove.client.opener import Opener
 
 
 class Door:
@@ -23,17 +23,17 @@ async def opened() -> Door:
 
 
 async def test_it_can_be_awaited() -> None:
-    assert not (await Opening(opened)).is_closed
+    assert not (await Opener(opened)).is_closed
 
 
 async def test_leaving_closes() -> None:
-    async with Opening(opened) as door:
+    async with Opener(opened) as door:
         assert not door.is_closed
     assert door.is_closed
 
 
 async def test_leaving_by_an_error_closes_too() -> None:
     with pytest.raises(ZeroDivisionError):
-        async with Opening(opened) as door:
+        async with Opener(opened) as door:
             raise ZeroDivisionError
     assert door.is_closed

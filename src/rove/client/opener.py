@@ -23,7 +23,7 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
-class Opening(Generic[C]):
+class Opener(Generic[C]):
     """Opens when awaited or entered; leaving closes."""
 
     def __init__(self, open: Callable[[], Coroutine[Any, Any, C]]) -> None:

@@ -25,13 +25,18 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from rove.bridge.batches import BATCH_MAX, Position, cut, must_settle, packet_id_of
-from rove.bridge.ledger import ANSWER_S_MAX, KafkaTrouble, Ledger, settings, told
-from rove.bridge.progress import Progress
-from rove.bridge.routes import BridgeError, Plan, Route
-from rove.bridge.session import Session
-from rove.bridge.translation import Record, Translator, Untranslatable
+from rove.bridge.routes import BridgeConfig, BridgeError, BridgeRoute, RouteProgress
+from rove.bridge.session import BridgeSession
+from rove.bridge.transactions import (
+    ANSWER_S_MAX,
+    KafkaTransactions,
+    KafkaUnavailable,
+    kafka_errors,
+    settings,
+)
+from rove.bridge.translation import KafkaRecord, Translator, Untranslatable
 from rove.client.addresses import DEFAULT_URL, parse_address
-from rove.client.options import Connection, Options
+from rove.client.options import ClientOptions, Connection
 
 POLL_S: Final = 0.2
 LOOK_FOR_PARTITIONS_S: Final = 60.0
@@ -43,7 +48,7 @@ InThread = Callable[..., Awaitable[Any]]
 """Runs what blocks in the one thread of the route."""
 
 
-class Access(msgspec.Struct, frozen=True):
+class BrokerCredentials(msgspec.Struct, frozen=True):
     """How the broker knows us."""
 
     password: str | None = None
@@ -53,29 +58,29 @@ class Access(msgspec.Struct, frozen=True):
 class _Partition:
     """One partition and its session."""
 
-    def __init__(self, position: Position, session: Session) -> None:
+    def __init__(self, position: Position, session: BridgeSession) -> None:
         self.position = position
         self.session = session
-        self.waiting: list[Record] = []
+        self.waiting: list[KafkaRecord] = []
         self.is_at_end = False
 
 
-class Inward:
+class InboundRoute:
     """One route."""
 
     def __init__(
         self,
-        plan: Plan,
-        route: Route,
-        progress: Progress,
+        config: BridgeConfig,
+        route: BridgeRoute,
+        progress: RouteProgress,
         is_stopped: threading.Event,
-        access: Access,
+        access: BrokerCredentials,
         tell: Callable[[str], None],
     ) -> None:
-        self._plan, self._route, self._progress = plan, route, progress
+        self._config, self._route, self._progress = config, route, progress
         self._access, self._tell = access, tell
-        self._translator = Translator(route, plan.name)
-        self._ledger = Ledger(plan, route, is_stopped)
+        self._translator = Translator(route, config.name)
+        self._transactions = KafkaTransactions(config, route, is_stopped)
         self._consumer: Consumer | None = None
         self._partitions: dict[int, _Partition] = {}
         self._looked_at = 0.0
@@ -84,13 +89,13 @@ class Inward:
 
     async def open(self, in_thread: InThread) -> None:
         """Find out how far it is, and connect a session for each partition."""
-        found: Mapping[str, bytes] = await in_thread(self._ledger.open)
-        numbers: list[int] = await in_thread(self._ledger.partitions)
+        found: Mapping[str, bytes] = await in_thread(self._transactions.open)
+        numbers: list[int] = await in_thread(self._transactions.partitions)
         begins = await in_thread(self._open_consumer, numbers, found)
         for number in numbers:
             stored = found.get(self._key(number))
             position = begins[number]
-            session = Session(self._options(number, is_known=stored is not None))
+            session = BridgeSession(self._options(number, is_known=stored is not None))
             self._partitions[number] = _Partition(position, session)
             await session.open(position.packet_ids())
             if session.was_forgotten:
@@ -112,12 +117,12 @@ class Inward:
         for partition in partitions.values():
             await partition.session.close()
         await in_thread(self._close_consumer)
-        self._ledger.close()
+        self._transactions.close()
 
-    def _options(self, number: int, *, is_known: bool) -> Options:
-        options = Options(
-            address=parse_address(self._plan.broker or DEFAULT_URL),
-            client_id=f"{self._plan.name}:{self._route.title}:{number}",
+    def _options(self, number: int, *, is_known: bool) -> ClientOptions:
+        options = ClientOptions(
+            address=parse_address(self._config.broker or DEFAULT_URL),
+            client_id=f"{self._config.name}:{self._route.title}:{number}",
             password=self._access.password,
             tls=self._access.tls,
             session_expiry_s=_NEVER_S,
@@ -140,11 +145,11 @@ class Inward:
 
     def _open_consumer(self, numbers: list[int], found: Mapping[str, bytes]) -> dict[int, Position]:
         topic = self._route.kafka_topic
-        with told(self._plan):
+        with kafka_errors(self._config):
             consumer = Consumer(
-                settings(self._plan)
+                settings(self._config)
                 | {
-                    "group.id": f"{self._plan.name}.{self._route.title}",
+                    "group.id": f"{self._config.name}.{self._route.title}",
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed",
@@ -182,7 +187,7 @@ class Inward:
             await self._look_for_partitions(in_thread)
             for number, record in await in_thread(self._consume):
                 partitions[number].waiting.append(record)
-        batches: dict[int, list[Record]] = {}
+        batches: dict[int, list[KafkaRecord]] = {}
         for number, partition in partitions.items():
             batch, partition.waiting = cut(partition.waiting)
             if batch:
@@ -211,10 +216,10 @@ class Inward:
         self._progress.position = sum(each.position.next for each in partitions.values())
         return True
 
-    def _consume(self) -> list[tuple[int, Record]]:
+    def _consume(self) -> list[tuple[int, KafkaRecord]]:
         assert self._consumer is not None, "open it first"
         found = []
-        with told(self._plan):
+        with kafka_errors(self._config):
             for message in self._consumer.consume(BATCH_MAX, POLL_S):
                 number, offset = message.partition(), message.offset()
                 if (error := message.error()) is not None:
@@ -225,7 +230,7 @@ class Inward:
                 self._partitions[number].is_at_end = False
                 headers: Any = message.headers() or ()
                 at_ms = message.timestamp()[1]
-                record = Record(
+                record = KafkaRecord(
                     message.key(), message.value(), tuple(headers), at_ms, number, offset
                 )
                 found.append((number, record))
@@ -255,10 +260,10 @@ class Inward:
         if now - self._looked_at < LOOK_FOR_PARTITIONS_S:
             return
         self._looked_at = now
-        if set(await in_thread(self._ledger.partitions)) != set(self._partitions):
-            raise KafkaTrouble(f"{self._route.kafka_topic} has other partitions than before")
+        if set(await in_thread(self._transactions.partitions)) != set(self._partitions):
+            raise KafkaUnavailable(f"{self._route.kafka_topic} has other partitions than before")
 
-    async def _settle(self, batches: Mapping[int, list[Record]], in_thread: InThread) -> None:
+    async def _settle(self, batches: Mapping[int, list[KafkaRecord]], in_thread: InThread) -> None:
         """Where offsets leap, have everything released before packet identifiers come again."""
         settled = {}
         for number, batch in batches.items():
@@ -270,7 +275,7 @@ class Inward:
         if settled:
             await in_thread(self._keep, settled)
 
-    def _publish(self, partition: _Partition, batch: list[Record]) -> int:
+    def _publish(self, partition: _Partition, batch: list[KafkaRecord]) -> int:
         """Publish what of a batch is to be published; how much that is."""
         sent = 0
         for record in batch:
@@ -304,4 +309,4 @@ class Inward:
 
     def _keep(self, positions: Mapping[str, Position]) -> None:
         encoded = {key: msgspec.json.encode(position) for key, position in positions.items()}
-        self._ledger.write((), encoded)
+        self._transactions.write((), encoded)
