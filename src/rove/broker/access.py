@@ -189,7 +189,7 @@ class _View(NamedTuple):
     denies: Mapping[str, Sequence[Levels]]
 
 
-class Rules:
+class AccessRules:
     """The access rules of a broker."""
 
     def __init__(
@@ -205,7 +205,7 @@ class Rules:
         self._answers: dict[tuple[str | None, str, str, str], bool] = {}
 
     @classmethod
-    def parse(cls, text: str, source: str) -> Rules:
+    def parse(cls, text: str, source: str) -> AccessRules:
         """Read the rules of a file; `source` is its name, for errors."""
         lines = [
             _Line(line.strip(), f"{source}:{number}")
@@ -223,7 +223,7 @@ class Rules:
         return cls(rules, groups)
 
     @classmethod
-    def without_file(cls, *, anonymous_is_admin: bool = False) -> Rules:
+    def without_file(cls, *, anonymous_is_admin: bool = False) -> AccessRules:
         """What holds where there is no file.
 
         The anonymous are administrators only where the shell lets in nobody but the people of

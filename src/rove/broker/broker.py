@@ -16,37 +16,36 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from rove.broker.access import Identity, Rules
-from rove.broker.context import BrokerContext, Output, Settings
+from rove.broker.access import AccessRules, Identity
+from rove.broker.context import BrokerContext, BrokerSettings, TurnOutput
 from rove.broker.control import PREFIX, Control
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.faults import RETRY_S
 from rove.broker.limits import Limits
 from rove.broker.notifications.delivery import Delivery
 from rove.broker.notifications.feeds import Feeds
-from rove.broker.notifications.notifying import Notifying
+from rove.broker.notifications.notifier import Notifier
 from rove.broker.policies.agents import Agents, Isolation
 from rove.broker.policies.decisions import Decisions
 from rove.broker.policies.store import PolicyStore
-from rove.broker.publications.publishing import Publishing
-from rove.broker.publications.recent import Recent
+from rove.broker.publications.publication import RecentPublications
+from rove.broker.publications.publish import PublishHandler
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.connecting import Connecting
-from rove.broker.sessions.pressure import Pressure
+from rove.broker.sessions.backpressure import Backpressure
+from rove.broker.sessions.lifecycle import SessionLifecycle
 from rove.broker.sessions.session import POLICY, Link
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.journal import Changes, Key
-from rove.broker.storage.publication_log import PublicationLog
+from rove.broker.storage.log import PublicationLog, SubscriptionLog
 from rove.broker.storage.records import LogRow
-from rove.broker.storage.restoring import restore
-from rove.broker.storage.subscription_log import SubscriptionLog
+from rove.broker.storage.restore import restore
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.subscribing import Subscribing
+from rove.broker.subscriptions.subscribe import SubscribeHandler
 from rove.broker.views import BrokerView
 from rove.elastic.coordinator import Coordinator
-from rove.elastic.elasticity import Elasticity
-from rove.elastic.ports import Matchers
-from rove.elastic.rearranging import Rearranging
+from rove.elastic.elasticity import ElasticitySettings
+from rove.elastic.ports import MatcherProcesses
+from rove.elastic.reconfiguration import Reconfigurer
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
 from rove.match.saving import SavedError
@@ -87,12 +86,12 @@ class Broker:
         now: float,
         new_name: Callable[[], str],
         limits: Limits | None = None,
-        rules: Rules | None = None,
-        settings: Settings | None = None,
+        rules: AccessRules | None = None,
+        settings: BrokerSettings | None = None,
         compiled: bool = True,
         position: int = 0,
-        matchers: Matchers | None = None,
-        elasticity: Elasticity | None = None,
+        matchers: MatcherProcesses | None = None,
+        elasticity: ElasticitySettings | None = None,
         policies: PolicyLimits | None = None,
         workers: Workers | None = None,
         isolation: Isolation = "none",
@@ -104,8 +103,8 @@ class Broker:
         """
         self.context = context = BrokerContext(
             limits or Limits(),
-            rules or Rules.without_file(),
-            settings or Settings(),
+            rules or AccessRules.without_file(),
+            settings or BrokerSettings(),
             now=now,
             new_name=new_name,
             position=position,
@@ -113,10 +112,10 @@ class Broker:
         self.router = Router(context.steps, compiled=compiled)
         self.coordinator: Coordinator | None = None
         if matchers is not None:
-            self.coordinator = self.router.attach(matchers, elasticity or Elasticity())
+            self.coordinator = self.router.attach(matchers, elasticity or ElasticitySettings())
         self.delivery = Delivery(context.gate, context.limits, context.counters)
         self.retained = RetainedStore(context.gate, self.delivery, context.limits, context.counters)
-        self.recent = Recent(context.limits.explain_publications_max)
+        self.recent = RecentPublications(context.limits.explain_publications_max)
         self.subscription_log = SubscriptionLog(
             context.log, is_kept=context.settings.keeps_subscriptions
         )
@@ -125,10 +124,10 @@ class Broker:
         self.agents = self._policies(policies, workers, isolation)
         self._serve_clients()
         self.view = BrokerView(
-            context, self.router, self.retained, self.recent, self.agents, self._connecting
+            context, self.router, self.retained, self.recent, self.agents, self._lifecycle
         )
         self._ticked_at = now
-        self._pressure = Pressure(context, self._leave)
+        self.backpressure = Backpressure(context, self._leave)
         self._unfinished: dict[Link, float] = {}
         """Connections that are gone and could not be dealt with, and when that is tried again."""
         context.faults.end_connection = self._end_faulty
@@ -151,18 +150,18 @@ class Broker:
         context, router, delivery = self.context, self.router, self.delivery
         retained, variables, agents = self.retained, self.variables, self.agents
         log = self.publication_log
-        notifying = Notifying(context, router, delivery, agents, variables, log)
-        self.feeds = Feeds(context, router, retained, notifying.notify_behind)
+        notifier = Notifier(context, router, delivery, agents, variables, log)
+        self.feeds = Feeds(context, router, retained, notifier.notify_behind)
         control = Control(context, retained, variables, agents, self.feeds)
-        self._publishing = Publishing(
-            context, router, retained, notifying, control, self.recent, log
+        self._publish_handler = PublishHandler(
+            context, router, retained, notifier, control, self.recent, log
         )
-        self._queue = self._publishing.queue
-        self._subscribing = Subscribing(
-            context, router, retained, variables, agents, notifying, self.subscription_log
+        self._queue = self._publish_handler.queue
+        self._subscribe_handler = SubscribeHandler(
+            context, router, retained, variables, agents, notifier, self.subscription_log
         )
-        self._connecting = Connecting(
-            context, delivery, variables, agents, self._publishing, self._subscribing
+        self._lifecycle = SessionLifecycle(
+            context, delivery, variables, agents, self._publish_handler, self._subscribe_handler
         )
 
     def _all_handlers(self) -> Mapping[type, Callable[[Link, Any], None]]:
@@ -180,7 +179,7 @@ class Broker:
         }
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> BrokerCounters:
         return self.context.counters
 
     def restore(
@@ -195,7 +194,7 @@ class Broker:
             except SavedError as error:
                 self.context.note("warning", "index built anew", reason=str(error))
         for session in restore(self, tables):
-            self._connecting.restored(session)
+            self._lifecycle.restored(session)
         self.context.steps.succeed()
 
     def begin_log(self, position: int, *, is_new: bool, now: float) -> None:
@@ -225,7 +224,7 @@ class Broker:
         link = Link(name, context.now, context.limits.packet_bytes_max)
         context.counters.connections += 1
         link.deadline = context.now + context.limits.connect_timeout_s
-        context.faults.attempt("connection", self._connecting.watch, link, link=link)
+        context.faults.attempt("connection", self._lifecycle.watch, link, link=link)
         if len(context.links) >= context.limits.connections_max:
             context.counters.quota_hits += 1
             context.counters.connections_refused += 1
@@ -287,7 +286,7 @@ class Broker:
                 if link.session is not None and handler is not None:
                     handler(link, packet)
                 elif isinstance(packet, Connect):
-                    self._let_in(link, self._connecting.connect, packet)
+                    self._let_in(link, self._lifecycle.connect, packet)
                 elif isinstance(packet, Malformed):
                     self._malformed(link, packet)
                 if steps.undo:
@@ -301,21 +300,21 @@ class Broker:
     def _let_in(self, link: Link, connect: Callable[..., None], *known: object) -> None:
         """Go on with a client that introduces itself."""
         # A session that is over must not be found, even if no tick came since.
-        self._connecting.advance()
+        self._lifecycle.advance()
         connect(link, *known)
-        self._connecting.watch(link)
+        self._lifecycle.watch(link)
 
     def _left(self, link: Link) -> None:
-        self._connecting.left(link, says_will=True)
+        self._lifecycle.left(link, says_will=True)
 
     def _end_faulty(self, link: Link, text: str) -> None:
         """End a connection over a fault of ours."""
         if link.session is None and link.reader.version is not None:
             link.version = link.reader.version
-            self._connecting.refuse(link, Reason.UNSPECIFIED_ERROR, text)
+            self._lifecycle.refuse(link, Reason.UNSPECIFIED_ERROR, text)
         else:
             self.context.close(link, Reason.UNSPECIFIED_ERROR, text)
-            self._connecting.left(link, says_will=True)
+            self._lifecycle.left(link, says_will=True)
 
     def identified(self, link: Link, identity: Identity | None, now: float) -> None:
         """It was found out who a client is; None is nobody who may come in."""
@@ -326,10 +325,10 @@ class Broker:
         if identity is None:
             link.authenticating = None
             what = "the user name or the password is wrong"
-            refuse, reason = self._connecting.refuse, Reason.BAD_USER_NAME_OR_PASSWORD
+            refuse, reason = self._lifecycle.refuse, Reason.BAD_USER_NAME_OR_PASSWORD
             self.context.faults.attempt("CONNECT", refuse, link, reason, what, link=link)
             return
-        admit = self._connecting.admit
+        admit = self._lifecycle.admit
         if self._change("CONNECT", self._let_in, link, admit, packet, identity, link=link):
             pending, link.pending = link.pending, []
             self._handle(link, pending)
@@ -342,7 +341,7 @@ class Broker:
         del context.links[link]
         link.closing = True
         self._leave(link)
-        context.faults.attempt("end of a connection", self._pressure.forget, link)
+        context.faults.attempt("end of a connection", self.backpressure.forget, link)
         context.faults.attempt("end of a connection", self.agents.compiler.left, link)
 
     def _leave(self, link: Link) -> None:
@@ -374,21 +373,21 @@ class Broker:
             or gate.waiting
             or gate.changes.tables
             or self._queue.has_work
-            or self._subscribing.is_giving
+            or self._subscribe_handler.is_giving
             or self.variables.restored
             or self.agents.has_work
             or self.agents.compiler.is_waiting
-            or self._connecting.authentications
+            or self._lifecycle.authentications
             or context.faults.notes
         )
 
-    def end_turn(self, now: float) -> Output:
+    def end_turn(self, now: float) -> TurnOutput:
         """Everything was handed over: decide, and say what is to be done."""
         context = self._at(now)
         attempt, gate = context.faults.attempt, context.gate
         pool = self.agents.pool
         if pool is not None and pool.texts:
-            handle, is_throttled = self._handle, self._pressure.is_throttled
+            handle, is_throttled = self._handle, self.backpressure.is_throttled
             attempt("turn of policies", self.agents.compiler.go_on, handle, is_throttled)
         try:
             self._queue.go_on()
@@ -397,7 +396,7 @@ class Broker:
             context.faults.happened(error, "turn")
             attempt("turn of policies", self._work)
         if self.coordinator is not None:
-            attempt("turn of matchers", self._rearrange_on, self.coordinator)
+            attempt("turn of matchers", self._reconfigure_on, self.coordinator)
         if context.steps.troubles or context.steps.warnings:
             context.faults.tell_of_troubles()
         changes: Changes | None = None
@@ -407,15 +406,20 @@ class Broker:
             # Nothing is lost by it, and nothing else would have it tried again.
             context.faults.happened(error, "end of a turn")
             changes = gate.end_turn()
-        pressure = self._pressure
-        if gate.held_bytes or pressure.backlog_bytes or pressure.stuck_links or pressure.is_paused:
-            attempt("turn", pressure.judge)
-        connecting = self._connecting
-        authentications, connecting.authentications = connecting.authentications, []
+        backpressure = self.backpressure
+        if (
+            gate.held_bytes
+            or backpressure.backlog_bytes
+            or backpressure.stuck_links
+            or backpressure.is_paused
+        ):
+            attempt("turn", backpressure.judge)
+        lifecycle = self._lifecycle
+        authentications, lifecycle.authentications = lifecycle.authentications, []
         notes, context.faults.notes = context.faults.notes, []
         routed, self._queue.routed = self._queue.routed, []
         ready = gate.take_ready()
-        return Output(ready, changes, gate.submitted, authentications, notes, routed)
+        return TurnOutput(ready, changes, gate.submitted, authentications, notes, routed)
 
     def _work(self) -> None:
         """Go on with what waited for this turn: after a restart, and for policies."""
@@ -428,12 +432,12 @@ class Broker:
                 # What policies set may have had to wait for matchers, who have answered by it.
                 self._queue.go_on()
 
-    def _rearrange_on(self, coordinator: Coordinator) -> None:
+    def _reconfigure_on(self, coordinator: Coordinator) -> None:
         context = self.context
-        rearranging = self.router.rearranging
-        if rearranging is not None and rearranging.wants_step(context.now):
-            self._in_order(rearranging.step, context.now)
-            self._tell_of_rearranging(rearranging)
+        reconfigurer = self.router.reconfigurer
+        if reconfigurer is not None and reconfigurer.wants_step(context.now):
+            self._in_order(reconfigurer.step, context.now)
+            self._log_reconfigurations(reconfigurer)
         for trouble in coordinator.troubles:
             context.note("warning", "trouble with a matcher", what=trouble)
         coordinator.troubles.clear()
@@ -447,7 +451,7 @@ class Broker:
         if link.session is not None:
             link.session.will_at = math.inf
             self.context.close(link, Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
-            self._connecting.left(link, says_will=False)
+            self._lifecycle.left(link, says_will=False)
         else:
             self.context.hang_up(link)
 
@@ -462,9 +466,9 @@ class Broker:
             if topic == POLICY and self.agents.compiler.hold(link, packet):
                 return
         if self.context.limits.publish_per_s_max:
-            self._pressure.published(session, link)
+            self.backpressure.published(session, link)
         # Last: what was collected cannot be undone.
-        self._publishing.publish(session, link, packet)
+        self._publish_handler.publish(session, link, packet)
 
     def _puback(self, link: Link, packet: Puback) -> None:
         assert link.session is not None
@@ -480,7 +484,7 @@ class Broker:
 
     def _pubrel(self, link: Link, packet: Pubrel) -> None:
         assert link.session is not None
-        self._publishing.released(link.session, link, packet.packet_id)
+        self._publish_handler.released(link.session, link, packet.packet_id)
 
     def _pubcomp(self, link: Link, packet: Pubcomp) -> None:
         assert link.session is not None
@@ -490,17 +494,17 @@ class Broker:
         assert link.session is not None
         if packet.properties.user and self.agents.compiler.hold(link, packet):
             return
-        self._subscribing.subscribe(link.session, link, packet)
+        self._subscribe_handler.subscribe(link.session, link, packet)
 
     def _unsubscribe(self, link: Link, packet: Unsubscribe) -> None:
         assert link.session is not None
-        self._subscribing.unsubscribe(link.session, link, packet)
+        self._subscribe_handler.unsubscribe(link.session, link, packet)
 
     def _pingreq(self, link: Link, _packet: Pingreq) -> None:
         self.context.gate.send(link, PINGRESP)
 
     def _disconnect(self, link: Link, packet: Disconnect) -> None:
-        self._connecting.disconnect(link, packet)
+        self._lifecycle.disconnect(link, packet)
 
     def _auth(self, link: Link, _packet: Auth) -> None:
         what = "there was no extended authentication to go on with"
@@ -514,11 +518,11 @@ class Broker:
             context.close(link, packet.reason, packet.text)
         elif link.reader.version == V5:
             link.version = V5
-            self._connecting.refuse(link, packet.reason, packet.text)
+            self._lifecycle.refuse(link, packet.reason, packet.text)
         elif packet.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
             # Whatever it speaks, it may know how 3.1.1 says no.
             link.version = 4
-            self._connecting.refuse(link, packet.reason, packet.text)
+            self._lifecycle.refuse(link, packet.reason, packet.text)
         else:
             # 3.1.1 has no answer to a CONNECT that cannot be read: [MQTT-3.1.4-1].
             context.hang_up(link)
@@ -531,13 +535,13 @@ class Broker:
         passed_s = context.now - self._ticked_at
         self._ticked_at = context.now
         change, attempt = self._change, context.faults.attempt
-        change("tick", self._subscribing.go_on)
+        change("tick", self._subscribe_handler.go_on)
         change("tick", self.retained.advance, context.now, attempt)
         change("tick", self.delivery.advance, context.now, passed_s, attempt)
-        change("tick", self._connecting.advance)
-        change("tick", self._connecting.close_silent, change)
-        change("tick", self._pressure.look_at_stuck)
-        change("tick", self._pressure.release_throttled)
+        change("tick", self._lifecycle.advance)
+        change("tick", self._lifecycle.close_silent, change)
+        change("tick", self.backpressure.look_at_stuck)
+        change("tick", self.backpressure.release_throttled)
         context.faults.tell_of_troubles()
         for link in list(self._unfinished):
             if self._unfinished[link] <= context.now:
@@ -554,16 +558,16 @@ class Broker:
 
     def _next_tick_at(self) -> float:
         context = self.context
-        if self._subscribing.is_giving or self.agents.has_later:
+        if self._subscribe_handler.is_giving or self.agents.has_later:
             return context.now
-        if self.delivery.is_replaying or self._pressure.wants_looking_at:
+        if self.delivery.is_replaying or self.backpressure.wants_looking_at:
             return context.now + 0.02
-        rearranging = self.router.rearranging
+        reconfigurer = self.router.reconfigurer
         return min(
             self.router.next_change_at(),
-            math.inf if rearranging is None else rearranging.next_step_at(context.now),
+            math.inf if reconfigurer is None else reconfigurer.next_step_at(context.now),
             self.retained.next_change_at(),
-            self._connecting.next_change_at(),
+            self._lifecycle.next_change_at(),
             min(self._unfinished.values()) if self._unfinished else math.inf,
         )
 
@@ -577,50 +581,20 @@ class Broker:
             context.steps.succeed()
         return context
 
-    # -- pressure ------------------------------------------------------------------------------
-
-    @property
-    def is_paused(self) -> bool:
-        """Publishers are not read from until what is inside has gone down."""
-        return self._pressure.is_paused
-
-    @property
-    def backlog_bytes(self) -> int:
-        """What the shell has been given to commit and has not; the shell keeps it true."""
-        return self._pressure.backlog_bytes
-
-    @backlog_bytes.setter
-    def backlog_bytes(self, size_bytes: int) -> None:
-        self._pressure.backlog_bytes = size_bytes
-
-    @property
-    def stuck_links(self) -> Iterable[Link]:
-        """Those whose `buffered_bytes` the shell is to look at before every tick."""
-        return self._pressure.stuck_links
-
     def stuck(self, link: Link, now: float) -> None:
         """The connection does not take what it is sent for the moment (the shell says so)."""
         self._at(now)
-        self._pressure.stuck(link)
+        self.backpressure.stuck(link)
 
     def unstuck(self, link: Link, now: float) -> None:
         """It takes again."""
         self._at(now)
-        self._pressure.unstuck(link)
-
-    def is_given_up(self, link: Link) -> bool:
-        """Whether it is to be closed without waiting for what it was sent."""
-        return self._pressure.is_given_up(link)
-
-    def judge_pressure(self) -> None:
-        """Pause publishers while too much waits inside; the shell asks again when sending has left
-        somebody stuck, for what it reads before the next turn would be dropped."""
-        self._pressure.judge()
+        self.backpressure.unstuck(link)
 
     @property
     def is_throttling(self) -> bool:
-        """Whether some publishers are too quick (their links say `is_paused`)."""
-        return self._pressure.is_throttling or self.agents.compiler.is_waiting
+        """Whether some clients are paused by themselves (their links say `is_paused`)."""
+        return self.backpressure.is_throttling or self.agents.compiler.is_waiting
 
     # -- upkeep and changes of mind --------------------------------------------------------------
 
@@ -633,7 +607,7 @@ class Broker:
     def reconfigure(
         self,
         limits: Limits,
-        rules: Rules,
+        rules: AccessRules,
         is_guarded: bool,
         policies: PolicyLimits | None = None,
     ) -> None:
@@ -666,8 +640,8 @@ class Broker:
     def take_back(self, now: float) -> None:
         """Match by itself again, at once; for the end, when the index is saved."""
         self._at(now)
-        if self.router.rearranging is not None:
-            self._in_order(self.router.rearranging.take_back)
+        if self.router.reconfigurer is not None:
+            self._in_order(self.router.reconfigurer.take_back)
 
     def switch_layout(self, layout: Layout, now: float) -> str:
         """Have matchers arranged in another way; empty, or why that is not done."""
@@ -683,13 +657,13 @@ class Broker:
 
     def _rearrange(self, kind: Kind, now: float, layout: Layout | None = None) -> str:
         self._at(now)
-        rearranging = self.router.rearranging
-        if rearranging is None:
+        reconfigurer = self.router.reconfigurer
+        if reconfigurer is None:
             return "this broker matches by itself; see [matchers] in its configuration"
-        return rearranging.force(kind, now, layout)
+        return reconfigurer.force(kind, now, layout)
 
-    def _tell_of_rearranging(self, rearranging: Rearranging) -> None:
-        untold, rearranging.untold = rearranging.untold, []
+    def _log_reconfigurations(self, reconfigurer: Reconfigurer) -> None:
+        untold, reconfigurer.untold = reconfigurer.untold, []
         for one in untold:
             if one.failure:
                 event = "matchers left as they were"

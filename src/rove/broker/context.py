@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from rove.broker.access import Rules
-from rove.broker.counters import Counters
+from rove.broker.access import AccessRules
+from rove.broker.counters import BrokerCounters
 from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
@@ -34,7 +34,7 @@ class LakeStream(msgspec.Struct, frozen=True):
     """Of `publications`, `notifications` and `states`."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class BrokerSettings(msgspec.Struct, frozen=True):
     """What the broker is told besides its limits."""
 
     is_guarded: bool = False
@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True):
     """How often devices are asked to report."""
 
 
-class Output(msgspec.Struct):
+class TurnOutput(msgspec.Struct):
     """What a turn wants to be done."""
 
     ready: list[Link]
@@ -82,8 +82,8 @@ class BrokerContext:
     def __init__(
         self,
         limits: Limits,
-        rules: Rules,
-        settings: Settings,
+        rules: AccessRules,
+        settings: BrokerSettings,
         *,
         now: float,
         new_name: Callable[[], str],
@@ -96,7 +96,7 @@ class BrokerContext:
         self.rules = rules
         self.is_guarded = settings.is_guarded
         self.settings = settings
-        self.counters = Counters()
+        self.counters = BrokerCounters()
         self.steps = Steps()
         self.gate = Gate(self.steps)
         self.faults = Faults(self.gate, self.counters, settings.version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class Counters:
+class BrokerCounters:
     """Each since the broker started; `HELP` has the texts of `/metrics`."""
 
     HELP: ClassVar[dict[str, str]] = {

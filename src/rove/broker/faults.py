@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.gate import Gate
 from rove.broker.sessions.session import Link
 
@@ -42,7 +42,7 @@ class Note(msgspec.Struct):
 class Faults:
     """Ends faults."""
 
-    def __init__(self, gate: Gate, counters: Counters, version: str) -> None:
+    def __init__(self, gate: Gate, counters: BrokerCounters, version: str) -> None:
         self._gate = gate
         self._steps = gate.steps
         self._counters = counters

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, MutableSequence
 
 from rove.broker.access import Identity, Verb
-from rove.broker.context import BrokerContext, ExpiredSession, Settings
+from rove.broker.context import BrokerContext, BrokerSettings, ExpiredSession
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Agents
-from rove.broker.publications.recent import Recent, Remembered
+from rove.broker.publications.publication import RecentPublication, RecentPublications
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.connecting import Connecting
+from rove.broker.sessions.lifecycle import SessionLifecycle
 from rove.broker.sessions.session import Link, Session
 from rove.broker.sessions.variables import view_of
 from rove.broker.subscriptions.router import Router
@@ -32,9 +32,9 @@ class BrokerView:
         context: BrokerContext,
         router: Router,
         retained: RetainedStore,
-        recent: Recent,
+        recent: RecentPublications,
         agents: Agents,
-        connecting: Connecting,
+        lifecycle: SessionLifecycle,
     ) -> None:
         self._context = context
         self._router = router
@@ -42,7 +42,7 @@ class BrokerView:
         """Its counts and sizes."""
         self._recent = recent
         self._agents = agents
-        self._connecting = connecting
+        self._lifecycle = lifecycle
 
     @property
     def now(self) -> float:
@@ -54,7 +54,7 @@ class BrokerView:
         return self._context.limits
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> BrokerSettings:
         return self._context.settings
 
     @property
@@ -85,14 +85,14 @@ class BrokerView:
     @property
     def expired(self) -> MutableSequence[ExpiredSession]:
         """The last sessions that expired, oldest first."""
-        return self._connecting.expired
+        return self._lifecycle.expired
 
     @property
     def subscription_count(self) -> int:
         """How many subscriptions there are."""
         return len(self._router)
 
-    def remembered(self, id: str) -> Remembered | None:
+    def remembered(self, id: str) -> RecentPublication | None:
         """The last publication of that id, if it was among the last of all."""
         return self._recent.find(id)
 
@@ -109,8 +109,8 @@ class BrokerView:
 
     def matchers(self, now: float) -> MatchersView | None:
         """What there is to see of the matchers; None if there cannot be any."""
-        rearranging = self._router.rearranging
-        return None if rearranging is None else rearranging.view(now)
+        reconfigurer = self._router.reconfigurer
+        return None if reconfigurer is None else reconfigurer.view(now)
 
     # -- policies ------------------------------------------------------------------------------
 

@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from rove.broker.access import Identity, Rules
+from rove.broker.access import AccessRules, Identity
 from rove.broker.broker import Broker
-from rove.broker.context import Settings
+from rove.broker.context import BrokerSettings
 from rove.broker.faults import Note
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
@@ -39,7 +39,7 @@ from rove.client.protocol import (
     unsubscribe_packet,
 )
 from rove.client.protocol import Settings as ClientSettings
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     V5,
@@ -108,11 +108,11 @@ class World:
         self,
         *,
         limits: Limits | None = None,
-        rules: Rules | None = None,
-        settings: Settings | None = None,
+        rules: AccessRules | None = None,
+        settings: BrokerSettings | None = None,
         holds_commits: bool = False,
         matchers: SimulatedMatchers | None = None,
-        elasticity: Elasticity | None = None,
+        elasticity: ElasticitySettings | None = None,
         policies: PolicyLimits | None = None,
         workers: SimulatedWorkers | None = None,
         isolation: Isolation = "none",

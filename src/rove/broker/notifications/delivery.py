@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.faults import Attempt
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import PACKET_ID_MAX, Entry, Link, Notification, Session
 from rove.broker.storage.records import encoded
-from rove.broker.subscriptions.routes import Target
+from rove.broker.subscriptions.routes import Recipient
 from rove.mqtt.packets import Pubrel, Reason
 
 DUP = 0x08
@@ -34,7 +34,7 @@ REPLAY_BURST_S = 0.1
 class Delivery:
     """Sends, queues and forgets notifications."""
 
-    def __init__(self, gate: Gate, limits: Limits, counters: Counters) -> None:
+    def __init__(self, gate: Gate, limits: Limits, counters: BrokerCounters) -> None:
         self.limits = limits
         self._gate = gate
         self._steps = gate.steps
@@ -105,7 +105,7 @@ class Delivery:
             self._counters.notifications_queued += 1
             self._keep_entry(session, entry)
 
-    def broadcast(self, publication: Publication, targets: Sequence[Target], now: float) -> int:
+    def broadcast(self, publication: Publication, targets: Sequence[Recipient], now: float) -> int:
         """Notify many sessions of something that is not retained; how many there were.
 
         Does what `deliver` does, several times as fast where it is simple. The loops call as
@@ -119,7 +119,7 @@ class Delivery:
         ids: tuple[int, ...] = ()
         data = b""
         sent: list[Link] = []
-        others: list[Target] = []
+        others: list[Recipient] = []
         self._undo.append((_unsend, sent, ready, len(ready)))
         for each in targets:
             target = each if each.hears_itself else each.heard_from(publication.publisher)
@@ -148,7 +148,7 @@ class Delivery:
         return len(sent) + len(others)
 
     def _broadcast_assured(
-        self, publication: Publication, targets: Sequence[Target], now: float
+        self, publication: Publication, targets: Sequence[Recipient], now: float
     ) -> int:
         granted = (1, 2) if publication.qos == 1 else (1,)
         waiting = self._gate.waiting
@@ -157,7 +157,7 @@ class Delivery:
         head = tail = b""
         entry: Entry | None = None
         sent: list[Session] = []
-        others: list[Target] = []
+        others: list[Recipient] = []
         self._undo.append((_unsend_assured, sent, waiting))
         for each in targets:
             target = each if each.hears_itself else each.heard_from(publication.publisher)

@@ -40,7 +40,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class Found(msgspec.Struct, frozen=True):
+class FeedNotification(msgspec.Struct, frozen=True):
     """A publication, and the subscriptions that it was found to meet."""
 
     sequence: Sequence
@@ -62,13 +62,13 @@ class Found(msgspec.Struct, frozen=True):
     """Where it is in the log; 0 if that is not known."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class FeedBatch(msgspec.Struct, frozen=True):
     """What is published on `$rove/deliver`."""
 
     feed: Name
     after: Sequence = 0
     """The sequence of what came before the first."""
-    notifications: tuple[Found, ...] = ()
+    notifications: tuple[FeedNotification, ...] = ()
     """With growing sequences; without any, only the sequence is asked for."""
 
 
@@ -80,7 +80,7 @@ class FeedsFull(FeedError):
     """There are too many feeds for one more."""
 
 
-_read = msgspec.json.Decoder(Delivery).decode
+_read = msgspec.json.Decoder(FeedBatch).decode
 
 
 class Feeds:
@@ -119,7 +119,7 @@ class Feeds:
             self._context.gate.changes.put("feeds", delivery.feed, encoded(new))
         return new
 
-    def _check(self, delivery: Delivery, last: int) -> None:
+    def _check(self, delivery: FeedBatch, last: int) -> None:
         """Before any of it is delivered."""
         feed = delivery.feed
         if delivery.after > last:
@@ -135,7 +135,7 @@ class Feeds:
             if fault is not None:
                 raise FeedError(f"notification {found.sequence}: {fault}")
 
-    def _deliver(self, found: Found) -> None:
+    def _deliver(self, found: FeedNotification) -> None:
         by_session: dict[Session, list[Subscription]] = {}
         for number in found.subscriptions:
             one = self._router.served(number)
@@ -153,7 +153,7 @@ class Feeds:
         for subscriptions in by_session.values():
             self._notify(publication, subscriptions, why)
 
-    def _publication(self, found: Found) -> Publication:
+    def _publication(self, found: FeedNotification) -> Publication:
         """The publication as it came, if anybody still has it; or what the lake knows of it."""
         context = self._context
         living = self._retained.last_of_client(found.client_id, found.id)
@@ -178,7 +178,7 @@ class Feeds:
         return made
 
 
-def _why(found: Found) -> bytes:
+def _why(found: FeedNotification) -> bytes:
     """What the log says of the notification."""
     facts: dict[str, object] = {"engine": "spark"}
     if found.score is not None:

@@ -28,15 +28,15 @@ from rove.broker.sessions.session import (
     Link,
     Notification,
     PendingDecision,
+    PolicyInput,
     PolicySlot,
     Session,
-    Shown,
     SubscriberContext,
     Subscription,
 )
 from rove.broker.sessions.variables import Variables
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import PendingDecisionRow
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.policy.agents import Agent, Kept
 from rove.policy.compiling import Policy
 from rove.policy.jobs import (
@@ -110,7 +110,7 @@ class Agents:
         """Whether `work` has to be called in this turn; also for what workers have done."""
         self._later: dict[PolicySlot, None] = {}
         """Policies whose first message waits for a later turn, and for nothing else."""
-        self._shown: OrderedDict[tuple[int, object], Shown] = OrderedDict()
+        self._shown: OrderedDict[tuple[int, object], PolicyInput] = OrderedDict()
         self._restored: dict[PolicySlot, None] = {}
         """Policies for which something waited before a restart, until it is taken up."""
         self._orphans: list[PendingDecision] = []
@@ -279,7 +279,7 @@ class Agents:
         self._decisions.deliver(one)
         return True
 
-    def _show(self, one: Notification) -> Shown:
+    def _show(self, one: Notification) -> PolicyInput:
         publication, select = one.publication, one.select
         key = (publication.number, select)
         shown = self._shown.get(key)
@@ -289,12 +289,12 @@ class Agents:
                 arrived = Arrived(topic, publication.payload, user, publication.members)
             else:
                 arrived = Arrived(topic, publication.selected(select), user)
-            shown = self._shown[key] = Shown(arrived)
+            shown = self._shown[key] = PolicyInput(arrived)
             if len(self._shown) > SHOWN_MAX:
                 self._shown.popitem(last=False)
         return shown
 
-    def _shown_in(self, pending: PendingDecision) -> Shown:
+    def _shown_in(self, pending: PendingDecision) -> PolicyInput:
         if pending.shown is None:
             pending.shown = self._show(pending.notification)
         return pending.shown
@@ -330,7 +330,7 @@ class Agents:
             if not self._has_pictures(slot, pending, result, limits):
                 return False
             result = self._called(slot, pending)
-        if self._inline_steps_max and isinstance(result, Stopped) and result.kind in _LIMITED:
+        if isinstance(result, Stopped) and result.kind in _LIMITED and self._inline_steps_max:
             assert self.pool is not None
             # Time alone may be the machine's fault: that is for the average to say.
             slot.agent.is_slow |= result.kind == "steps"

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from rove.broker.context import BrokerContext
 from rove.broker.policies.store import PolicyStore
-from rove.broker.publications.publication import user_property
 from rove.broker.sessions.session import Link, PendingDecision, PolicySlot, Session
+from rove.broker.user_properties import user_property
 from rove.mqtt.packets import Malformed, Packet, Publish, Subscribe
 from rove.policy.accounts import Account
 from rove.policy.compiling import Policy, compiled, known, remember

@@ -14,9 +14,15 @@ from rove.broker.notifications.delivery import Delivery
 from rove.broker.policies.store import PendingDecisions, PolicyStore
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.session import POLICY, Notification, PendingDecision, PolicySlot, Shown
+from rove.broker.sessions.session import (
+    POLICY,
+    Notification,
+    PendingDecision,
+    PolicyInput,
+    PolicySlot,
+)
 from rove.broker.sessions.variables import Variables
-from rove.broker.storage.publication_log import PublicationLog, why_decided
+from rove.broker.storage.log import PublicationLog, why_decided
 from rove.policy.agents import Decision, Notice
 from rove.policy.messages import WRITTEN_MAX
 
@@ -39,18 +45,15 @@ class Decisions:
         self._variables = variables
         self._policies = policies
         self._log = log
+        self.are_logged = log.keeps_notifications
+        """Whether every notification is logged, and what was decided on it."""
         self.pending = PendingDecisions(context, delivery)
-
-    @property
-    def are_logged(self) -> bool:
-        """Whether the log is told of every notification, and of what was decided on it."""
-        return self._log.keeps_notifications
 
     def happen(
         self,
         slot: PolicySlot,
         pending: PendingDecision,
-        shown: Shown,
+        shown: PolicyInput,
         decision: Decision,
         now: float,
         *,
@@ -73,7 +76,8 @@ class Decisions:
             self._policies.keep(slot)
         for notice in decision.notices:
             self._tell_of(slot, one, notice)
-        self.pending.end(pending)
+        if pending.key:
+            self.pending.end(pending)
 
     def pass_on(self, one: Notification) -> None:
         """Deliver what no policy decides on."""
@@ -91,7 +95,7 @@ class Decisions:
     def _derived(
         self,
         pending: PendingDecision,
-        shown: Shown,
+        shown: PolicyInput,
         payload: bytes,
         user: tuple[tuple[str, str], ...],
     ) -> Publication:

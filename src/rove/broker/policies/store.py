@@ -20,8 +20,8 @@ from rove.broker.sessions.session import (
     slot_key,
 )
 from rove.broker.sessions.variables import Variables
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import encoded, queue_key
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.broker.subscriptions.router import Router
 from rove.policy.accounts import Account, Accounts
 from rove.policy.agents import Agent, Kept

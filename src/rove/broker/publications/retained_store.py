@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.faults import RETRY_S, Attempt
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
@@ -58,7 +58,9 @@ class Replaced(msgspec.Struct):
 class RetainedStore:
     """Holds publications for those who come later."""
 
-    def __init__(self, gate: Gate, delivery: Delivery, limits: Limits, counters: Counters) -> None:
+    def __init__(
+        self, gate: Gate, delivery: Delivery, limits: Limits, counters: BrokerCounters
+    ) -> None:
         self.limits = limits
         self._gate = gate
         self._steps = gate.steps

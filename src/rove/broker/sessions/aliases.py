@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Written(NamedTuple):
+class TopicForm(NamedTuple):
     """How a topic is written in a packet."""
 
     topic: str
@@ -34,17 +34,17 @@ class Aliases:
         self._sent: set[str] = set()
         """Topics that went out ahead of all that waits."""
 
-    def written(self, topic: str, *, waits: bool) -> Written:
+    def written(self, topic: str, *, waits: bool) -> TopicForm:
         """How to write a topic now; `waits` is for what goes out after a commit, in order."""
         number = self._numbers.get(topic)
         if number is None:
             is_new = len(self._numbers) < self._count_max
-            return Written(topic, len(self._numbers) + 1 if is_new else None)
+            return TopicForm(topic, len(self._numbers) + 1 if is_new else None)
         if waits or topic in self._sent:
-            return Written("", number)
-        return Written(topic, number)
+            return TopicForm("", number)
+        return TopicForm(topic, number)
 
-    def told(self, topic: str, written: Written, *, waits: bool) -> None:
+    def told(self, topic: str, written: TopicForm, *, waits: bool) -> None:
         """It was sent so; what was not sent must not be relied upon."""
         if written.alias is None or not written.topic:
             return

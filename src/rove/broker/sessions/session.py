@@ -456,7 +456,7 @@ def selection(subscriptions: Sequence[Subscription]) -> Select:
 # -- policies ---------------------------------------------------------------------------------
 
 
-class Shown(msgspec.Struct, eq=False):
+class PolicyInput(msgspec.Struct, eq=False):
     """A publication as policies see it, and what became of it that others may share."""
 
     arrived: Arrived
@@ -469,7 +469,7 @@ class PendingDecision(msgspec.Struct, eq=False):
     """A notification that a policy has to decide on."""
 
     notification: Notification
-    shown: Shown | None
+    shown: PolicyInput | None
     """None until its turn, after a restart: then nobody shares it, and there may be very many."""
     results: dict[Compression, Compressed]
     """Pictures that were made smaller for it."""

@@ -17,8 +17,8 @@ from rove.broker.context import BrokerContext
 from rove.broker.notifications.delivery import Delivery
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification, Session, SubscriberContext
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import LogRow, encoded
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.broker.subscriptions.interest import NO_TEXT
 from rove.broker.subscriptions.router import Router
 from rove.lang.values import change_state

@@ -26,7 +26,7 @@ KEY_BYTES: Final = 128
 """Of a key and its place in a dictionary, roughly."""
 
 
-class Table:
+class TableChanges:
     """The waiting changes of one table: of each key, only what came last."""
 
     __slots__ = ("deletes", "puts")
@@ -43,7 +43,7 @@ class Changes:
 
     def __init__(self, undo: list[tuple[Any, ...]] | None = None) -> None:
         self._undo = undo
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, TableChanges] = {}
 
     def __bool__(self) -> bool:
         if not self.tables:
@@ -90,17 +90,17 @@ class Changes:
             for table in self.tables.values()
         )
 
-    def _before(self, name: str, key: Key) -> Table:
+    def _before(self, name: str, key: Key) -> TableChanges:
         """The table, before what it says of a key is changed."""
         table = self._table(name)
         if self._undo is not None:
             self._undo.append((_put_back, table, key, table.puts.get(key), key in table.deletes))
         return table
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> TableChanges:
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = Table()
+            table = self.tables[name] = TableChanges()
         return table
 
     def rows(self) -> Iterable[tuple[str, Key, bytes | None]]:
@@ -112,7 +112,7 @@ class Changes:
                 yield name, key, row
 
 
-def _put_back(table: Table, key: Key, row: bytes | None, is_deleted: bool) -> None:
+def _put_back(table: TableChanges, key: Key, row: bytes | None, is_deleted: bool) -> None:
     """Let a table say of a key again what it said before."""
     if row is None:
         table.puts.pop(key, None)

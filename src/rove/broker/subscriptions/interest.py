@@ -23,8 +23,8 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from rove.broker.limits import DAY_S, Limits
-from rove.broker.publications.publication import user_property
 from rove.broker.steps import Steps
+from rove.broker.user_properties import user_property
 from rove.lang.costs import NO_COST, Cost, cost_of
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse

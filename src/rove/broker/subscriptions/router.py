@@ -23,19 +23,19 @@ from rove.broker.steps import Steps
 from rove.broker.subscriptions.interest import Interest
 from rove.broker.subscriptions.routes import (
     NOBODY,
-    Batch,
-    Group,
     MatchResult,
+    PublicationBatch,
     RankedHit,
-    Route,
-    Target,
+    Recipient,
+    SharedGroup,
+    TopicRoute,
 )
-from rove.elastic.arrangements import Source
-from rove.elastic.commands import Row
-from rove.elastic.coordinator import Coordinator, Result
-from rove.elastic.elasticity import Elasticity
-from rove.elastic.ports import Matchers
-from rove.elastic.rearranging import Rearranging
+from rove.elastic.arrangements import SubscriptionSource
+from rove.elastic.commands import MatchRow
+from rove.elastic.coordinator import Coordinator, TicketResult
+from rove.elastic.elasticity import ElasticitySettings
+from rove.elastic.ports import MatcherProcesses
+from rove.elastic.reconfiguration import Reconfigurer
 from rove.lang.errors import LanguageError
 from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import Counters
@@ -51,21 +51,19 @@ SEEN_EVERY_S = 0.02
 """How often it is told how busy the broker is with matching."""
 
 
-class _Shown:
+class _CellPublication:
     """A publication, as a cell looks at it."""
 
-    __slots__ = ("at", "filters", "key")
+    __slots__ = ("at", "attributes", "filters", "key")
 
     def __init__(self, publication: Publication, filters: Sequence[int]) -> None:
         self.key = publication
         self.at = publication.at
         self.filters = filters
-
-    def attributes(self) -> Mapping[str, object]:
-        return self.key.attributes()
+        self.attributes = publication.attributes
 
 
-class _Filter(msgspec.Struct):
+class _NumberedFilter(msgspec.Struct):
     """A topic filter that subscriptions with a text have."""
 
     number: int
@@ -79,10 +77,10 @@ class Router:
         self._steps = steps or Steps()
         self._is_alone = steps is None
         """Nobody ends steps: each change is one."""
-        self._tree: FilterTree[Subscription | Group] = FilterTree()
-        self._groups: dict[tuple[str, str], Group] = {}
+        self._tree: FilterTree[Subscription | SharedGroup] = FilterTree()
+        self._groups: dict[tuple[str, str], SharedGroup] = {}
         self._filter_tree: FilterTree[int] = FilterTree()
-        self._filters: dict[str, _Filter] = {}
+        self._filters: dict[str, _NumberedFilter] = {}
         self._next_filter = 1
         self._compiled = compiled
         self._cells = [Cell(compiled=compiled)]
@@ -91,20 +89,20 @@ class Router:
         """How many ranked ones there are, by the number of the topic filter."""
         self._saved: set[int] = set()
         """Numbers of those that the cell knows from before a restart; only while restoring."""
-        self.asked: deque[Batch] = deque()
+        self.asked: deque[PublicationBatch] = deque()
         """Batches on their way through matchers, in order."""
         self.match_first: Callable[[], None] = lambda: None
         """Has everything matched that came before a change (`PublicationQueue.match`)."""
         self._shown: dict[int, Publication] = {}
         """Publications that are known to windows only by their numbers."""
-        self._outside: Coordinator | None = None
-        self.rearranging: Rearranging | None = None
+        self._coordinator: Coordinator | None = None
+        self.reconfigurer: Reconfigurer | None = None
         self._busy_s = self._cpu_s = self._seen_at = 0.0
         self._messages = 0
         self._with_text: dict[int, Subscription] = {}
         self._served: dict[int, Subscription] = {}
         """Those for which Spark finds what meets them."""
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, TopicRoute] = {}
         self._size = 0
 
     def __len__(self) -> int:
@@ -170,22 +168,22 @@ class Router:
             self._tree.remove(old.topic_filter, old.number)
         self._forget_routes(old.topic_filter)
 
-    def _enter_group(self, new: Subscription) -> Group:
+    def _enter_group(self, new: Subscription) -> SharedGroup:
         assert new.group is not None
         name = (new.group, new.topic_filter)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(name)
+            group = self._groups[name] = SharedGroup(name)
         group.members[new] = None
         return group
 
     def _add_text(self, new: Subscription, interest: Interest) -> None:
         wanted = _wanted(new, interest)
-        outside = self._outside
-        if outside is not None and outside.is_offloaded:
+        coordinator = self._coordinator
+        if coordinator is not None and coordinator.is_offloaded:
             check(wanted)
             self._with_text[new.number] = new
-            outside.add(new.number)
+            coordinator.add(new.number)
             self._count_ranked(new, interest, 1)
             return
         cell = self._cells[0]
@@ -199,9 +197,9 @@ class Router:
             cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest, 1)
-        if outside is not None and outside.next_layout is not None and not wanted.is_kept:
+        if coordinator is not None and coordinator.next_layout is not None and not wanted.is_kept:
             self._with_text[new.number] = new
-            outside.place_next(new.number)
+            coordinator.place_next(new.number)
 
     def _count_ranked(self, one: Subscription, interest: Interest, change: int) -> None:
         if interest.is_ranked:
@@ -263,12 +261,12 @@ class Router:
             self._mend(old)
 
     def _remove_text(self, old: Subscription) -> None:
-        if self._outside is not None and self._outside.is_offloaded:
-            self._outside.remove(old.number, old.filter_number)
+        if self._coordinator is not None and self._coordinator.is_offloaded:
+            self._coordinator.remove(old.number, old.filter_number)
         else:
             self._cell_of(old.number).remove(old.number)
-            if self._outside is not None:
-                self._outside.remove_next(old.number)
+            if self._coordinator is not None:
+                self._coordinator.remove_next(old.number)
 
     def _cell_of(self, number: int) -> Cell:
         if len(self._cells) == 1:
@@ -280,7 +278,7 @@ class Router:
         if found is None:
             number = new.filter_number or self._next_filter
             self._filter_tree.put(new.topic_filter, None, number)
-            found = self._filters[new.topic_filter] = _Filter(number)
+            found = self._filters[new.topic_filter] = _NumberedFilter(number)
             self._next_filter = max(self._next_filter, number + 1)
             self._forget_routes(new.topic_filter)
         found.uses += 1
@@ -337,12 +335,12 @@ class Router:
 
     def _move(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
         number = subscription.number
-        if self._outside is not None and self._outside.is_offloaded:
-            self._outside.change(number, dict(changes))
+        if self._coordinator is not None and self._coordinator.is_offloaded:
+            self._coordinator.change(number, dict(changes))
         else:
             self._cell_of(number).set_state(number, changes)
-            if self._outside is not None:
-                self._outside.change_next(number, dict(changes))
+            if self._coordinator is not None:
+                self._coordinator.change_next(number, dict(changes))
 
     def _move_back(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
         """Undo a change of variables, which may have been made by halves."""
@@ -356,9 +354,9 @@ class Router:
 
     def _mend(self, suspect: Subscription) -> None:
         """Something failed inside an index, which may be spoilt: make that one anew."""
-        outside = self._outside
-        if outside is not None and self.rearranging is not None and outside.is_offloaded:
-            self.rearranging.take_back()
+        coordinator = self._coordinator
+        if coordinator is not None and self.reconfigurer is not None and coordinator.is_offloaded:
+            self.reconfigurer.take_back()
         interest = suspect.interest
         assert interest is not None
         cell = next((one for one in self._cells if suspect.number in one), self._cells[-1])
@@ -380,7 +378,7 @@ class Router:
         for filter in filters:
             held = {self._publication(key): key for key in cell.held_by(filter)}
             again = [
-                (_Shown(one, (filter,)), held[one])
+                (_CellPublication(one, (filter,)), held[one])
                 for one in sorted(held, key=lambda one: one.number)
                 if one not in left_out
             ]
@@ -403,32 +401,33 @@ class Router:
 
     # -- finding -------------------------------------------------------------------------------
 
-    def match(self, batch: Batch, advance_to: float | None = None) -> None:
+    def match(self, batch: PublicationBatch, advance_to: float | None = None) -> None:
         """Find out whom publications meet; then let windows slide up to a moment.
 
         The result is there at once, or when matchers have answered.
         """
         routes, shown = [], []
         for publication in batch.publications:
-            route = self.route(publication.topic)
+            topic = publication.topic
+            route = self._routes.get(topic) or self.route(topic)
             routes.append(route)
             if route.filters:
-                shown.append(_Shown(publication, route.filters))
+                shown.append(_CellPublication(publication, route.filters))
         batch.routes = routes
-        outside = self._outside
-        if outside is not None and outside.is_offloaded:
-            outside.submit(self._rows(shown), advance_to)
+        coordinator = self._coordinator
+        if coordinator is not None and coordinator.is_offloaded:
+            coordinator.submit(self._rows(shown), advance_to)
             self.asked.append(batch)
             # What remains for the broker tells whether it could take everything back.
-            self._measure(outside, 0.0, len(routes))
+            self._measure(coordinator, 0.0, len(routes))
             return
         result = self._matched(shown, batch.publications) if shown else NOBODY
         if advance_to is not None:
             result = result._replace(ranked=[*result.ranked, *self._advanced(advance_to)])
         batch.result = result
 
-    def route(self, topic: str) -> Route:
-        """Who wants everything on a topic, and which filters with texts fit it."""
+    def route(self, topic: str) -> TopicRoute:
+        """The subscriptions without an expression, and the topic filters of those with one."""
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= ROUTES_MAX:
@@ -436,70 +435,70 @@ class Router:
             route = self._routes[topic] = self._new_route(topic)
         return route
 
-    def _new_route(self, topic: str) -> Route:
+    def _new_route(self, topic: str) -> TopicRoute:
         by_place: dict[Session | PolicySlot, list[Subscription]] = {}
-        groups: list[Group] = []
+        groups: list[SharedGroup] = []
         for found in self._tree.find(topic):
-            if isinstance(found, Group):
+            if isinstance(found, SharedGroup):
                 groups.append(found)
             else:
                 by_place.setdefault(found.slot or found.session, []).append(found)
-        targets: list[Target] = []
-        with_policies: list[Target] = []
+        targets: list[Recipient] = []
+        with_policies: list[Recipient] = []
         for subscriptions in by_place.values():
             has_policy = subscriptions[0].session.subscriber is not None
-            (with_policies if has_policy else targets).append(Target(subscriptions))
-        return Route(targets, with_policies, groups, self._filter_tree.find(topic))
+            (with_policies if has_policy else targets).append(Recipient(subscriptions))
+        return TopicRoute(targets, with_policies, groups, self._filter_tree.find(topic))
 
     @property
     def is_offloaded(self) -> bool:
         """Whether matchers beside the broker are asked."""
-        return self._outside is not None and self._outside.is_offloaded
+        return self._coordinator is not None and self._coordinator.is_offloaded
 
     @property
     def has_room(self) -> bool:
         """Whether another batch would find somebody free; if not, batches become larger."""
-        outside = self._outside
-        return outside is None or outside.waiting < 2 * max(1, len(outside.members))
+        coordinator = self._coordinator
+        return coordinator is None or coordinator.waiting < 2 * max(1, len(coordinator.members))
 
     @property
     def batch_max(self) -> int:
         """How many publications a batch should have at most, so that nobody waits for its end."""
-        assert self._outside is not None
-        return self._outside.ticket_rows
+        assert self._coordinator is not None
+        return self._coordinator.ticket_rows
 
     def take_answers(self, *, waits: bool = False) -> None:
         """Give batches what matchers have answered; with `waits`, until they all have it."""
-        outside = self._outside
-        if outside is None:
+        coordinator = self._coordinator
+        if coordinator is None:
             return
-        self._collect(outside)
+        self._collect(coordinator)
         while waits and self.asked:
-            outside.wait()
-            self._collect(outside)
-        if outside.take_may_forget():
-            self._forget(outside.may_deliver)
+            coordinator.wait()
+            self._collect(coordinator)
+        if coordinator.take_may_forget():
+            self._forget(coordinator.may_deliver)
 
-    def _collect(self, outside: Coordinator) -> None:
-        for result in outside.results():
+    def _collect(self, coordinator: Coordinator) -> None:
+        for result in coordinator.results():
             self.asked.popleft().result = self._result_of(result)
 
     def _forget(self, is_held: Callable[[int], bool]) -> None:
         """Forget publications that windows have forgotten."""
         self._shown = {number: one for number, one in self._shown.items() if is_held(number)}
 
-    def _rows(self, shown: Sequence[_Shown]) -> list[Row]:
+    def _rows(self, shown: Sequence[_CellPublication]) -> list[MatchRow]:
         rows = []
         for one in shown:
             publication, filters = one.key, one.filters
             user = tuple(publication.properties.user)
             topic, payload = publication.topic, publication.payload
-            rows.append(Row(publication.number, topic, payload, user, one.at, tuple(filters)))
+            rows.append(MatchRow(publication.number, topic, payload, user, one.at, tuple(filters)))
             if not self.ranked_filters.keys().isdisjoint(filters):
                 self._shown[publication.number] = publication
         return rows
 
-    def _result_of(self, result: Result) -> MatchResult:
+    def _result_of(self, result: TicketResult) -> MatchResult:
         found = {number: self._those(ids) for number, ids in result.found.items()}
         ranked = [
             RankedHit(
@@ -510,14 +509,16 @@ class Router:
         return MatchResult(found, ranked, self._those(sorted(result.undecided)), result.failed)
 
     def _those(self, ids: Iterable[int]) -> list[Subscription]:
-        return [self._with_text[id] for id in ids]
+        return list(map(self._with_text.__getitem__, ids))
 
-    def _matched(self, shown: list[_Shown], publications: Sequence[Publication]) -> MatchResult:
+    def _matched(
+        self, shown: list[_CellPublication], publications: Sequence[Publication]
+    ) -> MatchResult:
         found: dict[int, list[Subscription]] = {}
         ranked: list[RankedDelivery] = []
         undecided: list[Subscription] = []
-        outside = self._outside
-        began = 0.0 if outside is None else outside.matchers.clock()
+        coordinator = self._coordinator
+        began = 0.0 if coordinator is None else coordinator.matchers.clock()
         for cell in self._cells:
             try:
                 matched = cell.match(shown)
@@ -528,24 +529,25 @@ class Router:
             if matched.undecided:
                 undecided += self._those(matched.undecided)
             for row, ids in matched.by_row():
-                found.setdefault(shown[row].key.number, []).extend(self._those(ids))
-        if outside is not None:
-            outside.own_messages += len(shown)
-            self._measure(outside, outside.matchers.clock() - began, len(shown))
+                matches = found.setdefault(shown[row].key.number, [])
+                matches += map(self._with_text.__getitem__, ids)
+        if coordinator is not None:
+            coordinator.own_messages += len(shown)
+            self._measure(coordinator, coordinator.matchers.clock() - began, len(shown))
         return MatchResult(found, self._given(ranked) if ranked else (), undecided)
 
-    def _measure(self, outside: Coordinator, busy_s: float, messages: int) -> None:
+    def _measure(self, coordinator: Coordinator, busy_s: float, messages: int) -> None:
         """Tell how busy the broker is, with matching and in all."""
-        clock = outside.matchers.clock()
+        clock = coordinator.matchers.clock()
         self._busy_s += busy_s
         self._messages += messages
         passed_s = clock - self._seen_at
         if passed_s >= SEEN_EVERY_S:
-            cpu_s = outside.matchers.cpu_s()
+            cpu_s = coordinator.matchers.cpu_s()
             used_s = min(cpu_s - self._cpu_s, passed_s)
             other_s = max(0.0, used_s - self._busy_s)
             waited_s = max(0.0, passed_s - self._busy_s - other_s)
-            outside.scaling.seen(0, self._busy_s, waited_s, self._messages, clock, other_s)
+            coordinator.scaling.seen(0, self._busy_s, waited_s, self._messages, clock, other_s)
             self._seen_at, self._cpu_s, self._busy_s, self._messages = clock, cpu_s, 0.0, 0
 
     def _given(self, ranked: Iterable[RankedDelivery]) -> list[RankedHit]:
@@ -579,7 +581,7 @@ class Router:
         """Let windows slide and designs evolve; nothing must be on its way."""
         if not self.is_offloaded:
             return self._advanced(now)
-        slide = Batch(())
+        slide = PublicationBatch(())
         self.match(slide, now)
         self.take_answers(waits=True)
         return () if slide.result is None else slide.result.ranked
@@ -597,8 +599,8 @@ class Router:
 
     def next_change_at(self) -> float:
         """When `advance` has something to do at the latest."""
-        if self._outside is not None and self._outside.is_offloaded:
-            return self._outside.next_change_at()
+        if self._coordinator is not None and self._coordinator.is_offloaded:
+            return self._coordinator.next_change_at()
         return min([cell.next_change_at() for cell in self._cells])
 
     def counters(self) -> Mapping[str, Counters]:
@@ -612,17 +614,17 @@ class Router:
 
     # -- matchers ------------------------------------------------------------------------------
 
-    def attach(self, matchers: Matchers, settings: Elasticity) -> Coordinator:
+    def attach(self, matchers: MatcherProcesses, settings: ElasticitySettings) -> Coordinator:
         """Let matchers beside the broker take over when it has too much to do."""
-        self._outside = Coordinator(matchers, settings, self._source, self._came_in)
-        self.rearranging = Rearranging(self._outside, self._own_cells, self._went_out)
-        return self._outside
+        self._coordinator = Coordinator(matchers, settings, self._source, self._came_in)
+        self.reconfigurer = Reconfigurer(self._coordinator, self._own_cells, self._went_out)
+        return self._coordinator
 
-    def _source(self, number: int) -> Source:
+    def _source(self, number: int) -> SubscriptionSource:
         one = self._with_text[number]
         interest = one.interest
         assert interest is not None
-        return Source(
+        return SubscriptionSource(
             number,
             interest.text,
             interest.parsed,
@@ -646,8 +648,8 @@ class Router:
 
     def _came_in(self, cells: list[Cell]) -> None:
         # What was asked outside comes before what is asked here from now on.
-        assert self._outside is not None
-        self._collect(self._outside)
+        assert self._coordinator is not None
+        self._collect(self._coordinator)
         self._cells = cells or [Cell(compiled=self._compiled)]
         held = {key for cell in self._cells for key in cell.live_keys()}
         self._forget(held.__contains__)

@@ -19,7 +19,7 @@ from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Subscription
 
 
-class Target:
+class Recipient:
     """One session that wants everything on a topic, by one subscription or several."""
 
     __slots__ = (
@@ -44,16 +44,16 @@ class Target:
         heard = [one for one in subscriptions if not one.no_local]
         self.hears_itself = len(heard) == len(subscriptions)
         """False if what the session publishes itself is not for all of these subscriptions."""
-        self._of_its_own = Target(heard) if heard and not self.hears_itself else None
+        self._of_its_own = Recipient(heard) if heard and not self.hears_itself else None
 
-    def heard_from(self, publisher: str) -> Target | None:
+    def heard_from(self, publisher: str) -> Recipient | None:
         """The same for what that client publishes; None if it is not to be heard."""
         if self.hears_itself or publisher != self.session.client_id:
             return self
         return self._of_its_own
 
 
-class Group:
+class SharedGroup:
     """Those who share a subscription: each publication is for one of them."""
 
     __slots__ = ("_turn", "members", "name")
@@ -72,14 +72,14 @@ class Group:
         return chosen[self._turn % len(chosen)]
 
 
-class Route(msgspec.Struct, frozen=True, eq=False):
+class TopicRoute(msgspec.Struct, frozen=True, eq=False):
     """What is known of a topic."""
 
-    targets: list[Target]
+    targets: list[Recipient]
     """Those who are notified by nothing but delivering."""
-    with_policies: list[Target]
+    with_policies: list[Recipient]
     """Those for whom more is done, such as asking a policy."""
-    groups: list[Group]
+    groups: list[SharedGroup]
     filters: list[int]
     """Numbers of the topic filters with texts that fit it."""
 
@@ -108,11 +108,11 @@ class MatchResult(NamedTuple):
 NOBODY = MatchResult({}, ())
 
 
-class Batch(msgspec.Struct, eq=False):
+class PublicationBatch(msgspec.Struct, eq=False):
     """Publications that are matched together."""
 
     publications: Sequence[Publication]
-    routes: Sequence[Route] = ()
+    routes: Sequence[TopicRoute] = ()
     """Of each of them."""
     result: MatchResult | None = None
     """None until matchers have answered."""

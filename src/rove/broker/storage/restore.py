@@ -40,7 +40,7 @@ from rove.mqtt.packets import Filter
 from rove.policy.agents import Kept
 
 
-class Parts(Protocol):
+class RestorableParts(Protocol):
     """The parts of a broker that are filled."""
 
     context: BrokerContext
@@ -55,7 +55,7 @@ Rows = Iterable[tuple[Key, bytes]]
 ENTRY_MASK = (1 << QUEUE_ENTRY_BITS) - 1
 
 
-def restore(parts: Parts, tables: Mapping[str, Rows]) -> Iterator[Session]:
+def restore(parts: RestorableParts, tables: Mapping[str, Rows]) -> Iterator[Session]:
     """Fill the state from the tables; gives the sessions."""
     context = parts.context
     sessions = _sessions(context, tables.get("sessions", ()))
@@ -111,7 +111,7 @@ def _sessions(context: BrokerContext, rows: Rows) -> dict[int, Session]:
     return sessions
 
 
-def _subscriptions(parts: Parts, rows: Rows) -> None:
+def _subscriptions(parts: RestorableParts, rows: Rows) -> None:
     context = parts.context
     for number, row in rows:
         assert isinstance(number, int)
@@ -149,7 +149,7 @@ def _interest(kept: SubscriptionRow) -> Interest | None:
     )
 
 
-def _publications(parts: Parts, rows: Rows) -> dict[int, Publication]:
+def _publications(parts: RestorableParts, rows: Rows) -> dict[int, Publication]:
     context = parts.context
     publications: dict[int, Publication] = {}
     for number, row in rows:
@@ -217,7 +217,7 @@ def _queues(
 
 
 def _policies(
-    parts: Parts,
+    parts: RestorableParts,
     sessions: Mapping[int, Session],
     publications: Mapping[int, Publication],
     tables: Mapping[str, Rows],

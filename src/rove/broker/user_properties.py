@@ -17,6 +17,8 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import Final
 
+from rove.mqtt.packets import Properties
+
 CHECKED_MAX: Final = 100
 LONG: Final = 40
 """Letters; no name of ours has half as many."""
@@ -28,6 +30,14 @@ CONTROL_NAMES: Final = ("id", "valid-for", "subscription")
 _SIGNS: Final = str.maketrans("", "", "$-_. ")
 _SHORT: Final = 3
 """In names of so few letters, one letter makes another word."""
+
+
+def user_property(properties: Properties, *names: str) -> str | None:
+    """The first user property of one of these names."""
+    for name, value in properties.user:
+        if name in names:
+            return value
+    return None
 
 
 def misspelt(user: Sequence[tuple[str, str]], known: tuple[str, ...]) -> str | None:

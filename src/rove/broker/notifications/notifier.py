@@ -19,16 +19,16 @@ from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification, PolicySlot, Session, Subscription, selection
 from rove.broker.sessions.variables import Variables
-from rove.broker.storage.publication_log import PublicationLog
+from rove.broker.storage.log import PublicationLog
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.routes import RankedHit, Route, Target
+from rove.broker.subscriptions.routes import RankedHit, Recipient, TopicRoute
 
 UNDECIDED: Final = "$rove/undecided"
 _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
 """What the log says of notifications that come later than their publication."""
 
 
-class Notifying:
+class Notifier:
     """Turns what was matched into notifications."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Notifying:
     # -- when it comes -------------------------------------------------------------------------
 
     def notify_all(
-        self, publication: Publication, matched: Sequence[Subscription], route: Route
+        self, publication: Publication, matched: Sequence[Subscription], route: TopicRoute
     ) -> int:
         """Notify everybody who wants it, each session once; how many there were."""
         context = self._context
@@ -65,7 +65,7 @@ class Notifying:
             count += self._notify_target(publication, target)
         return count
 
-    def _notify_target(self, publication: Publication, found: Target) -> bool:
+    def _notify_target(self, publication: Publication, found: Recipient) -> bool:
         target = found.heard_from(publication.publisher)
         if target is None:
             return False
@@ -76,7 +76,7 @@ class Notifying:
         return self.notify(one, target.slot)
 
     def _notify_merged(
-        self, publication: Publication, matched: Sequence[Subscription], route: Route
+        self, publication: Publication, matched: Sequence[Subscription], route: TopicRoute
     ) -> int:
         """The same where texts or groups are met: first find out who is notified, and for what."""
         by_place: dict[Session | PolicySlot, list[Subscription]] = {}
@@ -112,7 +112,7 @@ class Notifying:
         self,
         publication: Publication,
         subscriptions: list[Subscription],
-        target: Target | None = None,
+        target: Recipient | None = None,
     ) -> bool:
         """Notify one session of what several of its subscriptions met."""
         one = self._merged(publication, subscriptions)

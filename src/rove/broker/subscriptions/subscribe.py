@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 from rove.broker.access import filters_overlap
 from rove.broker.context import BrokerContext
-from rove.broker.notifications.notifying import Notifying
+from rove.broker.notifications.notifier import Notifier
 from rove.broker.policies.agents import Agents
-from rove.broker.publications.publication import Publication, user_property
+from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
 from rove.broker.sessions.session import Link, Session, Subscription
 from rove.broker.sessions.variables import ME, Variables
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import encoded
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.broker.subscriptions.interest import (
     Interest,
     interest_in,
@@ -38,7 +38,7 @@ from rove.broker.subscriptions.interest import (
     text_fault,
 )
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.spelling import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt
+from rove.broker.user_properties import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt, user_property
 from rove.lang.costs import NO_COST
 from rove.lang.errors import LanguageError
 from rove.lang.normal import NormalForm, holds, normalise, parts_of
@@ -77,7 +77,7 @@ class _Refused(Exception):
 _Match = tuple[Publication, Subscription, bool]
 
 
-class _Kept(NamedTuple):
+class _InitialDelivery(NamedTuple):
     """What is still to be given to new subscriptions, and what is said at the end of it."""
 
     link: Link
@@ -85,7 +85,7 @@ class _Kept(NamedTuple):
     matches: Iterator[_Match | None]
 
 
-class Subscribing:
+class SubscribeHandler:
     """Makes and ends subscriptions."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Subscribing:
         retained: RetainedStore,
         variables: Variables,
         agents: Agents,
-        notifying: Notifying,
+        notifier: Notifier,
         log: SubscriptionLog,
     ) -> None:
         self._context = context
@@ -104,8 +104,8 @@ class Subscribing:
         self._variables = variables
         self._agents = agents
         self._log = log
-        self._notifying = notifying
-        self._giving: deque[_Kept] = deque()
+        self._notifier = notifier
+        self._giving: deque[_InitialDelivery] = deque()
 
     # -- making --------------------------------------------------------------------------------
 
@@ -136,14 +136,16 @@ class Subscribing:
         if texts and link.wants_problems:
             properties = link.explained("; ".join(dict.fromkeys(texts)))
         data = link.encoded(Suback(packet.packet_id, tuple(reasons), properties))
-        kept = _Kept(link, data or b"", self._first_matches(made_here, context.next_publication))
+        kept = _InitialDelivery(
+            link, data or b"", self._first_matches(made_here, context.next_publication)
+        )
         if not self._give(kept, is_first=True):
             context.steps.undoes(self._giving.remove, kept)
             self._giving.append(kept)
         for made, _, _ in made_here:
             self._greet(made)
 
-    def _give(self, kept: _Kept, *, is_first: bool = False) -> bool:
+    def _give(self, kept: _InitialDelivery, *, is_first: bool = False) -> bool:
         """Notify a new subscription of the next part of what is kept; True if that was all."""
         part = list(islice(kept.matches, KEPT_AT_ONCE))
         is_all = len(part) < KEPT_AT_ONCE
@@ -151,7 +153,7 @@ class Subscribing:
             self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
         for found in part:
             if found is not None:
-                self._notifying.notify_later(*found, why="initial")
+                self._notifier.notify_later(*found, why="initial")
         if is_all and not is_first:
             self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
         return is_all
@@ -173,7 +175,7 @@ class Subscribing:
             attempt = self._context.faults.attempt
             attempt("kept publications", self._give_next, kept, link=kept.link)
 
-    def _give_next(self, kept: _Kept) -> None:
+    def _give_next(self, kept: _InitialDelivery) -> None:
         if not self._give(kept):
             self._giving.append(kept)
 

@@ -17,12 +17,12 @@ from rove.broker.faults import RETRY_S, Attempt
 from rove.broker.notifications.delivery import Delivery
 from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication
-from rove.broker.publications.publishing import Publishing
+from rove.broker.publications.publish import PublishHandler
 from rove.broker.sessions.aliases import Aliases
 from rove.broker.sessions.session import Link, Session
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.records import encoded, received_key
-from rove.broker.subscriptions.subscribing import Subscribing
+from rove.broker.subscriptions.subscribe import SubscribeHandler
 from rove.mqtt.packets import (
     V5,
     Connack,
@@ -48,7 +48,7 @@ KEEP_ALIVE_S_LIMIT = 65_535
 RECEIVE_MAX_DEFAULT = 65_535
 
 
-class Connecting:
+class SessionLifecycle:
     """Lets clients in and out."""
 
     def __init__(
@@ -57,8 +57,8 @@ class Connecting:
         delivery: Delivery,
         variables: Variables,
         agents: Agents,
-        publishing: Publishing,
-        subscribing: Subscribing,
+        publishing: PublishHandler,
+        subscribing: SubscribeHandler,
     ) -> None:
         self._context = context
         self._delivery = delivery
@@ -68,8 +68,8 @@ class Connecting:
         """Clients of whom the shell has to find out who they are."""
         self.expired: deque[ExpiredSession] = deque(maxlen=EXPIRED_MAX)
         """The last sessions that expired, oldest first."""
-        self._publishing = publishing
-        self._subscribing = subscribing
+        self._publish_handler = publishing
+        self._subscribe_handler = subscribing
         self._deadlines: list[tuple[float, int, Link]] = []
         """A heap of the moments at which a silent connection is looked at."""
         self._looks = 0
@@ -316,11 +316,11 @@ class Connecting:
             self._context.steps.saves(session, "will_at")
             session.will_at = self._context.now
             self._say_will_if_due(session)
-        self._publishing.queue.drain()
+        self._publish_handler.queue.drain()
 
     def _discard(self, session: Session) -> None:
         context = self._context
-        self._subscribing.end_all(session)
+        self._subscribe_handler.end_all(session)
         self._agents.session_ended(session)
         self._delivery.discard(session)
         context.steps.saves_item(context.sessions, session.client_id)
@@ -339,7 +339,7 @@ class Connecting:
         session.will = None
         session.will_at = math.inf
         self._context.next_publication += 1
-        self._publishing.publish_own(
+        self._publish_handler.publish_own(
             will_publication(will, session, self._context.next_publication, self._context.now)
         )
         self._keep(session)
