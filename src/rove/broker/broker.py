@@ -49,6 +49,7 @@ from rove.elastic.reconfiguration import Reconfigurer
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
 from rove.match.saving import SavedError
+from rove.mqtt.encoder import PINGRESP
 from rove.mqtt.packets import (
     V5,
     Auth,
@@ -66,7 +67,6 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.mqtt.writing import PINGRESP
 from rove.policy.jobs import Listener, Workers
 from rove.policy.limits import PolicyLimits
 

@@ -19,7 +19,7 @@ from rove.broker.steps import Steps
 from rove.broker.storage.journal import Changes
 from rove.broker.storage.records import LogRow, encoded
 from rove.mqtt.packets import Connect, Disconnect, Will
-from rove.mqtt.trees import FilterTree
+from rove.mqtt.topic_trees import FilterTree
 
 EXPIRED_MAX = 100
 """Expired sessions that are remembered for whoever looks for them."""

@@ -11,7 +11,7 @@ from rove.broker.policies import compiler
 from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason, Suback, Subscribe
 from rove.policy.compiling import Policy, known
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
 
 _numbers: Iterator[int] = itertools.count()
@@ -22,13 +22,13 @@ def text(body: str = "return m") -> str:
     return f"def arrived(m, me):  # {next(_numbers)}\n    {body}"
 
 
-def world(limits: PolicyLimits | None = None) -> tuple[World, SimulatedWorkers]:
+def world(limits: PolicyLimits | None = None) -> tuple[SimulatedBroker, SimulatedWorkers]:
     workers = SimulatedWorkers()
     workers.holds_texts = True
-    return World(workers=workers, policies=limits), workers
+    return SimulatedBroker(workers=workers, policies=limits), workers
 
 
-def is_held(here: World) -> bool:
+def is_held(here: SimulatedBroker) -> bool:
     return here.broker.is_throttling
 
 

@@ -46,7 +46,7 @@ from rove.policy.accounts import Accounts
 from rove.policy.agents import Agent
 from rove.policy.compiling import compiled
 from rove.policy.messages import Arrived
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 from rove.testing.policies import SimulatedWorkers
 from tests.broker.test_faults import POLICY, decode, fail_once
 
@@ -173,13 +173,13 @@ class TestIdsOfTheBroker:
     @pytest.mark.parametrize("client_id", ["http", "http:", "http:alice"])
     @pytest.mark.parametrize("user", [None, "alice", "bob"])
     def test_nobody_else_can_have_them(self, client_id: str, user: str | None) -> None:
-        client = World().client(client_id)
+        client = SimulatedBroker().client(client_id)
         client.send_connect(user=user)
         assert client.only(Connack).reason == Reason.CLIENT_ID_NOT_VALID
         assert client.is_closed()
 
     def test_others_that_look_like_them_are_free(self) -> None:
-        world = World()
+        world = SimulatedBroker()
         for client_id in ("http2", "https:alice", "HTTP:alice", "my-http:x"):
             world.connect(client_id)
 
@@ -223,7 +223,7 @@ def test_policies_go_on_when_an_answer_fails(method: str) -> None:
     """Nothing waits for ever behind a message whose turn has failed."""
     workers = SimulatedWorkers()
     workers.holds_jobs = True
-    world = World(workers=workers, isolation="process")
+    world = SimulatedBroker(workers=workers, isolation="process")
     near, other = world.connect("near", expiry_s=100), world.connect("other")
     near.subscribe("a", qos=1, policy=POLICY)
     near.subscribe("b", qos=1, identifier=2, policy=POLICY)
@@ -243,7 +243,7 @@ def test_policies_go_on_when_an_answer_fails(method: str) -> None:
 
 
 def test_policies_go_on_when_a_later_turn_fails() -> None:
-    world = World()
+    world = SimulatedBroker()
     near, other = world.connect("near", expiry_s=100), world.connect("other")
     near.subscribe("a", qos=1, policy=POLICY)
     agents = world.broker.agents
@@ -259,7 +259,7 @@ def test_policies_go_on_when_a_later_turn_fails() -> None:
     check_nothing_waits(world)
 
 
-def check_nothing_waits(world: World) -> None:
+def check_nothing_waits(world: SimulatedBroker) -> None:
     """No policy has anything to decide, and that one fault was told of."""
     for slot in world.broker.agents.policies.slots:
         assert (len(slot.waiting), slot.account.waiting_bytes) == (0, 0)

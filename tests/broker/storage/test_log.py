@@ -17,7 +17,7 @@ from rove.broker.storage.records import LogRow, PublicationRow
 from rove.mqtt.packets import Publish
 from rove.policy.agents import Decision
 from rove.policy.limits import PolicyLimits
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 KEPT = BrokerSettings(
     channels=(LakeStream("all", ("#",), frozenset(("publications", "notifications"))),),
@@ -25,17 +25,17 @@ KEPT = BrokerSettings(
 )
 
 
-def log_of(world: World) -> list[LogRow]:
+def log_of(world: SimulatedBroker) -> list[LogRow]:
     return list(world.disk.read("log", LogRow).values())
 
 
-def events_of(world: World) -> list[dict[str, Any]]:
+def events_of(world: SimulatedBroker) -> list[dict[str, Any]]:
     rows = [row for row in log_of(world) if row.kind == "subscriptions"]
     return [{"client": row.client_id, **json.loads(row.payload)} for row in rows]
 
 
 def test_a_life_of_subscriptions() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.publish("$rove/me", b'{"x": 5}')
     alice.subscribe("air/#", filter="x > me.x", identifier=7)
@@ -66,7 +66,7 @@ def test_a_life_of_subscriptions() -> None:
 
 
 def test_who_serves_a_subscription_is_told() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.subscribe("air/#")
     alice.subscribe("air/#", filter="x > 1", engine="spark")
@@ -74,7 +74,7 @@ def test_who_serves_a_subscription_is_told() -> None:
 
 
 def test_the_end_of_a_session_ends_its_subscriptions() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.subscribe("$share/team/a")
     alice.drop()
@@ -84,13 +84,13 @@ def test_the_end_of_a_session_ends_its_subscriptions() -> None:
 
 
 def test_nothing_is_written_unless_asked() -> None:
-    world = World(settings=BrokerSettings(channels=KEPT.channels))
+    world = SimulatedBroker(settings=BrokerSettings(channels=KEPT.channels))
     world.connect("alice").subscribe("a")
     assert events_of(world) == []
 
 
 def test_limits_that_are_changed_are_told() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     limits = PolicyLimits(steps_max=7)
     world.broker.reconfigure(Limits(), AccessRules.without_file(), False, PolicyLimits())
     world.broker.reconfigure(Limits(), AccessRules.without_file(), False, limits)
@@ -101,7 +101,7 @@ def test_limits_that_are_changed_are_told() -> None:
 
 
 def test_a_new_log_is_told_of_what_is_there() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     world.connect("alice", expiry_s=100).subscribe("a", filter="x > 1")
     world.disk.tables["log"].clear()
     world.crash()
@@ -115,7 +115,7 @@ def test_a_new_log_is_told_of_what_is_there() -> None:
 
 
 def test_a_log_that_knows_them_is_told_of_the_start_only() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     world.connect("alice", expiry_s=100).subscribe("a")
     world.crash()
     world.broker.begin_log(0, is_new=False, now=world.now)
@@ -124,7 +124,7 @@ def test_a_log_that_knows_them_is_told_of_the_start_only() -> None:
 
 
 def test_numbers_are_never_given_twice() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     for _ in range(3):
         alice = world.connect("alice")
         alice.subscribe("a", filter="x > 1")
@@ -139,7 +139,7 @@ def test_numbers_are_never_given_twice() -> None:
 
 
 def test_windows_slide_before_what_changes_them() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.subscribe("a", filter="ORDER BY x LIMIT 1 WITHIN 10 SECONDS")
     alice.publish("a", b'{"x": 1}')
@@ -152,7 +152,7 @@ def test_windows_slide_before_what_changes_them() -> None:
 
 
 def test_notifications_say_why_they_came_later() -> None:
-    world = World(settings=KEPT)
+    world = SimulatedBroker(settings=KEPT)
     alice = world.connect("alice")
     alice.publish("a", b'{"x": 1}', valid_for="100")
     alice.subscribe("a", filter="x = 1")
@@ -172,13 +172,13 @@ def test_notifications_say_why_they_came_later() -> None:
 BOTH = frozenset(("publications", "notifications"))
 
 
-def rows(world: World) -> list[LogRow]:
+def rows(world: SimulatedBroker) -> list[LogRow]:
     return [row for _, row in sorted(world.disk.read("log", LogRow).items())]
 
 
 def test_each_channel_is_told_once_and_knows_of_those_before_it() -> None:
     channels = (LakeStream("one", ("t/#", "t/a"), BOTH), LakeStream("two", ("t/a",), BOTH))
-    world = World(settings=BrokerSettings(channels=channels))
+    world = SimulatedBroker(settings=BrokerSettings(channels=channels))
     ann, bob = world.connect("ann"), world.connect("bob")
     ann.subscribe("t/+", identifier=3)
     bob.publish("t/a", b"1", place="x")
@@ -198,7 +198,7 @@ def test_each_channel_is_told_once_and_knows_of_those_before_it() -> None:
 
 
 def test_what_is_retained_is_kept_with_its_position() -> None:
-    world = World(settings=BrokerSettings(channels=(LakeStream("one", ("#",)),)))
+    world = SimulatedBroker(settings=BrokerSettings(channels=(LakeStream("one", ("#",)),)))
     bob = world.connect("bob")
     bob.publish("other/a", b"1")
     bob.publish("t/a", b"2", retain=True)

@@ -21,7 +21,7 @@ from rove.lang.parser import parse
 from rove.match.designs.design import Evolve
 from rove.match.matcher import EXACT
 from rove.mqtt.packets import V311, Filter, Properties, Reason, Suback, Subscribe
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 SESSION = Session("client", 1, 5, 60)
 
@@ -134,7 +134,7 @@ class TestOneText:
     def test_it_is_refused_with_the_figure_and_what_would_be_less(
         self, text: str, limits: Limits, told: str
     ) -> None:
-        world = World(limits=limits)
+        world = SimulatedBroker(limits=limits)
         client = world.connect()
         reason, why = subscribed(client, text)
         assert reason == Reason.QUOTA_EXCEEDED
@@ -143,7 +143,9 @@ class TestOneText:
         assert subscribed(client, "x > 1")[0] == 0
 
     def test_a_client_of_3_1_1_is_refused_too(self) -> None:
-        world = World(limits=Limits(text_steps_max=10), settings=BrokerSettings(topic_text=True))
+        world = SimulatedBroker(
+            limits=Limits(text_steps_max=10), settings=BrokerSettings(topic_text=True)
+        )
         client = world.connect(version=V311)
         client.send(Subscribe(5, (Filter("a?x > 1", 1), Filter("b", 1))))
         assert client.inbox == [Suback(5, (0x80, 1))]
@@ -156,14 +158,14 @@ class TestOneText:
         assert text_fault(Cost(1, 0, None, 100_000), Limits()) is None
 
     def test_what_spark_finds_costs_the_broker_nothing(self) -> None:
-        world = World(limits=Limits(text_steps_max=1))
+        world = SimulatedBroker(limits=Limits(text_steps_max=1))
         _, why = subscribed(world.connect(), "a + b > 1", engine="spark")
         assert "steps" not in why
 
 
 class TestASession:
     def test_its_texts_count_together(self) -> None:
-        world = World(limits=Limits(session_steps_max=2 * COMPUTED))
+        world = SimulatedBroker(limits=Limits(session_steps_max=2 * COMPUTED))
         client, other = world.connect("one"), world.connect("other")
         assert subscribed(client, "a + b > 1", 1)[0] == 0
         assert subscribed(client, "a + b > 2", 2)[0] == 0
@@ -176,7 +178,7 @@ class TestASession:
         assert subscribed(client, "a + b > 3", 3)[0] == 0
 
     def test_windows_are_counted(self) -> None:
-        world = World(limits=Limits(windows_per_session_max=1))
+        world = SimulatedBroker(limits=Limits(windows_per_session_max=1))
         client = world.connect()
         ranked = "ORDER BY x LIMIT 1 WITHIN 1 DAY"
         assert subscribed(client, ranked, 1)[0] == 0
@@ -187,7 +189,7 @@ class TestASession:
 
     def test_what_follows_is_counted(self) -> None:
         steps = cost_of(parse("x > me.x")).moving_steps
-        world = World(limits=Limits(session_moving_steps_max=2 * steps - 1))
+        world = SimulatedBroker(limits=Limits(session_moving_steps_max=2 * steps - 1))
         client = world.connect()
         assert subscribed(client, "x > me.x", 1)[0] == 0
         reason, why = subscribed(client, "x > me.x", 2)
@@ -196,7 +198,7 @@ class TestASession:
         assert subscribed(client, "x > 1", 2)[0] == 0
 
     def test_what_was_accepted_before_stays_and_counts(self) -> None:
-        world = World(limits=Limits(session_steps_max=3 * COMPUTED))
+        world = SimulatedBroker(limits=Limits(session_steps_max=3 * COMPUTED))
         client = world.connect("c", expiry_s=1_000)
         for number in (1, 2, 3):
             assert subscribed(client, f"a + b > {number}", number)[0] == 0

@@ -38,10 +38,10 @@ from rove.broker.storage.records import (
 from rove.broker.subscriptions.interest import Interest, Spent, SubscriptionKey, key_of
 from rove.lang.errors import visible
 from rove.lang.tree import Attribute
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode_within
 from rove.mqtt.packets import V5, V311, Connect, Filter, Malformed, Packet, Properties, Will
-from rove.mqtt.reading import Reader
 from rove.mqtt.topics import split_shared
-from rove.mqtt.writing import encode_within
 from rove.policy.accounts import Account
 from rove.policy.agents import Agent
 from rove.policy.automatic import Traffic
@@ -118,7 +118,7 @@ class Link:
         self.peer: Any = None
         """Whatever the shell sends through; the broker never looks at it."""
         # ------------------------------------------------------------------------------------
-        self.reader = Reader(packet_bytes_max=packet_bytes_max)
+        self.reader = PacketDecoder(packet_bytes_max=packet_bytes_max)
         self.session: Session | None = None
         self.authenticating: Connect | None = None
         self.held: Packet | None = None

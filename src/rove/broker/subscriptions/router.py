@@ -41,8 +41,8 @@ from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import Counters
 from rove.match.matcher import Work
 from rove.match.ranked.ranks import RankedDelivery
+from rove.mqtt.topic_trees import FilterTree
 from rove.mqtt.topics import has_wildcards
-from rove.mqtt.trees import FilterTree
 
 HEAD_BYTES = 4096  # a page, so that what follows can be mapped
 ROUTES_MAX = 50_000

@@ -29,6 +29,7 @@ from rove.client.protocol import (
 )
 from rove.client.session import Outgoing, Session, reason_of
 from rove.errors import RoveError
+from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Filter,
@@ -38,7 +39,6 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.serve.shell import Shell
 
 PATIENCE_S = 3.0
