@@ -7,6 +7,7 @@ over all policies take 1.4 µs each: a broker with ten thousand takes 14 ms for 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableSequence
+from dataclasses import dataclass
 
 from rove.broker.access import Identity, Verb
 from rove.broker.context import BrokerContext, BrokerSettings, ExpiredSession
@@ -24,25 +25,17 @@ from rove.policy.limits import PolicyLimits
 from rove.policy.view import PoliciesView, Tally
 
 
+@dataclass(eq=False, repr=False)
 class BrokerView:
     """A broker, to be looked at."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        router: Router,
-        retained: RetainedStore,
-        recent: RecentPublications,
-        agents: Agents,
-        lifecycle: SessionLifecycle,
-    ) -> None:
-        self._context = context
-        self._router = router
-        self.retained = retained
-        """Its counts and sizes."""
-        self._recent = recent
-        self._agents = agents
-        self._lifecycle = lifecycle
+    _context: BrokerContext
+    _router: Router
+    retained: RetainedStore
+    """Its counts and sizes."""
+    _recent: RecentPublications
+    _agents: Agents
+    _lifecycle: SessionLifecycle
 
     @property
     def now(self) -> float:

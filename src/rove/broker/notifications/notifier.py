@@ -8,6 +8,7 @@ wanted, many sessions are told by one loop (`Delivery.broadcast`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
@@ -28,24 +29,16 @@ _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
 """What the log says of notifications that come later than their publication."""
 
 
+@dataclass(eq=False, repr=False)
 class Notifier:
     """Turns what was matched into notifications."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        router: Router,
-        delivery: Delivery,
-        agents: Agents,
-        variables: Variables,
-        log: PublicationLog,
-    ) -> None:
-        self._context = context
-        self._router = router
-        self._delivery = delivery
-        self._agents = agents
-        self._variables = variables
-        self._log = log
+    _context: BrokerContext
+    _router: Router
+    _delivery: Delivery
+    _agents: Agents
+    _variables: Variables
+    _log: PublicationLog
 
     # -- when it comes -------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ delivering the messages costs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from rove.broker.context import BrokerContext
@@ -27,27 +29,21 @@ from rove.policy.agents import Decision, Notice
 from rove.policy.messages import WRITTEN_MAX
 
 
+@dataclass(eq=False, repr=False)
 class Decisions:
     """Lets decisions happen."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        delivery: Delivery,
-        retained: RetainedStore,
-        variables: Variables,
-        policies: PolicyStore,
-        log: PublicationLog,
-    ) -> None:
-        self._context = context
-        self._delivery = delivery
-        self._retained = retained
-        self._variables = variables
-        self._policies = policies
-        self._log = log
-        self.are_logged = log.keeps_notifications
+    _context: BrokerContext
+    _delivery: Delivery
+    _retained: RetainedStore
+    _variables: Variables
+    _policies: PolicyStore
+    _log: PublicationLog
+
+    def __post_init__(self) -> None:
+        self.are_logged = self._log.keeps_notifications
         """Whether every notification is logged, and what was decided on it."""
-        self.pending = PendingDecisions(context, delivery)
+        self.pending = PendingDecisions(self._context, self._delivery)
 
     def happen(
         self,

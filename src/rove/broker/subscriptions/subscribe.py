@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import NamedTuple
 
@@ -85,26 +86,19 @@ class _InitialDelivery(NamedTuple):
     matches: Iterator[_Match | None]
 
 
+@dataclass(eq=False, repr=False)
 class SubscribeHandler:
     """Makes and ends subscriptions."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        router: Router,
-        retained: RetainedStore,
-        variables: Variables,
-        agents: Agents,
-        notifier: Notifier,
-        log: SubscriptionLog,
-    ) -> None:
-        self._context = context
-        self._router = router
-        self._retained = retained
-        self._variables = variables
-        self._agents = agents
-        self._log = log
-        self._notifier = notifier
+    _context: BrokerContext
+    _router: Router
+    _retained: RetainedStore
+    _variables: Variables
+    _agents: Agents
+    _notifier: Notifier
+    _log: SubscriptionLog
+
+    def __post_init__(self) -> None:
         self._giving: deque[_InitialDelivery] = deque()
 
     # -- making --------------------------------------------------------------------------------
