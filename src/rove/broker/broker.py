@@ -1,13 +1,13 @@
-"""The broker: bytes and moments in, bytes and changes out.
+"""The broker: bytes and times in, bytes and changes out.
 
-The shell calls `opened`, `received` and `closed` as things happen, `end_turn` when it has handed
-over what there was, and `commit_done` when changes are on disk. `end_turn` gives back everything
-that is to be done outside: what to send and to whom, what to commit, whom to identify, what to
-log. Nothing else ever leaves, and time comes in with every call: the same broker runs on sockets
-and in a simulation in which a seed decides everything.
+The shell calls `opened`, `received` and `closed` as things happen, `end_turn` when it has passed on
+all input, and `commit_done` when changes are on disk. `end_turn` returns everything that is to be
+done outside: what to send on which connections, what to commit, which clients to authenticate, what
+to log. There is no other output, and every call brings the time with it. So the same broker runs on
+sockets and in a simulation in which a seed decides everything.
 
 A turn costs about as much as its packets: about 5 µs for a publication of QoS 0 that one
-subscriber gets, 10 µs for one of QoS 1, plus the matcher's time where texts are involved.
+subscriber gets, 10 µs for one of QoS 1, plus the matcher's time where expressions are involved.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ from rove.policy.limits import PolicyLimits
 
 Result = TypeVar("Result")
 TAKES_NO_DRAINING: Final = frozenset((Publish, Puback, Pubrec, Pubcomp, Pingreq))
-"""Packets that change nothing for those who are notified of what came before; but for commands."""
+"""Packets that change nothing for the receivers of earlier publications, commands excepted."""
 PENDING_MAX = 1_000
-"""Packets that a client may send before it is known who it is."""
+"""Packets that a client may send before it is authenticated."""
 
 
 class Broker:
@@ -96,10 +96,10 @@ class Broker:
         workers: Workers | None = None,
         isolation: Isolation = "none",
     ) -> None:
-        """With `matchers`, others match when the broker has too much to do, as they are told.
+        """With `matchers`, processes take over matching when the broker has too much to do.
 
-        With `policies`, subscribers may leave policies; with `workers`, others do for these what
-        would take the broker too long, or with an isolation of `process` all that they do.
+        With `policies`, subscribers may set policies; with `workers`, processes run those calls
+        that would take the broker too long, or with an isolation of `process` all of them.
         """
         self.context = context = BrokerContext(
             limits or Limits(),
@@ -129,7 +129,7 @@ class Broker:
         self._ticked_at = now
         self.backpressure = Backpressure(context, self._leave)
         self._unfinished: dict[Link, float] = {}
-        """Connections that are gone and could not be dealt with, and when that is tried again."""
+        """Closed connections whose handling failed, and when it is retried."""
         context.faults.end_connection = self._end_faulty
         self._handlers = self._all_handlers()
 
@@ -187,7 +187,7 @@ class Broker:
         tables: Mapping[str, Iterable[tuple[Key, bytes]]],
         index: bytes | memoryview | None = None,
     ) -> None:
-        """Take up what was kept before a restart; with an index that was saved, more quickly."""
+        """Restore the state from before a restart; faster with a saved index."""
         if index is not None:
             try:
                 self.context.next_subscription = self.router.load(index)
@@ -198,10 +198,10 @@ class Broker:
         self.context.steps.succeed()
 
     def begin_log(self, position: int, *, is_new: bool, now: float) -> None:
-        """Log from above this position on; a new log is told of all subscriptions there are.
+        """Log from above this position on; a new log gets all present subscriptions.
 
         A number in the log must never mean another subscription later, and those of sessions that
-        are not kept are remembered nowhere. So from here on numbers stay below positions.
+        are not durable are stored nowhere. So from here on numbers stay below positions.
         """
         context = self._at(now)
         context.position = max(context.position, position, context.next_subscription)
@@ -213,13 +213,13 @@ class Broker:
         context.steps.succeed()
 
     def log(self, row: LogRow) -> None:
-        """Put a line of the shell's own on its way to the lake."""
+        """Log a row of the shell's own to the lake."""
         self.context.log(row)
 
-    # -- what happens --------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def opened(self, name: str, now: float) -> Link:
-        """Somebody has connected; `name` is where from."""
+        """A connection was opened; `name` is its peer address."""
         context = self._at(now)
         link = Link(name, context.now, context.limits.packet_bytes_max)
         context.counters.connections += 1
@@ -235,7 +235,7 @@ class Broker:
         return link
 
     def _in_order(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Do something that others are to notice: behind all publications that came before it."""
+        """Do something that affects others, after all earlier publications are routed."""
         self._queue.drain()
         return function(*arguments)
 
@@ -247,12 +247,12 @@ class Broker:
         link: Link | None = None,
         client: str = "",
     ) -> bool:
-        """The same as a step (`Faults.attempt`): whatever is no packet comes this way."""
+        """The same as a step (`Faults.attempt`), for everything that is not a packet."""
         attempt = self.context.faults.attempt
         return attempt(what, self._in_order, function, *arguments, link=link, client=client)
 
     def received(self, link: Link, data: bytes, now: float) -> None:
-        """Bytes have come."""
+        """Bytes were received."""
         context = self._at(now)
         context.counters.bytes_received += len(data)
         link.heard_at = context.now
@@ -269,7 +269,7 @@ class Broker:
         self._handle(link, packets)
 
     def _handle(self, link: Link, packets: list[Packet | Malformed]) -> None:
-        """Handle what came, each packet as a step."""
+        """Handle packets, each as a step."""
         handlers = self._handlers
         steps = self.context.steps
         for position, packet in enumerate(packets):
@@ -294,11 +294,11 @@ class Broker:
             except Exception as error:
                 self.context.faults.happened(error, type(packet).__name__.upper(), link)
         if link.closing and link.session is not None:
-            # Closed for what it sent: nothing must follow the goodbye.
+            # Closed for what it sent: nothing must follow the DISCONNECT.
             self._change("end of a connection", self._left, link, link=link)
 
     def _let_in(self, link: Link, connect: Callable[..., None], *known: object) -> None:
-        """Go on with a client that introduces itself."""
+        """Continue with a client's CONNECT."""
         # A session that is over must not be found, even if no tick came since.
         self._lifecycle.advance()
         connect(link, *known)
@@ -308,7 +308,7 @@ class Broker:
         self._lifecycle.left(link, says_will=True)
 
     def _end_faulty(self, link: Link, text: str) -> None:
-        """End a connection over a fault of ours."""
+        """End a connection because of a fault of ours."""
         if link.session is None and link.reader.version is not None:
             link.version = link.reader.version
             self._lifecycle.refuse(link, Reason.UNSPECIFIED_ERROR, text)
@@ -317,7 +317,7 @@ class Broker:
             self._lifecycle.left(link, says_will=True)
 
     def identified(self, link: Link, identity: Identity | None, now: float) -> None:
-        """It was found out who a client is; None is nobody who may come in."""
+        """A client was authenticated; None if it was not."""
         self._at(now)
         packet = link.authenticating
         if packet is None or link.closing or link not in self.context.links:
@@ -334,7 +334,7 @@ class Broker:
             self._handle(link, pending)
 
     def closed(self, link: Link, now: float) -> None:
-        """The connection is gone, whoever ended it."""
+        """The connection is closed, by either side."""
         context = self._at(now)
         if link not in context.links:
             return
@@ -345,7 +345,7 @@ class Broker:
         context.faults.attempt("end of a connection", self.agents.compiler.left, link)
 
     def _leave(self, link: Link) -> None:
-        """Its client has gone; if that cannot be dealt with, it is tried again."""
+        """Detach a closed connection from its session; retried if that fails."""
         client = "" if link.session is None else link.session.client_id
         if self._change("end of a connection", self._left, link, client=client):
             self._unfinished.pop(link, None)
@@ -353,14 +353,14 @@ class Broker:
             self._unfinished[link] = self.context.now + RETRY_S
 
     def failed(self, error: Exception, what: str, link: Link | None, now: float) -> None:
-        """Something failed outside that this connection was the cause of, or nobody."""
+        """Something failed in the shell, because of this connection or of none."""
         self._at(now).faults.happened(error, what, link)
 
     def commit_done(self, number: int, now: float) -> None:
         """The changes of that turn are on disk."""
         gate = self._at(now).gate
         if not self.context.faults.attempt("commit", gate.commit_done, number):
-            # Nothing is lost by it, and nobody else would say so again.
+            # Nothing is lost by it, and the shell reports a commit only once.
             gate.commit_done(number)
 
     @property
@@ -382,7 +382,7 @@ class Broker:
         )
 
     def end_turn(self, now: float) -> TurnOutput:
-        """Everything was handed over: decide, and say what is to be done."""
+        """All input was passed on: decide, and return what is to be done."""
         context = self._at(now)
         attempt, gate = context.faults.attempt, context.gate
         pool = self.agents.pool
@@ -403,7 +403,7 @@ class Broker:
         try:
             changes = gate.end_turn()
         except Exception as error:
-            # Nothing is lost by it, and nothing else would have it tried again.
+            # Nothing is lost by it, and nothing else would retry it.
             context.faults.happened(error, "end of a turn")
             changes = gate.end_turn()
         backpressure = self.backpressure
@@ -422,14 +422,14 @@ class Broker:
         return TurnOutput(ready, changes, gate.submitted, authentications, notes, routed)
 
     def _work(self) -> None:
-        """Go on with what waited for this turn: after a restart, and for policies."""
+        """Continue with what waited for this turn: after a restart, and for policies."""
         variables, agents = self.variables, self.agents
         if variables.restored:
             variables.take_up()
         if agents.has_turn or (agents.pool is not None and agents.pool.ready):
             agents.work()
             if self._queue.is_waiting:
-                # What policies set may have had to wait for matchers, who have answered by it.
+                # Variables that policies set may have waited for matchers, whose answers are here.
                 self._queue.go_on()
 
     def _reconfigure_on(self, coordinator: Coordinator) -> None:
@@ -443,7 +443,7 @@ class Broker:
         coordinator.troubles.clear()
 
     def shut_down(self, now: float) -> None:
-        """Tell everybody that the broker stops; wills stay unsaid, as sessions go on."""
+        """Disconnect all clients; no will is published, because the sessions continue."""
         for link in list(self._at(now).links):
             self._change("end of the broker", self._say_goodbye, link, link=link)
 
@@ -520,17 +520,17 @@ class Broker:
             link.version = V5
             self._lifecycle.refuse(link, packet.reason, packet.text)
         elif packet.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION:
-            # Whatever it speaks, it may know how 3.1.1 says no.
+            # Whatever version it speaks, it may understand a refusal of 3.1.1.
             link.version = 4
             self._lifecycle.refuse(link, packet.reason, packet.text)
         else:
-            # 3.1.1 has no answer to a CONNECT that cannot be read: [MQTT-3.1.4-1].
+            # 3.1.1 has no answer to a malformed CONNECT: [MQTT-3.1.4-1].
             context.hang_up(link)
 
     # -- time ----------------------------------------------------------------------------------
 
     def tick(self, now: float) -> float:
-        """Do what is due; gives the moment of the next tick that is needed."""
+        """Do what is due; returns the time of the next tick that is needed."""
         context = self._at(now)
         passed_s = context.now - self._ticked_at
         self._ticked_at = context.now
@@ -549,7 +549,7 @@ class Broker:
         return self.next_tick_at()
 
     def next_tick_at(self) -> float:
-        """When `tick` has something to do at the latest."""
+        """The time by which `tick` has to be called."""
         try:
             return self._next_tick_at()
         except Exception as error:
@@ -572,22 +572,22 @@ class Broker:
         )
 
     def _at(self, now: float) -> BrokerContext:
-        """Time never runs back here, whatever clocks do."""
+        """Set the time, which never runs back here, whatever the clock does."""
         context = self.context
         if now > context.now:
             context.now = now
-        # What was done from outside between two steps, such as a row for the log, has gone well.
+        # Calls of the shell between two steps, such as a row for the log, have succeeded.
         if context.steps.undo:
             context.steps.succeed()
         return context
 
     def stuck(self, link: Link, now: float) -> None:
-        """The connection does not take what it is sent for the moment (the shell says so)."""
+        """The shell cannot write to this connection for the moment."""
         self._at(now)
         self.backpressure.stuck(link)
 
     def unstuck(self, link: Link, now: float) -> None:
-        """It takes again."""
+        """It can be written to again."""
         self._at(now)
         self.backpressure.unstuck(link)
 
@@ -596,7 +596,7 @@ class Broker:
         """Whether some clients are paused by themselves (their links say `is_paused`)."""
         return self.backpressure.is_throttling or self.agents.compiler.is_waiting
 
-    # -- upkeep and changes of mind --------------------------------------------------------------
+    # -- maintenance and reconfiguration ---------------------------------------------------------
 
     def saved_index(self) -> bytes | None:
         """The index as `restore` takes it; None while matchers have it."""
@@ -611,7 +611,7 @@ class Broker:
         is_guarded: bool,
         policies: PolicyLimits | None = None,
     ) -> None:
-        """Go on under other limits and rules; what is there already stays."""
+        """Continue with other limits and rules; existing state stays."""
         context = self.context
         if policies is not None and self.agents.policies.limits not in (None, policies):
             self.agents.policies.limits = policies
@@ -621,38 +621,38 @@ class Broker:
         context.rules, context.is_guarded = rules, is_guarded
 
     def merge_due(self) -> Work | None:
-        """Work on the index to be run beside, then given to `install`."""
+        """Work on the index for another thread, to be given to `install` afterwards."""
         return self.router.merge_due()
 
     def install(self, work: Work) -> bool:
-        """Take over finished work; False if that failed, and everything is as it was."""
+        """Install finished work; False if that failed and was undone."""
         return self._change("merge of the index", work.install)
 
     # -- policies ------------------------------------------------------------------------------
 
     @property
     def jobs(self) -> Listener | None:
-        """Who hears of what workers do; None if there are none."""
+        """What receives the results of workers; None if there are no workers."""
         return self.agents.pool
 
     # -- matchers ------------------------------------------------------------------------------
 
     def take_back(self, now: float) -> None:
-        """Match by itself again, at once; for the end, when the index is saved."""
+        """Match in the broker again, at once; at the end, before the index is saved."""
         self._at(now)
         if self.router.reconfigurer is not None:
             self._in_order(self.router.reconfigurer.take_back)
 
     def switch_layout(self, layout: Layout, now: float) -> str:
-        """Have matchers arranged in another way; empty, or why that is not done."""
+        """Switch the layout of the matchers; empty, or why that is not done."""
         return self._rearrange("layout", now, layout)
 
     def force_split(self, now: float) -> str:
-        """Have one matcher more; empty, or why that is not done."""
+        """Add a matcher; empty, or why that is not done."""
         return self._rearrange("split", now)
 
     def force_merge(self, now: float) -> str:
-        """Have one matcher fewer; empty, or why that is not done."""
+        """Remove a matcher; empty, or why that is not done."""
         return self._rearrange("merge", now)
 
     def _rearrange(self, kind: Kind, now: float, layout: Layout | None = None) -> str:

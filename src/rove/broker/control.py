@@ -1,14 +1,14 @@
-"""`$rove/…`: what clients tell the broker itself, by publishing.
+"""Control topics `$rove/…`: commands to the broker itself, sent as publications.
 
     $rove/me           a JSON object: variables of the subscriber's own state; null removes one
-    $rove/report       a JSON object: what the subscriber's device has found out about itself
-    $rove/policy       the text of a policy for the session, or for the subscription that the user
-                       property `subscription` names; without a text there is none any more
-    $rove/unpublish    the id of one of the user's own publications, which is taken back
-    $rove/deliver      notifications that the pipeline has found; for `admin`
+    $rove/report       a JSON object: what the subscriber's device reports about itself
+    $rove/policy       the source of a policy for the session, or for the subscription that the
+                       user property `subscription` names; an empty payload removes the policy
+    $rove/unpublish    the id of one of the user's own publications, to withdraw it
+    $rove/deliver      notifications that the pipeline has found; needs the right `admin`
                        (`rove.broker.notifications.feeds`)
 
-The answer is the reason code of the acknowledgement, so these want QoS 1 or 2.
+The result is the reason code of the acknowledgement, so commands should have QoS 1 or 2.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ PREFIX = "$rove/"
 
 
 class PublishResult(NamedTuple):
-    """How it went."""
+    """The outcome of a PUBLISH, for its acknowledgement."""
 
     reason: int
     text: str = ""
-    """For people: what the code means here."""
+    """For people: the reason string."""
     user: tuple[tuple[str, str], ...] = ()
-    """For programs, as user properties of the acknowledgement."""
+    """For programs: user properties of the acknowledgement."""
 
 
 DONE = PublishResult(Reason.SUCCESS)
@@ -52,7 +52,7 @@ _CHANGES = msgspec.json.Decoder(dict[str, object])
 
 
 class Control:
-    """Does what is asked on control topics."""
+    """Executes commands."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Control:
         }
 
     def handle(self, session: Session, publication: Publication) -> PublishResult:
-        """Do it, and say how it went."""
+        """Execute a command."""
         name = publication.topic.removeprefix(PREFIX)
         command = self._commands.get(name)
         if command is None:
@@ -115,8 +115,8 @@ class Control:
     def _unfit(self, session: Session, changes: Mapping[str, Any]) -> PublishResult | None:
         """Why there is no room for these variables; None if there is.
 
-        Policies go by limits of their own, and limits are lowered: what takes no more room than
-        there was is always taken.
+        Policies have limits of their own, and limits may be lowered: a change that takes no more
+        room than before is always accepted.
         """
         me = dict(session.me)
         change_state(me, changes)
@@ -133,7 +133,7 @@ class Control:
         identifier = user_property(publication.properties, "subscription")
         places: list[Subscription | None] = [None]
         if identifier is not None:
-            # Several topic filters of one packet have the same; 0 is none.
+            # All topic filters of one packet share an identifier; 0 is none.
             known = (one for one in session.subscriptions.values() if one.identifier)
             places = [one for one in known if str(one.identifier) == identifier]
             if not places:

@@ -1,7 +1,7 @@
-"""What there is to see of a broker: for its HTTP interface, its metrics and its index on disk.
+"""A read-only view of the broker: for its HTTP interface, its metrics and its index on disk.
 
-Nothing is changed through it, and it says what is there at this moment, between two turns. Sums
-over all policies take 1.4 µs each: a broker with ten thousand takes 14 ms for a look.
+It shows the state at this moment, between two turns. Sums over all policies take 1.4 µs per policy:
+with ten thousand of them a look takes 14 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rove.policy.view import PoliciesView, Tally
 
 @dataclass(eq=False, repr=False)
 class BrokerView:
-    """A broker, to be looked at."""
+    """The state of a broker, to be read only."""
 
     _context: BrokerContext
     _router: Router
@@ -52,15 +52,15 @@ class BrokerView:
 
     @property
     def position(self) -> int:
-        """The last position of the log that was given away."""
+        """The last position of the log that was assigned."""
         return self._context.position
 
     def may(self, identity: Identity, verb: Verb, topic: str = "") -> bool:
-        """Whether the access rules allow that."""
+        """Whether the access rules allow this."""
         return self._context.rules.allowed(identity, verb, topic)
 
     def may_receive(self, identity: Identity, topic: str) -> bool:
-        """Whether a publication on that topic may be delivered, whatever was subscribed to."""
+        """Whether publications on a topic may be delivered, whatever the topic filter."""
         return self._context.rules.may_receive(identity, topic)
 
     # -- clients -------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class BrokerView:
         return len(self._router)
 
     def remembered(self, id: str) -> RecentPublication | None:
-        """The last publication of that id, if it was among the last of all."""
+        """The last publication with that id, if it is still remembered."""
         return self._recent.find(id)
 
     @property
@@ -101,7 +101,7 @@ class BrokerView:
         return self._router.counters()
 
     def matchers(self, now: float) -> MatchersView | None:
-        """What there is to see of the matchers; None if there cannot be any."""
+        """The matchers and their reconfigurations; None if matchers are not configured."""
         reconfigurer = self._router.reconfigurer
         return None if reconfigurer is None else reconfigurer.view(now)
 
@@ -109,11 +109,11 @@ class BrokerView:
 
     @property
     def policy_limits(self) -> PolicyLimits | None:
-        """What policies may use; None if there are none."""
+        """The limits of policies; None if the broker runs none."""
         return self._agents.policies.limits
 
     def policies(self, limit: int | None = None, client_id: str | None = None) -> PoliciesView:
-        """All policies, or the first so many, or those of a client."""
+        """The policies of all clients or of one, at most `limit` of them."""
         agents, now = self._agents, self._context.now
         slots, pool = agents.policies.slots, agents.pool
         total = Tally()
@@ -135,6 +135,6 @@ class BrokerView:
         )
 
     def variables(self, client_id: str) -> dict[str, dict[str, object]] | None:
-        """A subscriber's variables: what it set, and what the system keeps; None if unknown."""
+        """A subscriber's variables, manual and automatic; None if the client is unknown."""
         session = self._context.sessions.get(client_id)
         return None if session is None else view_of(session)
