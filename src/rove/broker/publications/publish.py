@@ -50,7 +50,7 @@ from rove.mqtt.packets import (
 
 
 class QueuedPublication(msgspec.Struct, gc=False, eq=False):
-    """A publication that was taken, and where its acknowledgement goes."""
+    """An accepted publication, and where its acknowledgement goes."""
 
     publication: Publication
     link: Link | None
@@ -58,24 +58,24 @@ class QueuedPublication(msgspec.Struct, gc=False, eq=False):
     asked_for_id: bool
     session: Session | None = None
     replaced: Replaced | None = None
-    """What was there before it, where it is kept or has an id."""
+    """What it replaced, if it is retained or valid or has an id."""
     error: Exception | None = None
     """Why it could not be matched."""
     is_again: bool = False
-    """It failed before, and nobody else would publish it again."""
+    """A will that failed before, and is retried."""
 
 
 class _BatchInProgress(msgspec.Struct, eq=False):
-    """A batch on its way from the matcher to those who are notified."""
+    """A batch between being submitted to the router and being completely routed."""
 
     taken: Sequence[QueuedPublication]
     batch: PublicationBatch
     next: int = 0
     """The first that is not routed yet."""
     arrived: Mapping[int, list[Subscription]] = {}
-    """Ranked subscriptions that are given a publication when it comes, by its number."""
+    """Ranked subscriptions that get a publication when it comes, by its number."""
     promoted: deque[RankedHit] | None = None
-    """What moves up in windows; None until that was looked at."""
+    """Publications that are promoted in windows; None until the result was split."""
 
 
 class PublicationQueue:
@@ -90,7 +90,7 @@ class PublicationQueue:
         acknowledge: Callable[[QueuedPublication, int], None],
         fail: Callable[[QueuedPublication, Exception], None],
     ) -> None:
-        """`acknowledge` is told how many were notified; `fail` takes back what cannot be routed."""
+        """`acknowledge` gets the number of notified sessions; `fail` takes back a publication."""
         self._context = context
         self._router = router
         self._steps = context.steps
@@ -103,19 +103,19 @@ class PublicationQueue:
         """Batches that were handed to the router, in order."""
         router.match_first = self.match
         self.routed: list[tuple[float, int]] = []
-        """Batches that were routed: when the first came, and how many it had; for the shell."""
+        """Routed batches, for the shell: when the first publication came, and their number."""
 
     def put(self, taken: QueuedPublication) -> None:
-        """One more was taken; this cannot be undone, so it comes last in its step."""
+        """Append a publication; this cannot be undone, so it comes last in its step."""
         self._collected.append(taken)
 
     def take_out(self, taken: QueuedPublication) -> None:
-        """It was not taken after all."""
+        """Remove a publication that was not accepted after all."""
         self._collected.remove(taken)
 
     @property
     def has_work(self) -> bool:
-        """Whether publications wait to be matched, and something can be done about it."""
+        """Whether publications wait to be matched, and matchers have room for them."""
         return bool(self._collected) and self._router.has_room
 
     @property
@@ -128,10 +128,10 @@ class PublicationQueue:
         on_the_way = [one for each in self._routing for one in each.taken[each.next :]]
         return on_the_way + self._collected
 
-    # -- when ----------------------------------------------------------------------------------
+    # -- draining ------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Nothing is about to change: have matched what finds somebody free, route what is."""
+        """At the end of a turn: submit what the matchers have room for, route what is matched."""
         router = self._router
         if not router.is_offloaded:
             self.drain()
@@ -139,18 +139,18 @@ class PublicationQueue:
         self._route_matched()
         while self._collected and router.has_room:
             count = router.batch_max
-            # Windows slide behind all that was collected, not in the middle of it.
+            # Windows slide after all that was collected, not in the middle of it.
             slides = router.ranked_filters and len(self._collected) <= count
             self._hand_in(self._context.now if slides else None, count)
         self._route_matched()
 
     def drain(self) -> None:
-        """Route everything, and let windows slide up to now: something is about to change.
+        """Route everything and slide windows up to now, because something is about to change.
 
-        Where matchers are beside the broker, this waits for them.
+        With matcher processes, this waits for them.
         """
         assert not self._steps.undo, "what was collected is routed between two steps"
-        # A will that failed is collected once more.
+        # A will that failed is collected again.
         while self._collected or self._routing:
             self.match()
             self._route_matched()
@@ -158,14 +158,14 @@ class PublicationQueue:
             self.slide()
 
     def match(self) -> None:
-        """Have everything matched; it is routed when its turn comes."""
+        """Have everything matched; it is routed later, in order."""
         if self._collected:
             self._hand_in(None)
         if self._router.asked:
             self._router.take_answers(waits=True)
 
     def slide(self) -> None:
-        """Let windows slide up to now, and notify of what moves up."""
+        """Slide windows up to now, and notify of promotions."""
         context = self._context
         try:
             moved = self._router.advance(context.now)
@@ -177,7 +177,7 @@ class PublicationQueue:
     # -- matching ------------------------------------------------------------------------------
 
     def _hand_in(self, advance_to: float | None, count: int | None = None) -> None:
-        """Have matched what was collected, or the first so many."""
+        """Submit what was collected, or the first `count`, to the router."""
         taken = self._collected[:count]
         batch = PublicationBatch([one.publication for one in taken])
         del self._collected[:count]
@@ -190,13 +190,13 @@ class PublicationQueue:
             self._routing.append(_BatchInProgress(taken, batch))
 
     def _hand_in_each(self, taken: Sequence[QueuedPublication], advance_to: float | None) -> None:
-        """Have the publications of a batch that failed matched one by one."""
+        """Submit the publications of a failed batch one by one."""
         for one in taken:
             batch = PublicationBatch([one.publication])
             try:
                 self._router.match(batch)
             except Exception as error:
-                # It keeps its place among the others until it is told of.
+                # It keeps its place among the others until its failure is reported.
                 one.error, batch.result = error, NOBODY
             self._routing.append(_BatchInProgress([one], batch))
         slide = PublicationBatch(())
@@ -206,7 +206,7 @@ class PublicationQueue:
     # -- routing -------------------------------------------------------------------------------
 
     def _route_matched(self) -> None:
-        """Route what is matched, and what has to be matched meanwhile for a policy's sake."""
+        """Route what is matched, also what a policy causes to be matched meanwhile."""
         if self._router.asked:
             self._router.take_answers()
         routing = self._routing
@@ -218,13 +218,13 @@ class PublicationQueue:
             if result is not NOBODY:
                 self._prepare(first, result)
             self._route(first, result)
-            # A fault may have drained the queue meanwhile, and gone on from here.
+            # A fault may have drained the queue meanwhile, and continued from here.
             if routing and routing[0] is first:
                 routing.popleft()
                 self._end(first, result)
 
     def _prepare(self, routing: _BatchInProgress, result: MatchResult) -> None:
-        """Find out what ranked subscriptions are given, and what has failed, if not done yet."""
+        """Split the ranked hits by kind, and mark what has failed, if not done yet."""
         if routing.promoted is not None:
             return
         routing.promoted = deque()
@@ -249,7 +249,7 @@ class PublicationQueue:
             routing.next = position + 1
             one = taken[position]
             publication = one.publication
-            # What moved up before this came goes out before it, however large the batch is.
+            # What was promoted before this came goes out before it, however large the batch.
             while promoted and promoted[0].at < publication.at:
                 self._notifier.promote((promoted.popleft(),))
             try:
@@ -273,7 +273,7 @@ class PublicationQueue:
                 self._context.counters.publications_unmatched += 1
 
     def _end(self, routing: _BatchInProgress, result: MatchResult) -> None:
-        """All of a batch are routed: what moves up behind them has its turn."""
+        """A batch is routed: deliver the promotions that follow it."""
         context = self._context
         if routing.promoted:
             self._notifier.promote(routing.promoted)
@@ -285,11 +285,11 @@ class PublicationQueue:
 
 
 RECENT_MAX = 1_000
-"""Ids of a client's last publications that are recognised when they come again."""
+"""Ids of a client's last publications that are kept to recognise repeated ones."""
 
 
 class PublishHandler:
-    """Takes publications, and answers for them."""
+    """Accepts or refuses publications, and acknowledges them."""
 
     def __init__(
         self,
@@ -308,10 +308,10 @@ class PublishHandler:
         answer, fail = self._acknowledge, self._failed
         self.queue = PublicationQueue(context, router, notifier, recent, answer, fail)
 
-    # -- taking --------------------------------------------------------------------------------
+    # -- accepting -----------------------------------------------------------------------------
 
     def publish(self, session: Session, link: Link, packet: Publish) -> None:
-        """A client has published."""
+        """PUBLISH has come."""
         context = self._context
         context.counters.publications_received += 1
         link.is_publisher = True
@@ -360,7 +360,7 @@ class PublishHandler:
         self.queue.put(taken)
 
     def publish_own(self, publication: Publication, *, is_again: bool = False) -> None:
-        """The broker itself publishes: a will."""
+        """Publish a will."""
         taken = QueuedPublication(publication, None, 0, False, is_again=is_again)
         if publication.retain:
             taken.replaced = self._retained.found_before(publication)
@@ -370,7 +370,7 @@ class PublishHandler:
         self._context.steps.undoes(self.queue.take_out, taken)
 
     def _resolve(self, link: Link, packet: Publish) -> bool:
-        """Put the topic in the place of its alias; False if the connection had to be closed."""
+        """Resolve a topic alias; False if the connection had to be closed."""
         alias = packet.properties.topic_alias
         assert alias is not None
         if alias > self._context.limits.topic_alias_max:
@@ -388,7 +388,7 @@ class PublishHandler:
         return True
 
     def _may_open(self, session: Session, link: Link, packet: Publish) -> bool:
-        """Count it among the unacknowledged; False if it needs no further thought."""
+        """Count it as unacknowledged; False if it was repeated or closed the connection."""
         if packet.qos == 2 and packet.packet_id in session.received:
             self._context.counters.publications_repeated += 1
             if not self._answers_later(session, link, packet.packet_id):
@@ -406,7 +406,7 @@ class PublishHandler:
         return True
 
     def _answers_later(self, session: Session, link: Link, packet_id: int) -> bool:
-        """Whether one that came again waits to be routed; then it is answered here."""
+        """Whether a repeated publication still waits to be routed; then it is answered here."""
         for one in self.queue.unrouted():
             if one.session is session and one.packet_id == packet_id:
                 one.link = link
@@ -455,9 +455,9 @@ class PublishHandler:
         *,
         named: bool,
     ) -> bool:
-        """Retain it, hold it, log it as asked; False if it was refused.
+        """Retain it, keep it while valid, and log it, as requested; False if it was refused.
 
-        QoS 0 cannot be told of a refusal: it is then delivered, and no more than that.
+        QoS 0 has no acknowledgement to refuse with: it is then delivered, but not kept.
         """
         context, publication = self._context, taken.publication
         refusal = None
@@ -493,7 +493,7 @@ class PublishHandler:
         else:
             self._answer(session, link, packet.packet_id, packet.qos, answer)
 
-    # -- answering -----------------------------------------------------------------------------
+    # -- acknowledging -------------------------------------------------------------------------
 
     def released(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client forgets the publication, so may we."""
@@ -507,7 +507,7 @@ class PublishHandler:
         if packet_id in session.received:
             self._context.steps.undoes(session.received.add, packet_id)
         session.received.discard(packet_id)
-        # One that was opened before a reconnection was never counted here.
+        # A publication from before a reconnection was not counted on this connection.
         link.open_publishes = max(0, link.open_publishes - 1)
         if session.is_durable:
             key = received_key(session.number, packet_id)
@@ -516,7 +516,7 @@ class PublishHandler:
     def _answer(
         self, session: Session, link: Link, packet_id: int, qos: int, answer: PublishResult
     ) -> None:
-        """Acknowledge what was not routed."""
+        """Acknowledge a publication that is not routed."""
         reason = answer.reason
         properties = NO_PROPERTIES
         if link.wants_problems and answer.text:
@@ -524,7 +524,7 @@ class PublishHandler:
         elif link.wants_problems and answer.user:
             properties = Properties(user=answer.user)
         if qos == 2 and reason >= Reason.UNSPECIFIED_ERROR and link.is_v5:
-            # A refused one is over: the client sends no PUBREL for it.
+            # A refused publication is finished: the client sends no PUBREL for it.
             self._close_received(session, link, packet_id)
         self._reply(session, link, packet_id, qos, reason, properties)
 
@@ -536,7 +536,7 @@ class PublishHandler:
             self._send_answer(link, Puback(packet_id, reason, more))
         elif qos == 2:
             if session.is_durable and packet_id in session.received:
-                # In the commit of what it caused: after a crash it is known only if it was routed.
+                # In the commit of its effects: after a crash it is known only if it was routed.
                 key = received_key(session.number, packet_id)
                 self._context.gate.changes.put("received", key, b"")
             self._send_answer(link, Pubrec(packet_id, reason, more))
@@ -547,7 +547,7 @@ class PublishHandler:
             self._context.gate.send_after_commit(link, data)
 
     def _acknowledge(self, taken: QueuedPublication, notified: int) -> None:
-        """Acknowledge what was routed, if it came with QoS 1 or 2."""
+        """Acknowledge a routed publication of QoS 1 or 2."""
         link, session, qos = taken.link, taken.session, taken.publication.qos
         if link is None or session is None:
             return
@@ -560,7 +560,7 @@ class PublishHandler:
     # -- what fails ----------------------------------------------------------------------------
 
     def _failed(self, taken: QueuedPublication, error: Exception) -> None:
-        """A publication could not be routed: take it back and tell its publisher."""
+        """A publication could not be routed: take it back and report that to its publisher."""
         context = self._context
         publication = taken.publication
         context.steps.roll_back()
@@ -575,7 +575,7 @@ class PublishHandler:
             context.faults.attempt("will", again, client=client)
 
     def _take_back(self, taken: QueuedPublication) -> None:
-        """Let it be as if a publication had never come."""
+        """Restore what was there before a publication."""
         publication, session = taken.publication, taken.session
         if taken.replaced is not None:
             self._retained.put_back(publication, taken.replaced)
@@ -586,7 +586,7 @@ class PublishHandler:
 
 
 def _remember(session: Session, id: str) -> None:
-    """Let the id be known again when it comes again; of too many, the oldest is forgotten."""
+    """Remember an id to recognise a repeated publication; the oldest is forgotten."""
     known = session.recent_ids
     known[id] = None
     if len(known) > RECENT_MAX:
@@ -594,7 +594,7 @@ def _remember(session: Session, id: str) -> None:
 
 
 def moment_of(valid_for: str, now: float) -> float | None:
-    """Until when `valid-for` says, or None if it says nothing that can be meant."""
+    """The end of `valid-for`, or None if it is neither seconds nor `forever`."""
     if valid_for == "forever":
         return math.inf
     try:

@@ -1,14 +1,14 @@
-"""SUBSCRIBE and UNSUBSCRIBE, and what a new subscription is given at once.
+"""SUBSCRIBE and UNSUBSCRIBE, and the initial delivery to a new subscription.
 
 Each topic filter of a packet is granted or refused by itself. A refusal never costs the
-connection: its reason code stands in the acknowledgement, its explanation in the reason string
-and in the log.
+connection: its reason code is in the acknowledgement, its explanation in the reason string and in
+the log.
 
-A new subscription is given what is retained on its topics (as its retain handling asks) and what
-is still valid there, as far as its text is met. Ranked subscriptions look only forward, and so do
-those that Spark serves. Where much is kept, it is looked through a part at a time, so that nobody
-else waits; the acknowledgement then comes at the end, so that a subscriber who has it has missed
-nothing even if the broker dies.
+A new subscription gets the retained publications on its topics (as its retain handling says) and
+those that are still valid there, as far as its filter expression matches. Ranked subscriptions and
+those that Spark serves get only later publications. If many publications are kept, they are
+searched a part at a time, so that other clients do not wait. The acknowledgement then comes at the
+end: a subscriber that has it has missed nothing, even if the broker crashes.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ IDENTIFIER_PROPERTY = "subscription"
 """Of an UNSUBSCRIBE: only the subscription with this identifier."""
 RETAINED_IF_NEW, RETAINED_NEVER = 1, 2
 KEPT_AT_ONCE = 2_000
-"""Publications looked through before others have their turn: some 10 ms."""
+"""Publications that are searched in one part: some 10 ms."""
 PREDICATES_PER_LOOK = 8
-"""Predicates of a text that take as long as a look at a publication."""
+"""Predicates of an expression that take as long as finding a publication."""
 
 
 class _Refused(Exception):
@@ -79,7 +79,7 @@ _Match = tuple[Publication, Subscription, bool]
 
 
 class _InitialDelivery(NamedTuple):
-    """What is still to be given to new subscriptions, and what is said at the end of it."""
+    """Kept publications still to be delivered to new subscriptions, and the SUBACK after them."""
 
     link: Link
     acknowledgement: bytes
@@ -104,7 +104,7 @@ class SubscribeHandler:
     # -- making --------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, link: Link, packet: Subscribe) -> None:
-        """Grant what can be granted, acknowledge, then send what is there already."""
+        """Grant what can be granted, acknowledge, then deliver what is kept."""
         context = self._context
         reasons: list[int] = []
         texts: list[str] = []
@@ -140,7 +140,7 @@ class SubscribeHandler:
             self._greet(made)
 
     def _give(self, kept: _InitialDelivery, *, is_first: bool = False) -> bool:
-        """Notify a new subscription of the next part of what is kept; True if that was all."""
+        """Deliver the next part of what is kept; True if that was all."""
         part = list(islice(kept.matches, KEPT_AT_ONCE))
         is_all = len(part) < KEPT_AT_ONCE
         if is_all and is_first:
@@ -153,17 +153,17 @@ class SubscribeHandler:
         return is_all
 
     def _greet(self, made: Subscription) -> None:
-        """Who subscribes to its own variables is shown them."""
+        """Send a client its variables if it has subscribed to them."""
         if made.topic_filter == ME:
             self._variables.tell_variables(made.session)
 
     @property
     def is_giving(self) -> bool:
-        """Whether somebody waits for the next part of what is kept."""
+        """Whether any client waits for the next part of an initial delivery."""
         return bool(self._giving)
 
     def go_on(self) -> None:
-        """Give the next who waits a part; one at a time, so that many take no longer than one."""
+        """Deliver one part to the next client that waits: many take no longer than one."""
         if self._giving:
             kept = self._giving.popleft()
             attempt = self._context.faults.attempt
@@ -176,7 +176,7 @@ class SubscribeHandler:
     def _granted(
         self, session: Session, link: Link, asked: Filter, properties: Properties
     ) -> tuple[Subscription, bool]:
-        """The subscription that a filter asks for, in force; and whether there was none before."""
+        """Make the subscription for a topic filter; also returns whether there was none before."""
         context = self._context
         if properties.user and (wrong := misspelt(properties.user, SUBSCRIBE_NAMES)) is not None:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
@@ -197,7 +197,7 @@ class SubscribeHandler:
         number = context.next_subscription
         made = Subscription(number, session, asked, identifier, interest, context.now)
         try:
-            # The new one first: if it is refused after all, the old one stays.
+            # Add the new one first: if it is refused after all, the old one stays.
             self._router.add(made)
         except LanguageError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
@@ -245,7 +245,7 @@ class SubscribeHandler:
             raise _Refused(Reason.NOT_AUTHORIZED, f"subscribing to {topic_filter} is not allowed")
 
     def _check_served(self, topic_filter: str) -> None:
-        """Refuse what Spark could not serve, because the lake will not tell it."""
+        """Refuse what Spark could not serve, because it is not in the lake."""
         settings = self._context.settings
         if not settings.keeps_subscriptions:
             what = "engine = spark needs a lake with subscriptions, and this broker keeps none"
@@ -286,15 +286,15 @@ class SubscribeHandler:
             self._context.counters.quota_hits += 1
             raise _Refused(Reason.QUOTA_EXCEEDED, fault)
 
-    # -- what is there already -----------------------------------------------------------------
+    # -- initial delivery ----------------------------------------------------------------------
 
     def _first_matches(
         self, made_here: list[tuple[Subscription, Filter, bool]], last: int
     ) -> Iterator[_Match | None]:
-        """What new subscriptions meet of what is kept, each once; None for what they do not meet.
+        """The kept publications that new subscriptions match; None for each that they do not.
 
-        A text of many predicates gives more of these, so that a part of it takes no longer.
-        What was published after the number `last` is none of our business: it was routed.
+        An expression with many predicates gives more of these, so that a part takes no longer.
+        Publications after the number `last` are skipped: they were routed.
         """
         for made, asked, is_new in made_here:
             if not _looks_back(made):
@@ -315,7 +315,7 @@ class SubscribeHandler:
     def _kept(
         self, made: Subscription, asked: Filter, is_new: bool
     ) -> Iterator[tuple[Publication, bool]]:
-        """What is kept on the topics of a new subscription, and whether it is retained."""
+        """The kept publications on the topics of a subscription, and whether each is retained."""
         context = self._context
         retained_ones: set[Publication] = set()
         if asked.retain_handling != RETAINED_NEVER and (
@@ -362,7 +362,7 @@ class SubscribeHandler:
         return reasons
 
     def end_all(self, session: Session) -> None:
-        """The session ends, and all its subscriptions with it."""
+        """End all subscriptions of a session."""
         for one in session.subscriptions.values():
             self._end(one)
         self._context.steps.saves(session, "subscriptions")
@@ -377,7 +377,7 @@ class SubscribeHandler:
 
 
 def _looks_back(subscription: Subscription) -> bool:
-    """Whether it is given what is there already."""
+    """Whether a new subscription gets kept publications."""
     interest = subscription.interest
     return subscription.group is None and (
         interest is None or (interest.is_live and not interest.is_ranked)
@@ -385,7 +385,7 @@ def _looks_back(subscription: Subscription) -> bool:
 
 
 def _meets(subscription: Subscription, publication: Publication, form: NormalForm | None) -> bool:
-    """Whether a subscription that begins now wants what is there already."""
+    """Whether a new subscription matches a kept publication."""
     if subscription.no_local and publication.publisher == subscription.session.client_id:
         return False
     return form is None or holds(form, publication.attributes(), 0.0, subscription.session.me)
