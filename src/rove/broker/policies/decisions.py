@@ -1,8 +1,8 @@
-"""What a policy has decided happens: all of it in one turn, and so in one commit.
+"""Executing the decisions of policies: each in one turn, and so in one commit.
 
-That is the messages that it sends instead of the one that came, the variables that it sets, what
-its agent remembers, what its subscriber is told, and the end of the pending decision. It costs what
-delivering the messages costs.
+A decision consists of the messages that it sends instead of the original one, the variables that it
+sets, the memory of its agent, notices to its subscriber, and the end of the pending decision. It
+costs as much as delivering the messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rove.policy.messages import WRITTEN_MAX
 
 @dataclass(eq=False, repr=False)
 class Decisions:
-    """Lets decisions happen."""
+    """Executes decisions."""
 
     _context: BrokerContext
     _delivery: Delivery
@@ -55,7 +55,7 @@ class Decisions:
         *,
         is_lost: bool = False,
     ) -> None:
-        """Let it happen: everything in one turn, and so in one commit."""
+        """Execute a decision: everything in one turn, and so in one commit."""
         one = pending.notification
         session = slot.session
         if decision.is_unchanged:
@@ -76,15 +76,15 @@ class Decisions:
             self.pending.end(pending)
 
     def pass_on(self, one: Notification) -> None:
-        """Deliver what no policy decides on."""
+        """Deliver a notification without a policy."""
         self.deliver(one)
         self._log.notified(one, one.why, self._context.now)
 
     def deliver(self, one: Notification) -> None:
-        """Deliver a notification, as it came or as the policy made it, to a client that reports."""
+        """Deliver a notification, original or changed by a policy, and count the traffic."""
         session = one.session
         if session.link is not None and session.subscriber is not None:
-            # To a client that is away nothing is sent, whatever waits for it.
+            # Nothing is sent to a client that is away, even if it is queued.
             session.subscriber.traffic.send(self._context.now)
         self._delivery.deliver(one, self._context.now)
 
@@ -96,7 +96,7 @@ class Decisions:
         user: tuple[tuple[str, str], ...],
     ) -> Publication:
         shared = shown.derived
-        # What workers say alike is never the same object, and is read rather than kept twice.
+        # Equal payloads from workers are different objects: compare them by value, share one.
         key = (id(payload) if pending.me is None else payload, user)
         found = shared.get(key)
         if found is None:

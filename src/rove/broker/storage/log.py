@@ -25,7 +25,7 @@ KIND = "subscriptions"
 
 
 class SubscriptionLog:
-    """Writes the events of subscriptions down, where that is wanted."""
+    """Logs the events of subscriptions, if configured."""
 
     def __init__(self, log: Callable[[LogRow], None], *, is_kept: bool) -> None:
         self._log = log
@@ -38,10 +38,10 @@ class SubscriptionLog:
         slots: Iterable[PolicySlot] = (),
         policies: PolicyLimits | None = None,
     ) -> None:
-        """The broker begins, perhaps again: what only its memory held is gone.
+        """The broker has started: what only its memory held before is gone.
 
-        `restored` and `slots` are those that no earlier event tells of; `policies` is what policies
-        may use from now on.
+        `restored` and `slots` are those without an earlier event; `policies` are the limits of
+        policies from now on.
         """
         if self._is_kept:
             limits = None if policies is None else msgspec.to_builtins(policies)
@@ -52,7 +52,7 @@ class SubscriptionLog:
                 self.policy_set(slot, now, tells=True)
 
     def made(self, new: Subscription, now: float) -> None:
-        """A subscription takes part from now on."""
+        """A subscription was made."""
         if not self._is_kept:
             return
         interest, session = new.interest, new.session
@@ -74,7 +74,7 @@ class SubscriptionLog:
         )
 
     def limits_changed(self, policies: PolicyLimits, now: float) -> None:
-        """Policies may use something else from now on."""
+        """The limits of policies have changed."""
         if self._is_kept:
             self._write("", now, event="policy", policies=msgspec.to_builtins(policies))
 
@@ -89,8 +89,8 @@ class SubscriptionLog:
     ) -> None:
         """A session or a subscription has this policy from now on, or none.
 
-        With `replaces`, it is the agent of that subscription, which goes on with what it knows;
-        with `tells`, what it knows is not in the log yet.
+        With `replaces`, it is the agent of that subscription, which keeps its memory; with `tells`,
+        its memory is not in the log yet and is logged here.
         """
         if not self._is_kept:
             return
@@ -113,7 +113,7 @@ class SubscriptionLog:
     def unrun_dropped(
         self, session: Session, subscription: Subscription | None, now: float
     ) -> None:
-        """A policy that was kept and could not be run since the last start is no more."""
+        """A stored policy that could not be run since the last start was removed."""
         if self._is_kept:
             self._write(
                 session.client_id,
@@ -127,14 +127,14 @@ class SubscriptionLog:
             )
 
     def ended(self, old: Subscription, now: float) -> None:
-        """It takes part no longer."""
+        """A subscription has ended."""
         if self._is_kept:
             self._write(old.session.client_id, now, event="ended", number=old.number)
 
     def state_changed(
         self, session: Session, changes: Mapping[str, object], now: float, by: str = ""
     ) -> None:
-        """A subscriber's variables have changed; `by` says if its `policy` or a `report` did it."""
+        """A subscriber's variables have changed; `by` is `policy`, `report` or empty."""
         if self._is_kept:
             facts = {"by": by} if by else {}
             self._write(session.client_id, now, event="state", changes=changes, **facts)
@@ -145,7 +145,7 @@ class SubscriptionLog:
 
 
 class PublicationLog:
-    """Writes publications and notifications down."""
+    """Logs publications and notifications."""
 
     def __init__(self, context: BrokerContext, delivery: Delivery) -> None:
         self._context = context
@@ -155,7 +155,7 @@ class PublicationLog:
         """Whether any notification has to be logged."""
 
     def taken(self, publication: Publication) -> None:
-        """A publication was taken."""
+        """A publication was accepted."""
         context = self._context
         channels = context.channels_of(publication.topic, "publications")
         for number, channel in enumerate(channels):
@@ -165,11 +165,11 @@ class PublicationLog:
             if not number:
                 publication.position = context.position
                 if publication.kept:
-                    # What is retained or valid is on its way to the disk, without a position.
+                    # A retained or valid publication was put already, without a position.
                     self._delivery.keep_again(publication)
 
     def forget(self, publication: Publication) -> None:
-        """It was not taken after all."""
+        """A publication was taken back."""
         if publication.position:
             context = self._context
             channels = context.channels_of(publication.topic, "publications")
@@ -177,7 +177,7 @@ class PublicationLog:
                 context.gate.changes.drop_new("log", position)
 
     def notified(self, one: Notification, why: bytes, at: float) -> None:
-        """Somebody was notified at that moment; `why` is what there is to say about it."""
+        """A session was notified; `why` is the payload of the row."""
         if not self.keeps_notifications:
             return
         context = self._context
@@ -193,7 +193,7 @@ class PublicationLog:
 def why_decided(
     one: Notification, subscription: int, decision: Decision, *, is_lost: bool
 ) -> bytes:
-    """What there is to say of what a policy decided, that of this subscription."""
+    """The payload of the log row for a policy's decision."""
     facts: dict[str, Any] = msgspec.json.decode(one.why) if one.why else {}
     facts["policy"], facts["outputs"] = decision.verdict, decision.output_count
     facts["subscription"] = subscription
