@@ -357,7 +357,7 @@ def test_an_impure_language_is_seen(text: str) -> None:
 
 # --- import cycles ---------------------------------------------------------------------------
 
-# Cycles that are known and are to go; one line each. The lead removes this set when it is empty.
+# Cycles of other rooms that are still to go, one per line. The lead removes this when it is empty.
 KNOWN_CYCLES: tuple[Set[str], ...] = (
     {"rove.match.patterns.automaton_kernels", "rove.match.patterns.encoding"},
     {"rove.policy.jobs", "rove.policy.messages"},

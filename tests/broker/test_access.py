@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rove.broker.access import (
     ANSWERS_MAX,
     AccessError,
+    AccessRules,
     Identity,
-    Rules,
     filter_covers,
     filters_overlap,
     without_share,
@@ -27,8 +27,8 @@ BOB = Identity("bob", "laptop", "password")
 NOBODY = Identity(None, "toy")
 
 
-def rules(*lines: str) -> Rules:
-    return Rules.parse("\n".join(lines), "acl")
+def rules(*lines: str) -> AccessRules:
+    return AccessRules.parse("\n".join(lines), "acl")
 
 
 # --- the algebra ------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_names_and_topics_with_spaces() -> None:
 def test_the_rules_on_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
     text = page.partition("```acl\n")[2].partition("```")[0]
-    found = Rules.parse(text, "page")
+    found = AccessRules.parse(text, "page")
     assert found.allowed(BOB, "subscribe", "public/#")
     assert found.may_receive(BOB, "public/news")
     assert not found.may_receive(BOB, "public/secret/plans")
@@ -247,7 +247,7 @@ def test_the_systems_topics_can_be_opened_by_name_only() -> None:
 
 
 def test_without_a_file_topics_are_free_and_only_admin_administers() -> None:
-    free = Rules.without_file()
+    free = AccessRules.without_file()
     for who in (ALICE, NOBODY):
         assert free.allowed(who, "publish", "a/b")
         assert free.allowed(who, "publish", "$other/b")
@@ -261,7 +261,7 @@ def test_without_a_file_topics_are_free_and_only_admin_administers() -> None:
 
 
 def test_on_a_machine_of_ones_own_the_anonymous_administer() -> None:
-    own = Rules.without_file(anonymous_is_admin=True)
+    own = AccessRules.without_file(anonymous_is_admin=True)
     assert own.allowed(NOBODY, "admin")
     assert own.allowed(NOBODY, "subscribe", "$SYS/#")
     assert not own.allowed(ALICE, "admin")

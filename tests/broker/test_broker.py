@@ -8,10 +8,10 @@ from types import FrameType
 
 import pytest
 
-from rove.broker.access import Rules
-from rove.broker.context import LakeStream, Settings
+from rove.broker.access import AccessRules
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
-from rove.broker.sessions.pressure import STUCK_LATELY_S, STUCK_S
+from rove.broker.sessions.backpressure import STUCK_LATELY_S, STUCK_S
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     V5,
@@ -163,26 +163,26 @@ class TestKeepAlive:
 class TestPressure:
     def test_a_backlog_of_the_disk_pauses_publishers_until_it_has_gone(self) -> None:
         world = SimulatedBroker(limits=Limits(commit_backlog_bytes_max=1_000))
-        world.broker.backlog_bytes = 1_001
+        world.broker.backpressure.backlog_bytes = 1_001
         world.turn()
-        assert world.broker.is_paused
+        assert world.broker.backpressure.is_paused
         assert world.broker.counters.publishers_paused == 1
-        world.broker.backlog_bytes = 900
+        world.broker.backpressure.backlog_bytes = 900
         world.turn()
-        assert world.broker.is_paused, "it must not flicker"
-        world.broker.backlog_bytes = 400
+        assert world.broker.backpressure.is_paused, "it must not flicker"
+        world.broker.backpressure.backlog_bytes = 400
         world.turn()
-        assert not world.broker.is_paused
+        assert not world.broker.backpressure.is_paused
 
     def test_memory_pauses_publishers_too(self) -> None:
         limits = Limits(memory_bytes_high=1_000, memory_bytes_low=800)
         world = SimulatedBroker(limits=limits)
-        world.broker.backlog_bytes = 1_001
+        world.broker.backpressure.backlog_bytes = 1_001
         world.turn()
-        assert world.broker.is_paused
-        world.broker.backlog_bytes = 400
+        assert world.broker.backpressure.is_paused
+        world.broker.backpressure.backlog_bytes = 400
         world.turn()
-        assert not world.broker.is_paused
+        assert not world.broker.backpressure.is_paused
 
     def test_what_waits_for_a_commit_counts(self) -> None:
         world = SimulatedBroker(limits=Limits(commit_backlog_bytes_max=1_000))
@@ -191,9 +191,9 @@ class TestPressure:
         world.holds_commits = True
         client.publish("a", bytes(2_000), 1)
         world.turn()
-        assert world.broker.is_paused
+        assert world.broker.backpressure.is_paused
         world.commit()
-        assert not world.broker.is_paused
+        assert not world.broker.backpressure.is_paused
 
     def test_one_slow_receiver_of_many_pauses_nobody(self) -> None:
         world = SimulatedBroker()
@@ -201,7 +201,7 @@ class TestPressure:
         assert slow.link is not None
         world.broker.stuck(slow.link, world.now)
         world.turn()
-        assert not world.broker.is_paused
+        assert not world.broker.backpressure.is_paused
 
     def test_if_most_receivers_are_slow_publishers_wait_but_not_for_long(self) -> None:
         world = SimulatedBroker()
@@ -210,9 +210,9 @@ class TestPressure:
             assert link is not None
             world.broker.stuck(link, world.now)
         world.turn()
-        assert world.broker.is_paused
+        assert world.broker.backpressure.is_paused
         world.advance(STUCK_S + 0.1)
-        assert not world.broker.is_paused
+        assert not world.broker.backpressure.is_paused
 
     def test_several_that_get_stuck_at_once_pause_publishers_for_a_moment(self) -> None:
         world = SimulatedBroker()
@@ -221,17 +221,17 @@ class TestPressure:
             assert link is not None
             world.broker.stuck(link, world.now)
         world.turn()
-        assert world.broker.is_paused
+        assert world.broker.backpressure.is_paused
         world.advance(STUCK_LATELY_S + 0.01)
-        assert not world.broker.is_paused
+        assert not world.broker.backpressure.is_paused
 
     def test_it_can_be_judged_between_turns(self) -> None:
         world = SimulatedBroker()
         link = world.connect().link
         assert link is not None
         world.broker.stuck(link, world.now)
-        world.broker.judge_pressure()
-        assert world.broker.is_paused
+        world.broker.backpressure.judge()
+        assert world.broker.backpressure.is_paused
 
     def test_they_go_on_as_soon_as_the_receivers_do(self) -> None:
         world = SimulatedBroker()
@@ -239,10 +239,10 @@ class TestPressure:
         assert link is not None
         world.broker.stuck(link, world.now)
         world.turn()
-        assert world.broker.is_paused
+        assert world.broker.backpressure.is_paused
         world.broker.unstuck(link, world.now)
         world.turn()
-        assert not world.broker.is_paused
+        assert not world.broker.backpressure.is_paused
 
     def test_one_that_takes_nothing_for_too_long_is_given_up_and_its_session_stays(self) -> None:
         world = SimulatedBroker(limits=Limits(unsent_disconnect_s=10))
@@ -254,7 +254,7 @@ class TestPressure:
         world.advance(9.9)
         assert not client.is_closed()
         world.broker.tick(world.now + 0.2)
-        assert world.broker.is_given_up(link)
+        assert world.broker.backpressure.is_given_up(link)
         world.turn()
         assert client.is_closed()
         assert world.broker.counters.slow_disconnected == 1
@@ -373,7 +373,7 @@ class TestReconfiguration:
         client = world.connect()
         client.subscribe("a")
         limits = Limits(subscriptions_per_session_max=1, retained_messages_max=1)
-        world.broker.reconfigure(limits, Rules.without_file(), False)
+        world.broker.reconfigure(limits, AccessRules.without_file(), False)
         assert client.subscribe("b").reasons == (Reason.QUOTA_EXCEEDED,)
         client.publish("r/1", b"1", 1, retain=True)
         client.publish("r/2", b"2", 1, retain=True)
@@ -383,7 +383,7 @@ class TestReconfiguration:
         world = SimulatedBroker()
         client = world.connect()
         client.subscribe("#")
-        rules = Rules.parse("allow user * publish #\nallow user * subscribe open/#", "rules")
+        rules = AccessRules.parse("allow user * publish #\nallow user * subscribe open/#", "rules")
         world.broker.reconfigure(Limits(), rules, True)
         client.publish("secret", b"1")
         client.publish("open/a", b"2")
@@ -451,7 +451,7 @@ class Nonsense:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        settings = Settings(
+        settings = BrokerSettings(
             topic_text=True,
             channels=(
                 LakeStream("c", ("#", "$rove/#"), frozenset(("publications", "notifications"))),

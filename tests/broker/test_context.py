@@ -1,7 +1,7 @@
 """What all parts share: the log of channels, notes, and the closing of connections."""
 
-from rove.broker.access import Rules
-from rove.broker.context import EXPIRED_MAX, ExpiredSession, LakeStream, Settings
+from rove.broker.access import AccessRules
+from rove.broker.context import EXPIRED_MAX, BrokerSettings, ExpiredSession, LakeStream
 from rove.broker.limits import Limits
 from rove.broker.storage.records import LogRow
 from rove.mqtt.packets import Disconnect, Properties, Reason, Will
@@ -9,7 +9,7 @@ from rove.testing.mqtt import SimulatedBroker
 
 
 class TestChannels:
-    SETTINGS = Settings(
+    SETTINGS = BrokerSettings(
         channels=(
             LakeStream("air", ("air/#",), frozenset(("publications", "notifications"))),
             LakeStream("zagreb", ("+/zagreb", "air/zagreb")),
@@ -69,7 +69,7 @@ class TestChannels:
         assert [row.payload for row in self.rows(world)] == [b"gone"]
 
     def test_a_refused_publication_is_not_logged(self) -> None:
-        rules = Rules.parse("allow user * publish ok/#", "rules")
+        rules = AccessRules.parse("allow user * publish ok/#", "rules")
         world = SimulatedBroker(settings=self.SETTINGS, rules=rules)
         world.connect().publish("air/split", b"1", 1)
         assert self.rows(world) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
 from rove.broker.storage.records import LogRow, SessionRow
 from rove.mqtt.packets import Puback, Publish, Reason
@@ -182,7 +182,7 @@ def test_commands_are_not_retained() -> None:
 
 def test_states_are_logged_where_a_channel_keeps_them() -> None:
     channel = LakeStream("states", ("$rove/me",), frozenset(("states",)))
-    world = SimulatedBroker(settings=Settings(channels=(channel,)))
+    world = SimulatedBroker(settings=BrokerSettings(channels=(channel,)))
     client = world.connect()
     say(client, b'{"x": 1}')
     say(client, b"nonsense")

@@ -19,10 +19,10 @@ from msgspec.structs import astuple
 
 import rove.broker
 from rove.broker.broker import Broker
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
-from rove.broker.publications.queue import PublicationQueue
-from rove.elastic.elasticity import Elasticity
+from rove.broker.publications.publish import PublicationQueue
+from rove.elastic.elasticity import ElasticitySettings
 from rove.match.cell import Cell
 from rove.mqtt.packets import (
     V5,
@@ -223,7 +223,7 @@ def arrived(m, me):
         return [keep(m, "x"), m]
 """
 LIMITS: Final = Limits(topic_alias_max=4)
-LAKE: Final = Settings(
+LAKE: Final = BrokerSettings(
     channels=(LakeStream("air", ("a/#",), frozenset(("publications", "notifications", "states"))),),
     keeps_subscriptions=True,
     version="1.0",
@@ -317,7 +317,7 @@ class Act(NamedTuple):
 
     do: Callable[[Scene], None]
     before: Callable[[Scene], None] = lambda _scene: None
-    settings: Settings | None = None
+    settings: BrokerSettings | None = None
     comes: dict[str, Any] = {}  # noqa: RUF012
     """How the client has connected."""
     works: bool = False
@@ -598,7 +598,7 @@ class TestTelling:
         assert (client.is_closed(), client.inbox) == (True, [])
 
     def test_the_log_says_whom_it_hit_and_where_it_was_raised(self) -> None:
-        world = SimulatedBroker(settings=Settings(version="1.2.3"))
+        world = SimulatedBroker(settings=BrokerSettings(version="1.2.3"))
         client = world.connect("client")
         fail_once(world.broker.retained, "retain")
         client.publish("a", b"x", 1, retain=True)
@@ -632,11 +632,10 @@ def fail_once(owner: object, name: str) -> None:
     setattr(owner, name, fail)
 
 
-def test_a_publication_that_no_matcher_can_match_is_told_of(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unmatchable_publication_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     matchers = SimulatedMatchers(1)
-    world = SimulatedBroker(matchers=matchers, elasticity=Elasticity(matchers_max=2, pause_s=1e9))
+    elasticity = ElasticitySettings(matchers_max=2, pause_s=1e9)
+    world = SimulatedBroker(matchers=matchers, elasticity=elasticity)
     near = world.connect("near")
     near.subscribe("a/#", filter="x > 1")
     clients = [world.connect(name, expiry_s=100) for name in ("one", "bad", "two")]

@@ -6,11 +6,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rove.elastic.arrangements import Arrangement, Hierarchical, Partitioned, Replicated, Source
-from rove.elastic.commands import Row
+from rove.elastic.arrangements import (
+    Arrangement,
+    Hierarchical,
+    Partitioned,
+    Replicated,
+    SubscriptionSource,
+)
+from rove.elastic.commands import MatchRow
 from rove.elastic.coordinator import Coordinator
-from rove.elastic.elasticity import Elasticity
-from rove.elastic.rearranging import Rearranging
+from rove.elastic.elasticity import ElasticitySettings
+from rove.elastic.reconfiguration import Reconfigurer
 from rove.elastic.view import Layout
 from rove.lang.parser import parse
 from rove.match.cell import Cell
@@ -25,17 +31,19 @@ ARRANGEMENTS = {
 }
 
 
-def source(id: int, text: str, *, filter: int = 1, evolve: str = "", at: float = 0.0) -> Source:
+def source(
+    id: int, text: str, *, filter: int = 1, evolve: str = "", at: float = 0.0
+) -> SubscriptionSource:
     """A subscription, as the broker tells of it."""
     parsed = parse(text)
     is_kept = bool(evolve) or parsed.rank is not None
     me: dict[str, object] | None = {"x": 1} if "me." in text else None
-    return Source(id, text, parsed, filter, at, me, evolve, is_kept)
+    return SubscriptionSource(id, text, parsed, filter, at, me, evolve, is_kept)
 
 
-def row(number: int, *, filters: Sequence[int] = (1,), **values: object) -> Row:
+def row(number: int, *, filters: Sequence[int] = (1,), **values: object) -> MatchRow:
     """A publication."""
-    return Row(number, "air/a", json.dumps(values).encode(), (), float(number), tuple(filters))
+    return MatchRow(number, "air/a", json.dumps(values).encode(), (), float(number), tuple(filters))
 
 
 class Bench:
@@ -43,9 +51,9 @@ class Bench:
 
     def __init__(self, layout: Layout = "partitioned", matchers: int = 2) -> None:
         self.matchers = SimulatedMatchers(1)
-        self.sources: dict[int, Source] = {}
+        self.sources: dict[int, SubscriptionSource] = {}
         self.taken_back: list[Cell] = []
-        settings = Elasticity(layout=layout, matchers_max=4, pause_s=1e9)
+        settings = ElasticitySettings(layout=layout, matchers_max=4, pause_s=1e9)
         self.coordinator = Coordinator(
             self.matchers, settings, self.sources.__getitem__, self.taken_back.extend
         )
@@ -64,7 +72,7 @@ class Bench:
         gone = self.sources.pop(id)
         self.coordinator.remove(id, gone.filter)
 
-    def publish(self, *rows: Row, advance_to: float | None = None) -> None:
+    def publish(self, *rows: MatchRow, advance_to: float | None = None) -> None:
         self.coordinator.submit(list(rows), advance_to)
 
     def work_off(self) -> None:
@@ -100,14 +108,16 @@ class Elastic:
         seed: int = 1,
     ) -> None:
         self.matchers = SimulatedMatchers(seed)
-        settings = Elasticity(layout=layout, matchers_min=least, matchers_max=most, pause_s=1e9)
+        settings = ElasticitySettings(
+            layout=layout, matchers_min=least, matchers_max=most, pause_s=1e9
+        )
         self.world = SimulatedBroker(matchers=self.matchers, elasticity=settings)
         broker = self.world.broker
         assert broker.coordinator is not None
-        assert broker.router.rearranging is not None
+        assert broker.router.reconfigurer is not None
         self.broker = broker
         self.coordinator: Coordinator = broker.coordinator
-        self.rearranging: Rearranging = broker.router.rearranging
+        self.reconfigurer: Reconfigurer = broker.router.reconfigurer
         self.client = self.world.connect("subscriber")
         self.publisher = self.world.connect("publisher")
         self.subscribed = 0
@@ -130,7 +140,7 @@ class Elastic:
         """Until nothing is under way."""
         for _ in range(5000):
             self.step()
-            if self.matchers.is_quiet and not self.rearranging.is_running:
+            if self.matchers.is_quiet and not self.reconfigurer.is_running:
                 return
         raise AssertionError("it does not come to an end")
 
@@ -160,7 +170,7 @@ class Elastic:
 
     def last(self) -> tuple[str, str]:
         """What was rearranged last, and why not."""
-        return self.rearranging.history[-1].kind, self.rearranging.history[-1].failure
+        return self.reconfigurer.history[-1].kind, self.reconfigurer.history[-1].failure
 
     def files_in_use(self) -> set[str]:
         cells = self.coordinator.cells.values()

@@ -11,11 +11,10 @@ from rove.elastic.arrangements import (
     Hierarchical,
     Partitioned,
     Replicated,
-    Source,
+    SubscriptionSource,
 )
 from rove.elastic.commands import decoded_rows
-from rove.elastic.records import CellRecord
-from rove.elastic.tickets import Ticket
+from rove.elastic.records import CellRecord, Ticket
 from tests.elastic.conftest import row, source
 
 PART_ROWS_MIN = 16
@@ -43,7 +42,9 @@ def asked(arrangement: Arrangement, rows: int = 3) -> dict[int, list[int]]:
 
 
 def test_a_subscription_as_a_command() -> None:
-    one = Source(7, "x > me.x", source(7, "x > 1").parsed, 3, 1.5, {"x": 1}, "lees", True)
+    one = SubscriptionSource(
+        7, "x > me.x", source(7, "x > 1").parsed, 3, 1.5, {"x": 1}, "lees", True
+    )
     command = one.command(9)
     assert (command.cell, command.id, command.text, command.filter) == (9, 7, "x > me.x", 3)
     assert (command.accepted_at, command.me, command.evolve) == (1.5, {"x": 1}, "lees")

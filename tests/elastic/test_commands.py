@@ -12,16 +12,16 @@ import pytest
 from rove.elastic.commands import (
     Add,
     AnyCommand,
-    Change,
+    ChangeState,
     Close,
     Failed,
-    Found,
     Match,
+    MatchReply,
+    MatchRow,
     Open,
-    Ranked,
+    RankedMatch,
     Remove,
     Replies,
-    Row,
     Save,
     Saved,
     Unsaved,
@@ -34,8 +34,8 @@ from rove.elastic.commands import (
 )
 
 ROWS = [
-    Row(1, "air/a", b"\xff\x00 no JSON", (("k", "v"), ("k", "w")), 1.5, (1, 2)),
-    Row(2**62, "ž/✓/\U0001f30d", b"", (), 1e9, ()),
+    MatchRow(1, "air/a", b"\xff\x00 no JSON", (("k", "v"), ("k", "w")), 1.5, (1, 2)),
+    MatchRow(2**62, "ž/✓/\U0001f30d", b"", (), 1e9, ()),
 ]
 COMMANDS: list[AnyCommand] = [
     Open(1),
@@ -43,7 +43,7 @@ COMMANDS: list[AnyCommand] = [
     Add(1, 2**62, "x > me.x", 7, 0.25, {"x": 1.5, "kind": "car", "on": True}, "pes 500ms"),
     Add(1, 3, "x > 1", 7, 0.25),
     Remove(1, [1, 2**62]),
-    Change(1, 3, {"x": None, "y": -(2**63), "z": 2**64 - 1, "s": "ž", "f": 5e-324}),
+    ChangeState(1, 3, {"x": None, "y": -(2**63), "z": 2**64 - 1, "s": "ž", "f": 5e-324}),
     Match(1, 5, 6, encoded_rows(ROWS)),
     Match(1, -1, -1, encoded_rows([]), 12.5),
     Save(1, "/tmp/cell"),
@@ -51,8 +51,10 @@ COMMANDS: list[AnyCommand] = [
 ]
 REPLIES = Replies(
     [
-        Found(1, 6, b"\x01\x00\x00\x00", bytes(8), [Ranked(1, 2, 3.5, 4, True)], math.inf, 0.001),
-        Found(1, 7, b"", b"", [Ranked(1, 2, 3.5, -0.5, False)], 12.5, 0.0),
+        MatchReply(
+            1, 6, b"\x01\x00\x00\x00", bytes(8), [RankedMatch(1, 2, 3.5, 4, True)], math.inf, 0.001
+        ),
+        MatchReply(1, 7, b"", b"", [RankedMatch(1, 2, 3.5, -0.5, False)], 12.5, 0.0),
         Saved(1, "/tmp/cell", [1, 2, 3]),
         Unsaved(1, "/tmp/cell", "[Errno 28] No space left on device"),
         Failed(1, "Add: ValueError('ž')"),

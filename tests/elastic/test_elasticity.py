@@ -14,9 +14,9 @@ from rove.elastic.elasticity import (
     FUTILE_PAUSES,
     QUIET_PAUSES,
     WINDOW_PAUSES,
-    Decision,
-    Elasticity,
     ElasticityError,
+    ElasticitySettings,
+    ScalingDecision,
     ScalingPolicy,
 )
 from rove.elastic.view import LAYOUTS, Layout
@@ -42,7 +42,7 @@ class World:
     """A broker whose matchers have so many subscriptions, and the load that comes to it."""
 
     def __init__(
-        self, settings: Elasticity, seed: int, *, cores: int = 64, slow_s: int = 1
+        self, settings: ElasticitySettings, seed: int, *, cores: int = 64, slow_s: int = 1
     ) -> None:
         self.settings = settings
         self.scaling = ScalingPolicy(settings)
@@ -55,7 +55,7 @@ class World:
         self.shares: dict[int, float] = {}
         """The part of the subscriptions that each matcher has; the parent first."""
         self.numbers = 0
-        self.decisions: list[tuple[float, Decision]] = []
+        self.decisions: list[tuple[float, ScalingDecision]] = []
         self.handled = 0.0
 
     def costs(self) -> list[float]:
@@ -96,7 +96,7 @@ class World:
         if decision is not None:
             self.obey(decision)
 
-    def obey(self, decision: Decision) -> None:
+    def obey(self, decision: ScalingDecision) -> None:
         self.decisions.append((self.now, decision))
         assert self.settings.matchers_min <= decision.matchers <= self.settings.matchers_max
         assert decision.is_for_more == (decision.matchers > len(self.shares))
@@ -118,7 +118,7 @@ class World:
             else:
                 self.shares[number] = 0.9 / (count - 1) if index else 0.1
 
-    def step(self, rate: float, lasts_s: int = STEP_S) -> list[Decision]:
+    def step(self, rate: float, lasts_s: int = STEP_S) -> list[ScalingDecision]:
         """Let a load last; what was rearranged meanwhile."""
         known = len(self.decisions)
         for _ in range(lasts_s):
@@ -135,7 +135,7 @@ class World:
 def test_a_step_of_the_load_takes_at_most_two_rearrangements(
     layout: Layout, seed: int, slow_s: int
 ) -> None:
-    world = World(Elasticity(layout=layout, matchers_max=4), seed, slow_s=slow_s)
+    world = World(ElasticitySettings(layout=layout, matchers_max=4), seed, slow_s=slow_s)
     for name in STAIRS:
         made = world.step(LOADS[name])
         assert len(made) <= 2, (name, made)
@@ -154,14 +154,14 @@ def test_a_step_of_the_load_takes_at_most_two_rearrangements(
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_load_that_stays_leaves_things_as_they_are(layout: Layout) -> None:
     for seed, rate in enumerate((0.1, 5, 550, 650, 700, 750, 800, 1_200, 1_600, 2_400, 20_000)):
-        world = World(Elasticity(layout=layout, matchers_max=4), seed, slow_s=3)
+        world = World(ElasticitySettings(layout=layout, matchers_max=4), seed, slow_s=3)
         assert len(world.step(rate)) <= 2
         assert world.step(rate, 3 * STEP_S) == [], rate
 
 
 @pytest.mark.parametrize("rate", [3, 20_000])
 def test_the_least_and_the_greatest_number_are_never_left(rate: float) -> None:
-    world = World(Elasticity(matchers_min=2, matchers_max=2), 1)
+    world = World(ElasticitySettings(matchers_min=2, matchers_max=2), 1)
     made = world.step(rate, 3 * STEP_S)
     assert [(d.kind, d.matchers, d.reason) for d in made] == [
         ("out", 2, "0 of at least 2 matchers")
@@ -169,7 +169,7 @@ def test_the_least_and_the_greatest_number_are_never_left(rate: float) -> None:
 
 
 def test_more_matchers_than_cores_are_given_up_on() -> None:
-    world = World(Elasticity(matchers_max=32, pause_s=1.0), 1, cores=2)
+    world = World(ElasticitySettings(matchers_max=32, pause_s=1.0), 1, cores=2)
     world.step(20_000)
     assert 2 <= len(world.shares) <= 4
     rearranged_at = [at for at, _ in world.decisions]
@@ -184,28 +184,28 @@ def test_more_matchers_than_cores_are_given_up_on() -> None:
 class Naive(ScalingPolicy):
     """Thresholds alone, as in CUPUS."""
 
-    def wants(self, matchers: Sequence[int], now: float) -> Decision | None:
+    def wants(self, matchers: Sequence[int], now: float) -> ScalingDecision | None:
         count = len(matchers)
         idle_share = self.idle_share(matchers[0]) if matchers else self.idle_share(0)
         self.restart(now)
         if idle_share < self.settings.split_below and count < self.settings.matchers_max:
-            return Decision("split", 0, "", count + 1)
+            return ScalingDecision("split", 0, "", count + 1)
         if idle_share > self.settings.merge_above and count > self.settings.matchers_min:
-            return Decision("merge", 0, "", count - 1)
+            return ScalingDecision("merge", 0, "", count - 1)
         return None
 
 
 def test_thresholds_alone_would_flap_in_this_world() -> None:
-    world = World(Elasticity(matchers_max=4), 1)
+    world = World(ElasticitySettings(matchers_max=4), 1)
     world.scaling = Naive(world.settings)
     assert len(world.step(700)) > 10
-    world = World(Elasticity(matchers_max=4), 1)
+    world = World(ElasticitySettings(matchers_max=4), 1)
     assert len(world.step(700)) <= 1
 
 
 # -- windows ---------------------------------------------------------------------------
 
-SETTINGS = Elasticity(window_messages=1_000, pause_s=2.0, matchers_max=4)
+SETTINGS = ElasticitySettings(window_messages=1_000, pause_s=2.0, matchers_max=4)
 
 
 def feed(
@@ -324,7 +324,7 @@ def test_matchers_without_idle_time_are_doubled() -> None:
     judge = ScalingPolicy(SETTINGS)
     now = feed(judge, [1, 2], 1.0, since=0, seconds=3, rate=1_000)
     decision = judge.wants([1, 2], now)
-    assert decision == Decision(
+    assert decision == ScalingDecision(
         "split", 1, "idle 0 % of the last 2,000 messages, less than 20 %", 4
     )
 
@@ -338,7 +338,9 @@ def test_a_reason_reads_right_beside_the_threshold(busy: float, said: str) -> No
 
 
 def test_only_the_busy_one_is_divided() -> None:
-    judge = ScalingPolicy(Elasticity(layout="partitioned", matchers_max=4, window_messages=1_000))
+    judge = ScalingPolicy(
+        ElasticitySettings(layout="partitioned", matchers_max=4, window_messages=1_000)
+    )
     now = 0.0
     for _ in range(3):
         now = feed(judge, [1, 3], 0.3, since=now, seconds=1, rate=1_000)
@@ -358,7 +360,9 @@ def test_a_broker_busy_with_other_things_keeps_its_matching() -> None:
 
 
 def test_a_parent_with_children_is_not_divided() -> None:
-    judge = ScalingPolicy(Elasticity(layout="hierarchical", matchers_max=4, window_messages=1_000))
+    judge = ScalingPolicy(
+        ElasticitySettings(layout="hierarchical", matchers_max=4, window_messages=1_000)
+    )
     now = feed(judge, [1], 1.0, since=0, seconds=3, rate=1_000)
     feed(judge, [2], 0.4, since=0, seconds=3, rate=1_000)
     assert judge.wants([1, 2], now) is None
@@ -371,9 +375,11 @@ def test_a_parent_with_children_is_not_divided() -> None:
 # -- fewer -----------------------------------------------------------------------------
 
 
-def fewer(layout: Layout, loads: dict[int, float], matchers_min: int = 0) -> Decision | None:
+def fewer(layout: Layout, loads: dict[int, float], matchers_min: int = 0) -> ScalingDecision | None:
     judge = ScalingPolicy(
-        Elasticity(layout=layout, matchers_min=matchers_min, matchers_max=4, window_messages=1_000)
+        ElasticitySettings(
+            layout=layout, matchers_min=matchers_min, matchers_max=4, window_messages=1_000
+        )
     )
     for second in range(1, 60):
         for matcher, busy in loads.items():
@@ -479,7 +485,7 @@ def test_a_failure_waits_twice_as_long_each_time() -> None:
 
 def test_going_back_on_a_decision_makes_pauses_longer_and_quiet_time_shorter() -> None:
     judge = ScalingPolicy(SETTINGS)
-    more, fewer = Decision("split", 1, "", 2), Decision("merge", 1, "", 1)
+    more, fewer = ScalingDecision("split", 1, "", 2), ScalingDecision("merge", 1, "", 1)
     now, rate, waits = 0.0, 1_000, []
     for decision in (more, fewer, more, fewer, fewer):
         judge.done(decision, now)
@@ -498,7 +504,7 @@ def test_going_back_on_a_decision_makes_pauses_longer_and_quiet_time_shorter() -
 def test_a_merge_after_flapping_waits_longer() -> None:
     calm = ScalingPolicy(SETTINGS)
     flapping = ScalingPolicy(SETTINGS)
-    more, fewer = Decision("split", 1, "", 2), Decision("merge", 1, "", 1)
+    more, fewer = ScalingDecision("split", 1, "", 2), ScalingDecision("merge", 1, "", 1)
     for judge, decisions in ((calm, [more]), (flapping, [more, fewer, more])):
         for decision in decisions:
             judge.done(decision, 0.0)
@@ -507,10 +513,10 @@ def test_a_merge_after_flapping_waits_longer() -> None:
 
 
 def test_more_than_allowed_are_reduced() -> None:
-    judge = ScalingPolicy(Elasticity(matchers_max=1))
-    assert judge.wants([1, 2], 0) == Decision("merge", 2, "2 of at most 1 matchers", 1)
-    judge = ScalingPolicy(Elasticity(matchers_max=0))
-    assert judge.wants([1], 0) == Decision("in", 1, "1 of at most 0 matchers", 0)
+    judge = ScalingPolicy(ElasticitySettings(matchers_max=1))
+    assert judge.wants([1, 2], 0) == ScalingDecision("merge", 2, "2 of at most 1 matchers", 1)
+    judge = ScalingPolicy(ElasticitySettings(matchers_max=0))
+    assert judge.wants([1], 0) == ScalingDecision("in", 1, "1 of at most 0 matchers", 0)
 
 
 @pytest.mark.parametrize(
@@ -526,4 +532,4 @@ def test_more_than_allowed_are_reduced() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float], words: str) -> None:
     with pytest.raises(ElasticityError, match=words):
-        Elasticity(**settings)  # type: ignore[arg-type]
+        ElasticitySettings(**settings)  # type: ignore[arg-type]

@@ -12,14 +12,14 @@ from rove.elastic.commands import (
     Add,
     AnyCommand,
     AnyReply,
-    Change,
+    ChangeState,
     Close,
     Failed,
-    Found,
     Match,
+    MatchReply,
+    MatchRow,
     Open,
     Remove,
-    Row,
     Save,
     Saved,
     Unsaved,
@@ -55,13 +55,13 @@ class Host:
     def do(self, *commands: AnyCommand) -> list[AnyReply]:
         return [reply for command in commands for reply in self.host.handle(command)]
 
-    def asked(self, cell: int, *rows: Row, advance_to: float | None = None) -> Found:
+    def asked(self, cell: int, *rows: MatchRow, advance_to: float | None = None) -> MatchReply:
         [reply] = self.do(Match(cell, 1, 7, encoded_rows(rows), advance_to))
-        assert isinstance(reply, Found)
+        assert isinstance(reply, MatchReply)
         return reply
 
 
-def met(found: Found) -> dict[int, list[int]]:
+def met(found: MatchReply) -> dict[int, list[int]]:
     return {number: sorted(ids) for number, ids in matched_of(found).by_row()}
 
 
@@ -79,7 +79,7 @@ class TestCommands:
                 Open(1),
                 Add(1, 1, "x > me.x", 1, 0.0, {"x": 5}),
                 Add(1, 2, "x > 1", 1, 0.0),
-                Change(1, 1, {"x": 3}),
+                ChangeState(1, 1, {"x": 3}),
                 Remove(1, [2]),
             )
             == []
@@ -110,7 +110,7 @@ class TestCommands:
         host = Host()
         host.do(Open(1))
         [reply] = host.do(Match(1, -1, -1, encoded_rows([])))
-        assert isinstance(reply, Found)
+        assert isinstance(reply, MatchReply)
         assert (reply.part, reply.counts, reply.ids, reply.ranked) == (-1, b"", b"", [])
 
     def test_a_cell_is_saved_and_begins_elsewhere(self) -> None:
@@ -144,7 +144,7 @@ class TestFailures:
             Add(1, 2, "x > 5", 1, float("nan")),
             Add(1, 2, RANKED, 1, 0.0, None, "lees"),
             Remove(1, [1, 2]),
-            Change(1, 2, {"x": 1}),
+            ChangeState(1, 2, {"x": 1}),
             Save(1, "full/a"),
             Match(1, 1, 1, encoded_rows([row(1)])),
         ],
@@ -227,7 +227,7 @@ class TestRows:
     def test_topic_payload_and_properties_are_attributes(self) -> None:
         host = Host()
         host.do(Open(1), Add(1, 1, "topic = 'a/b' AND x = 1 AND lang = 'hr'", 1, 0.0))
-        found = host.asked(1, Row(1, "a/b", b'{"x": 1}', (("lang", "hr"),), 0.0, (1,)))
+        found = host.asked(1, MatchRow(1, "a/b", b'{"x": 1}', (("lang", "hr"),), 0.0, (1,)))
         assert met(found) == {0: [1]}
 
     def test_who_was_passed_over_is_said_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ class TestRows:
 def test_matches_travel_as_arrays(counts: list[int]) -> None:
     ids = np.arange(sum(counts), dtype=np.int64) + 2**62
     there = CellMatches(counts, ids, [])
-    found = Found(1, 1, *arrays_of(there), [], 0.0, 0.0)
+    found = MatchReply(1, 1, *arrays_of(there), [], 0.0, 0.0)
     assert list(matched_of(found).by_row()) == list(there.by_row())
 
 

@@ -20,9 +20,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.storage.records import LogRow, decoded
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.elastic.view import LAYOUTS
 from rove.lake.log import COLUMNS
 from rove.lake.storage import Location
@@ -33,7 +33,7 @@ from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 KEPT = frozenset(("publications", "notifications"))
-SETTINGS = Settings(
+SETTINGS = BrokerSettings(
     channels=(
         LakeStream("air", ("air/#",), KEPT),
         LakeStream("road", ("road/#",), KEPT),
@@ -41,7 +41,7 @@ SETTINGS = Settings(
     ),
     keeps_subscriptions=True,
 )
-ELASTICITY = Elasticity(matchers_max=3, pause_s=1e9)
+ELASTICITY = ElasticitySettings(matchers_max=3, pause_s=1e9)
 """Rearranged only when the seed says so."""
 PAYLOADS = 2_000
 OBJECTS_PER_COLLECTION = 200_000

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 from PIL import Image
 
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.mqtt.packets import Filter, Properties, Publish
 from rove.pipeline.lake.log import Lake as ReadLake
 from rove.policy.limits import PolicyLimits
@@ -32,7 +32,7 @@ from tests.interop.recorded import KEPT, move_log
 
 DAY_S = 86_400
 MORNING_S = 1_700_006_400.0
-SETTINGS = Settings(
+SETTINGS = BrokerSettings(
     channels=(
         LakeStream("ward", ("ward/#",), KEPT),
         LakeStream("air", ("air/#", "+/1"), KEPT),  # ward/1 is kept by both

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.elastic.view import LAYOUTS
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
@@ -43,7 +43,7 @@ BOOLEAN = (
     "x = 9007199254740993",
 )
 DESIGNS = (("x > t", "pes 500ms"), ("x < 9 - t", "lees"), ("x BETWEEN t AND t + 4", "clees 1s"))
-ELASTICITY = Elasticity(matchers_min=0, matchers_max=4, pause_s=1e9)
+ELASTICITY = ElasticitySettings(matchers_min=0, matchers_max=4, pause_s=1e9)
 """Rearranged only when the test says so."""
 
 
@@ -226,13 +226,13 @@ class Life:
 
     def settle(self) -> None:
         """Until nothing is under way any more."""
-        rearranging = self.world.broker.router.rearranging
-        assert rearranging is not None
+        reconfigurer = self.world.broker.router.reconfigurer
+        assert reconfigurer is not None
         for _ in range(3000):
             self.matchers.work()
             self.world.advance(0.02)
             self.alone.advance(0.02)
-            if self.matchers.is_quiet and not rearranging.is_running:
+            if self.matchers.is_quiet and not reconfigurer.is_running:
                 break
         for world in (self.world, self.alone):
             world.advance(10.0)

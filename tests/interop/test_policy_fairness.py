@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rove.broker.access import Identity
-from rove.broker.context import Output
+from rove.broker.context import TurnOutput
 from rove.policy.agents import Allowance
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
@@ -234,7 +234,7 @@ class TestTurns:
         calls: list[int] = []
         end_turn = world.broker.end_turn
 
-        def counted(now: float) -> Output:
+        def counted(now: float) -> TurnOutput:
             before = world.broker.view.policies().total.calls
             output = end_turn(now)
             calls.append(world.broker.view.policies().total.calls - before)

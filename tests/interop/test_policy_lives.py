@@ -25,15 +25,15 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rove.broker.access import Rules
+from rove.broker.access import AccessRules
 from rove.broker.broker import Broker
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Subscription
 from rove.broker.storage.records import LogRow
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     V5,
@@ -148,9 +148,9 @@ FED = json.dumps({"n": 5, "ecg": PICTURES[0]}).encode()
 """What a feed has found that nobody published here."""
 
 
-def settings_of(log: str) -> Settings:
+def settings_of(log: str) -> BrokerSettings:
     """Let topics that meet this filter be logged."""
-    return Settings(channels=(LakeStream("c", (log,), KEPT),), keeps_subscriptions=True)
+    return BrokerSettings(channels=(LakeStream("c", (log,), KEPT),), keeps_subscriptions=True)
 
 
 Act = Callable[[], None]
@@ -208,9 +208,9 @@ class Life:
                 queue_messages_max=chance.choice((5, 1_000)),
                 replay_messages_per_s=chance.choice((0, 50)),
             ),
-            rules=Rules.parse(RULES, "rules"),
+            rules=AccessRules.parse(RULES, "rules"),
             matchers=self.matchers,
-            elasticity=Elasticity(matchers_min=0, matchers_max=3, pause_s=1e9),
+            elasticity=ElasticitySettings(matchers_min=0, matchers_max=3, pause_s=1e9),
         )
         versions = (V5, V5, V5, V311)
         self.clients = [self.world.client(name, chance.choice(versions)) for name in CLIENTS]

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rove.broker.context import Settings
-from rove.broker.counters import Counters
+from rove.broker.context import BrokerSettings
+from rove.broker.counters import BrokerCounters
 from rove.broker.limits import Limits
 from rove.mqtt.decoder import PacketDecoder
 from rove.mqtt.encoder import encode
@@ -91,7 +91,7 @@ class Listener(SimulatedClient):
 
 
 def test_the_conversation_goes_as_the_page_says() -> None:
-    world = SimulatedBroker(settings=Settings(version="0.1.0", topic_text=True))
+    world = SimulatedBroker(settings=BrokerSettings(version="0.1.0", topic_text=True))
     clients = {name: Listener(world, name) for name in VERSIONS}
     for client in clients.values():
         client.open()
@@ -152,7 +152,7 @@ def test_reason_codes_and_limits_exist() -> None:
     assert set(names) <= set(Limits.__struct_fields__)
     counted = re.findall(r"`rove_(\w+)_total`", page)
     assert counted
-    assert set(counted) <= set(Counters.HELP)
+    assert set(counted) <= set(BrokerCounters.HELP)
 
 
 def test_a_wrong_byte_would_be_seen() -> None:

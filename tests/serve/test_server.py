@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 import rove
 from rove.broker.limits import Limits
 from rove.broker.subscriptions.router import Router
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.errors import RoveError
 from rove.lang.ranking import RankedWindow
 from rove.match import engine
@@ -365,7 +365,7 @@ def test_how_many_matchers_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None
     chosen = elasticity_of(
         Matchers("partitioned", 1, 4, 500, split_below=0.1, merge_above=0.6, pause_s=9)
     )
-    assert chosen == Elasticity("partitioned", 1, 4, 500, 0.1, 0.6, 9)
+    assert chosen == ElasticitySettings("partitioned", 1, 4, 500, 0.1, 0.6, 9)
 
 
 # --- policies -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
-from rove.broker.context import Output
+from rove.broker.context import TurnOutput
 from rove.broker.limits import Limits
 from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import Changes
@@ -355,7 +355,7 @@ class TestFaults:
             link, ear = await scene.connect("one")
             end_turn = scene.shell.broker.end_turn
 
-            def fail(_now: float) -> Output:
+            def fail(_now: float) -> TurnOutput:
                 scene.shell.broker.end_turn = end_turn  # type: ignore[method-assign]
                 raise Boom
 

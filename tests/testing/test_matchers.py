@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rove.elastic.commands import Add, Close, Found, Match, Open, Replies, Save, Saved, encoded_rows
+from rove.elastic.commands import (
+    Add,
+    Close,
+    Match,
+    MatchReply,
+    Open,
+    Replies,
+    Save,
+    Saved,
+    encoded_rows,
+)
 from rove.testing.matchers import SimulatedMatchers
 
 
@@ -58,7 +68,7 @@ def test_commands_are_worked_on_in_their_order() -> None:
     matchers.send(1, [Add(1, 1, "x > 1", 1, 0.0), question()])
     matchers.send(1, [Save(1, "a")])
     matchers.work_off(1)
-    assert heard.told == [("started", 1), ("arrived", 1, Found, Saved)]
+    assert heard.told == [("started", 1), ("arrived", 1, MatchReply, Saved)]
     assert matchers.cells_of(1)[1].ids() == {1}
     assert list(matchers.files) == ["a"]
 
@@ -68,7 +78,7 @@ def test_waiting_ends_when_something_was_heard() -> None:
     matchers.send(1, [Open(1), question()])
     matchers.wait()
     matchers.wait()
-    assert heard.told == [("started", 1), ("arrived", 1, Found)]
+    assert heard.told == [("started", 1), ("arrived", 1, MatchReply)]
     with pytest.raises(RuntimeError, match="nobody"):
         matchers.wait()
 

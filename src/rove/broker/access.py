@@ -1,4 +1,4 @@
-"""Who may do what: access rules on topics and verbs, where deny wins.
+"""Access rules: which users may use which verbs on which topics; deny wins.
 
     # a comment has a line of its own
     group ops = alice, bob
@@ -9,32 +9,32 @@
     deny user * subscribe public/secret/#
     allow group ops admin
 
-A rule names a subject (`user NAME`; `user *`, which is everybody, the anonymous included; `group
-NAME`; `anonymous`), verbs and a topic filter. What no rule allows is denied, and a deny rule wins
-over every allow rule wherever it stands: the order of lines never matters, so no line can be
-overlooked because of another. First-match-wins was considered, as firewalls have it; it can say
-more, and it is how people lock the door and leave the window open.
+A rule names a subject (`user NAME`; `user *` for all users, anonymous ones included; `group NAME`;
+`anonymous`), verbs and a topic filter. What no rule allows is denied, and a deny rule wins over
+every allow rule wherever it stands: the order of lines never matters, so no line can be overlooked
+because of another. First-match-wins, as in firewalls, was considered; it can express more, but an
+early allow rule then silently defeats a later deny rule.
 
-**Subscribing** takes a filter, not a topic. It is granted when one allow rule covers it and no
-deny rule covers it. A filter that merely overlaps a denied area is granted, and what is denied
-is left out when something is delivered (`may_receive`); otherwise `deny ... public/secret/#` would
-take `public/#` from everybody. `may_receive` also makes new rules hold for old subscriptions. A
-shared subscription `$share/group/filter` is judged as `filter`.
+**Subscribing** is checked for a topic filter, not a topic. It is granted when an allow rule covers
+the filter and no deny rule covers it. A filter that merely overlaps a denied one is granted, and
+denied topics are left out at delivery (`may_receive`); otherwise `deny ... public/secret/#` would
+refuse `public/#` to every user. `may_receive` also applies new rules to old subscriptions. A shared
+subscription `$share/group/filter` is checked as `filter`.
 
-**Control topics.** `$rove/admin/…` needs the verb `admin`; everything else below `$rove/` is for
-everybody, because the broker itself judges what is done there. `$SYS/…` needs `admin` too, or a
-rule that names it. A filter that begins with a wildcard never reaches a topic that begins with
-`$`, as the specification says, in rules as in subscriptions.
+**Control topics.** `$rove/admin/…` needs the verb `admin`; everything else below `$rove/` is open
+to all users, because the broker checks each command. `$SYS/…` needs `admin` too, or a rule that
+names it. A filter that begins with a wildcard never matches a topic that begins with `$`, as the
+specification says, in rules as in subscriptions.
 
-**Without a file** everybody who was let in may publish and subscribe, and the user called `admin`
+**Without a file** every authenticated client may publish and subscribe, and the user called `admin`
 is administrator.
 
-`%u` and `%c` in a topic stand for the user's name and the client's identifier. A value that could
-mean more than one level or more than itself (it holds `/`, `+` or `#`, or there is none) never
-widens a rule: an allow rule then says nothing, and a deny rule denies every value in that place.
+`%u` and `%c` in a topic stand for the user's name and the client identifier. A value that could
+match more than one level or more than itself (it contains `/`, `+` or `#`, or is empty) never
+widens a rule: an allow rule then has no effect, and a deny rule denies every value in that place.
 
-A verdict goes through the rules of one identity, about a microsecond each, and is remembered: the
-same question again costs 0.3 µs.
+A check evaluates the rules of one identity, about a microsecond each, and is cached: the same check
+again costs 0.3 µs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 Source = Literal["anonymous", "password", "certificate"]
 
 ANSWERS_MAX: Final = 100_000
-"""Verdicts to remember; then all are forgotten. A tuple of interned strings each, about 20 MB."""
+"""Results to cache; then all are dropped. A tuple of interned strings each, about 20 MB."""
 
 PLACEHOLDERS: Final = re.compile("%[uc]")
 
@@ -64,14 +64,14 @@ class AccessError(RoveError):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who is at the other end of a connection, as far as it was proved."""
+    """The authenticated identity of a connection."""
 
     user: str | None = None
-    """None for the anonymous."""
+    """None for an anonymous client."""
     client_id: str = ""
-    """What the client calls itself: no proof of anything."""
+    """As the client sent it: it authenticates nothing."""
     source: Source = "anonymous"
-    """How the user's name was proved."""
+    """How the user was authenticated."""
 
 
 # --- topic filters as sets of topics ----------------------------------------------------------
@@ -89,7 +89,7 @@ class Levels(NamedTuple):
 
 
 def levels(topic_filter: str) -> Levels:
-    """The levels of a filter; of a topic likewise, for it is a filter that only it fits."""
+    """The levels of a filter, or of a topic, which is a filter that matches only itself."""
     parts = tuple(topic_filter.split("/"))
     if parts[-1] != "#":
         return Levels(parts, False)
@@ -100,12 +100,12 @@ _LONGER: Final = {(): ("+",), ("",): ("", "+")}
 
 
 def filter_covers(wider: str, narrower: str) -> bool:
-    """Whether every topic that fits the narrower filter fits the wider one."""
+    """Whether every topic that matches the narrower filter matches the wider one."""
     return _covers(levels(wider), levels(narrower))
 
 
 def filters_overlap(one: str, other: str) -> bool:
-    """Whether some topic fits both filters."""
+    """Whether any topic matches both filters."""
     return _overlap(levels(one), levels(other))
 
 
@@ -149,13 +149,13 @@ class Rule(NamedTuple):
     allows: bool
     subject: Literal["user", "group", "anonymous"]
     name: str
-    """Of the user (`*` is everybody) or of the group."""
+    """Of the user (`*` for all) or of the group."""
     verb: Verb
     topic_filter: str
     """As it was written, with `%u` and `%c`; empty for `admin`."""
 
     def concerns(self, user: str | None, groups: Mapping[str, frozenset[str]]) -> bool:
-        """Whether the rule is about that user."""
+        """Whether the rule applies to a user."""
         if self.subject == "anonymous":
             return user is None
         if self.subject == "group":
@@ -163,7 +163,7 @@ class Rule(NamedTuple):
         return self.name in ("*", user)
 
     def filter_for(self, user: str | None, client_id: str) -> Levels | None:
-        """The filter with its placeholders filled in; None if that would allow too much."""
+        """The filter with its placeholders replaced; None if that would allow too much."""
         values = {"%u": user, "%c": client_id}
         used = [value or "" for name, value in values.items() if name in self.topic_filter]
         if self.allows and not all(_is_one_level(each) and each[0] != "$" for each in used):
@@ -182,14 +182,14 @@ def _is_one_level(value: str | None) -> bool:
 
 
 class _View(NamedTuple):
-    """The rules of one identity, filled in."""
+    """The rules of one identity, with placeholders replaced."""
 
     admin: bool
     allows: Mapping[str, Sequence[Levels]]
     denies: Mapping[str, Sequence[Levels]]
 
 
-class Rules:
+class AccessRules:
     """The access rules of a broker."""
 
     def __init__(
@@ -198,14 +198,14 @@ class Rules:
         self.rules = tuple(rules)
         self.groups = dict(groups)
         self.closed = closed
-        """Whether what no rule allows is denied. If not, `may_receive` need not be asked for
-        topics that do not begin with `$`."""
+        """Whether what no rule allows is denied. If not, topics that do not begin with `$` need no
+        `may_receive`."""
         self._by_client = any("%c" in rule.topic_filter for rule in self.rules)
         self._views: dict[tuple[str | None, str], _View] = {}
         self._answers: dict[tuple[str | None, str, str, str], bool] = {}
 
     @classmethod
-    def parse(cls, text: str, source: str) -> Rules:
+    def parse(cls, text: str, source: str) -> AccessRules:
         """Read the rules of a file; `source` is its name, for errors."""
         lines = [
             _Line(line.strip(), f"{source}:{number}")
@@ -223,11 +223,11 @@ class Rules:
         return cls(rules, groups)
 
     @classmethod
-    def without_file(cls, *, anonymous_is_admin: bool = False) -> Rules:
-        """What holds where there is no file.
+    def without_file(cls, *, anonymous_is_admin: bool = False) -> AccessRules:
+        """The rules without a file.
 
-        The anonymous are administrators only where the shell lets in nobody but the people of
-        this machine, and there are no users.
+        Anonymous clients are administrators only if the shell accepts none but local connections,
+        and there are no users.
         """
         administrators = [Rule(True, "user", "admin", "admin", "")]
         if anonymous_is_admin:
@@ -235,11 +235,11 @@ class Rules:
         return cls(administrators, {}, closed=False)
 
     def may_receive(self, identity: Identity, topic: str) -> bool:
-        """Whether a publication on that topic may be delivered, whatever was subscribed to."""
+        """Whether publications on a topic may be delivered, whatever the topic filter."""
         return self.allowed(identity, "receive", topic)
 
     def allowed(self, identity: Identity, verb: Verb | Literal["receive"], topic: str = "") -> bool:
-        """Whether the identity may do that: `subscribe` takes a topic filter, `admin` nothing."""
+        """Whether an identity may do this: `subscribe` takes a topic filter, `admin` nothing."""
         client_id = identity.client_id if self._by_client else ""
         question = (identity.user, client_id, verb, topic)
         answer = self._answers.get(question)
@@ -287,11 +287,11 @@ class Rules:
         return _View(admin, allows=filters[True], denies=filters[False])
 
 
-# --- reading them -------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------
 
 
 class _Line:
-    """One line of the file that is not empty and no comment."""
+    """A line of the file that is neither empty nor a comment."""
 
     def __init__(self, text: str, where: str) -> None:
         self.text = text

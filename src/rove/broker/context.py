@@ -1,6 +1,6 @@
-"""What every part of the broker shares: time, limits and rules, steps and the gate, who is there.
+"""What every part of the broker shares: time, limits, rules, steps, the gate and the sessions.
 
-Parts that do something for others are not here: each is given those that it needs (`Broker`).
+Parts that do something for others are not here: each gets those that it needs (`Broker`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from rove.broker.access import Rules
-from rove.broker.counters import Counters
+from rove.broker.access import AccessRules
+from rove.broker.counters import BrokerCounters
 from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
@@ -22,11 +22,11 @@ from rove.mqtt.packets import Connect, Disconnect, Will
 from rove.mqtt.topic_trees import FilterTree
 
 EXPIRED_MAX = 100
-"""Expired sessions that are remembered for whoever looks for them."""
+"""Expired sessions that are kept for the HTTP interface."""
 
 
 class LakeStream(msgspec.Struct, frozen=True):
-    """Topics whose stream goes to the lake, and what of it."""
+    """Topics that are logged to the lake, and what of them."""
 
     name: str
     topics: tuple[str, ...]
@@ -34,35 +34,35 @@ class LakeStream(msgspec.Struct, frozen=True):
     """Of `publications`, `notifications` and `states`."""
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """What the broker is told besides its limits."""
+class BrokerSettings(msgspec.Struct, frozen=True):
+    """The broker's configuration besides its limits."""
 
     is_guarded: bool = False
-    """Whether access rules may keep anything from a subscriber; without, nobody asks them."""
+    """Whether access rules may keep anything from a subscriber; if not, they are not checked."""
     channels: tuple[LakeStream, ...] = ()
     keeps_subscriptions: bool = False
-    """Whether the log also tells who subscribed to what and when."""
+    """Whether the log also has the events of subscriptions."""
     version: str = ""
-    """What CONNACK says of the broker, so that a client can tell that texts are understood."""
+    """Announced in CONNACK, so that a client knows that the broker has filter expressions."""
     topic_text: bool = False
-    """Whether `topic?text` of 3.1.1 clients is a topic and a text."""
+    """Whether `topic?text` of 3.1.1 clients is a topic filter and a filter expression."""
     report_s: float = 30.0
-    """How often devices are asked to report."""
+    """How often devices are to report."""
 
 
-class Output(msgspec.Struct):
-    """What a turn wants to be done."""
+class TurnOutput(msgspec.Struct):
+    """What the shell has to do after a turn."""
 
     ready: list[Link]
     """Send what is in `out` of each, then close those that are `closing`."""
     changes: Changes | None
-    """Commit this, then say `commit_done(commit)`."""
+    """Commit this, then call `commit_done(commit)`."""
     commit: int
     authentications: list[tuple[Link, Connect]]
-    """Find out who these are, then say `identified`."""
+    """Authenticate these, then call `identified`."""
     notes: list[Note]
     routed: list[tuple[float, int]]
-    """Batches whose notifications are among this: when the first came, and how many it had."""
+    """Batches that were routed in this turn: when the first publication came, and their number."""
 
 
 class ExpiredSession(msgspec.Struct, frozen=True):
@@ -82,8 +82,8 @@ class BrokerContext:
     def __init__(
         self,
         limits: Limits,
-        rules: Rules,
-        settings: Settings,
+        rules: AccessRules,
+        settings: BrokerSettings,
         *,
         now: float,
         new_name: Callable[[], str],
@@ -91,12 +91,12 @@ class BrokerContext:
     ) -> None:
         self.now = now
         self.new_name = new_name
-        """Makes a name that nobody else has, for clients that come without one."""
+        """Makes a unique client id, for clients that connect without one."""
         self.limits = limits
         self.rules = rules
         self.is_guarded = settings.is_guarded
         self.settings = settings
-        self.counters = Counters()
+        self.counters = BrokerCounters()
         self.steps = Steps()
         self.gate = Gate(self.steps)
         self.faults = Faults(self.gate, self.counters, settings.version)
@@ -106,39 +106,39 @@ class BrokerContext:
         self.next_subscription = 1
         self.next_publication = 1
         self.position = position
-        """The last position of the log that was given away."""
+        """The last position of the log that was assigned."""
         self.channels: FilterTree[LakeStream] = FilterTree()
         for channel in settings.channels:
             for topic_filter in channel.topics:
                 self.channels.put(topic_filter, channel.name, channel)
 
     def note(self, level: Level, event: str, **facts: object) -> None:
-        """Leave something for the log."""
+        """Write to the log, with the end of the turn."""
         self.faults.notes.append(Note(level, event, facts))
 
     def log(self, row: LogRow) -> None:
-        """Put a line on its way to the lake."""
+        """Log a row to the lake."""
         self.steps.saves(self, "position")
         self.position += 1
         self.gate.changes.put("log", self.position, encoded(row))
 
     def channels_of(self, topic: str, kind: str) -> Sequence[str]:
-        """The channels that keep this kind of thing of a topic, each once."""
+        """The channels that keep this kind of row of a topic, each once."""
         if not self.settings.channels:
             return ()
         found = self.channels.find(topic)
         return list({channel.name: None for channel in found if kind in channel.keep})
 
     def will_delay_s(self, will: Will) -> int:
-        """How long a will waits after its client has gone."""
+        """How long a will waits after its client was disconnected."""
         return min(will.properties.will_delay_s or 0, self.limits.will_delay_s_max)
 
     # -- connections ---------------------------------------------------------------------------
 
     def close(self, link: Link, reason: int, text: str) -> None:
-        """End a connection from our side; clients of version 5 are told why.
+        """End a connection from our side; clients of version 5 get a DISCONNECT with the reason.
 
-        Before CONNACK they must not be told: [MQTT-3.14.0-1].
+        Not before CONNACK: [MQTT-3.14.0-1].
         """
         if link.closing:
             return
@@ -150,7 +150,7 @@ class BrokerContext:
         self.hang_up(link)
 
     def hang_up(self, link: Link) -> None:
-        """Close when everything is sent, without another word."""
+        """Close when everything is sent, without DISCONNECT."""
         self.steps.saves(link, "closing")
         link.closing = True
         if not link.out:

@@ -1,6 +1,6 @@
-"""What the broker counts: for `/metrics`, `rove top` and for whoever asks what was dropped.
+"""The broker's counters, for `/metrics` and `rove top`.
 
-Plain integers that only grow. Nothing is dropped, refused or given up without one of them.
+Plain integers that only grow. Everything that is dropped, refused or given up is counted here.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class Counters:
-    """Each since the broker started; `HELP` has the texts of `/metrics`."""
+class BrokerCounters:
+    """Counts since the broker started; `HELP` has the descriptions for `/metrics`."""
 
     HELP: ClassVar[dict[str, str]] = {
         "bytes_received": "bytes that clients sent",

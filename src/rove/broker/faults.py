@@ -1,10 +1,10 @@
-"""Where a fault of the broker ends: at the one who met it.
+"""Faults of the broker, and how each is confined to one connection.
 
-A fault is an exception that nobody expected, a defect of ours. It must cost one connection and no
-more: the step in which it was raised is undone (`rove.broker.steps`), the client is told and its
-connection ended, the log gets the traceback and what to report, a counter counts it, and everybody
-else goes on. Steps that time brings about are tried again, but not at once: what fails for ever
-must not keep the broker busy.
+A fault is an unexpected exception, a defect of ours. It must cost one connection and no more: the
+step in which it was raised is undone (`rove.broker.steps`), the client gets a reason and its
+connection is closed, the log gets the traceback and what to report, a counter is increased, and all
+other clients continue. Timed steps are retried, but not at once: a step that always fails must not
+keep the broker busy.
 
 Costs nothing until something fails.
 """
@@ -16,33 +16,33 @@ from typing import Final, Literal
 
 import msgspec
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.gate import Gate
 from rove.broker.sessions.session import Link
 
 Level = Literal["debug", "info", "warning", "error"]
 
 Attempt = Callable[..., bool]
-"""Does something as a step of its own (`Faults.attempt`)."""
+"""Runs something as a step of its own (`Faults.attempt`)."""
 RETRY_S: Final = 10.0
-"""When something is tried again that has to be done and failed."""
+"""The delay before a failed step that has to be done is retried."""
 REPORT: Final = "this is a defect of the broker; report it with the traceback and the version"
 
 
 class Note(msgspec.Struct):
-    """Something for the log."""
+    """A record for the log."""
 
     level: Level
     event: str
     facts: dict[str, object]
     error: Exception | None = None
-    """The log tells where it was raised."""
+    """Logged with its traceback."""
 
 
 class Faults:
-    """Ends faults."""
+    """Undoes failed steps, and reports faults to client and log."""
 
-    def __init__(self, gate: Gate, counters: Counters, version: str) -> None:
+    def __init__(self, gate: Gate, counters: BrokerCounters, version: str) -> None:
         self._gate = gate
         self._steps = gate.steps
         self._counters = counters
@@ -50,7 +50,7 @@ class Faults:
         self.notes: list[Note] = []
         """What the shell is to log."""
         self.end_connection: Callable[[Link, str], None] = lambda _link, _text: None
-        """Ends one with a reason; it fails as a whole if it fails."""
+        """Ends a connection with a reason; if it fails, it changes nothing."""
 
     def attempt(
         self,
@@ -60,9 +60,9 @@ class Faults:
         link: Link | None = None,
         client: str = "",
     ) -> bool:
-        """Do something as a step of its own; False if it failed and was undone.
+        """Run something as a step of its own; False if it failed and was undone.
 
-        `what` it was is for the log; a `link` is ended by the fault.
+        `what` is for the log; a fault closes the `link`.
         """
         try:
             function(*arguments)
@@ -75,7 +75,7 @@ class Faults:
     def happened(
         self, error: Exception, what: str, link: Link | None = None, *, client: str = ""
     ) -> None:
-        """A step has failed: undo it, tell of it, and end the connection if it was one's."""
+        """A step has failed: undo it, log it, and end the connection that caused it, if any."""
         failures = self._steps.roll_back()
         session = None if link is None else link.session
         self.tell(error, what, client if session is None else session.client_id, link)
@@ -107,7 +107,7 @@ class Faults:
         self.notes.append(Note("error", "fault", facts, error))
 
     def tell_of_troubles(self) -> None:
-        """Tell of faults inside the index that were mended and cost nobody a connection."""
+        """Log faults inside the index that were repaired without closing a connection."""
         troubles, warnings = self._steps.troubles, self._steps.warnings
         if troubles:
             for error in troubles:

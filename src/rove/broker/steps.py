@@ -1,16 +1,16 @@
 """A step: what the broker does whole or not at all.
 
-A packet, a timer, a publication that is routed: each is a step. While it lasts, whoever changes
-something that outlives it leaves here what would change it back. When the step has gone well, that
-is forgotten, and what had to wait for it is done; when it fails, it is run, newest first, and
-everything is as it was.
+A packet, a timer, the routing of a publication: each is a step. During a step, code that changes
+something that outlives it also appends the call that would undo the change. When the step succeeds,
+this list is dropped, and what was deferred to the end is done. When it fails, the list is run,
+newest first, and everything is as it was.
 
-Undoing is done in memory, and the journal is memory until the turn ends: so one list serves
+Undoing happens in memory, and the journal is memory until the turn ends: so one list serves
 sessions, queues, subscriptions and the rows that wait for the next commit alike. What cannot be
-undone comes last in its step (`afterwards`), such as taking a subscription out of an index.
+undone, such as removing a subscription from an index, comes last in its step (`afterwards`).
 
-Three things are not undone: counters, numbers that were given away, and what belongs to a
-connection that ends with the step.
+Three things are not undone: counters, numbers that were assigned, and what belongs to a connection
+that ends with the step.
 
 A change costs a tuple in a list, about 0.1 µs; a publication of QoS 0 leaves one for all of its
 receivers together.
@@ -34,11 +34,11 @@ class Steps:
         self.undo: list[Action] = []
         """The oldest first; empty between steps. Appended to directly where every bit counts."""
         self.troubles: list[Exception] = []
-        """Faults that were dealt with and that somebody should tell of."""
+        """Faults that were repaired and are still to be logged."""
         self.warnings: list[str] = []
-        """What was lost by mending, which somebody should tell of too."""
+        """What was lost by a repair, still to be logged too."""
         self.later: list[Action] = []
-        """What waits for the step to have gone well."""
+        """Calls that wait for the step to succeed."""
 
     # -- while a step lasts --------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class Steps:
             self.undo.append((mapping.pop, key, None))
 
     def afterwards(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call this once the step has gone well; once more if it fails, for it has to be done."""
+        """Call this when the step has succeeded; again if it fails, because it has to be done."""
         self.later.append((function, *arguments))
 
     # -- its end -------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Steps:
         return len(self.undo)
 
     def succeed(self) -> None:
-        """The step has gone well: do what waited for that."""
+        """The step has succeeded: make the deferred calls."""
         self.undo.clear()
         if self.later:
             afterwards, self.later = self.later, []
@@ -82,7 +82,7 @@ class Steps:
                     function(*arguments)
 
     def roll_back(self, mark: int = 0) -> list[Exception]:
-        """Undo the step, or what was done since a mark; gives what failed even in that."""
+        """Undo the step, or what was done since a mark; returns the exceptions of undoing."""
         failures: list[Exception] = []
         if not mark:
             self.later.clear()

@@ -1,20 +1,21 @@
-"""What there is to see of a broker: for its HTTP interface, its metrics and its index on disk.
+"""A read-only view of the broker: for its HTTP interface, its metrics and its index on disk.
 
-Nothing is changed through it, and it says what is there at this moment, between two turns. Sums
-over all policies take 1.4 µs each: a broker with ten thousand takes 14 ms for a look.
+It shows the state at this moment, between two turns. Sums over all policies take 1.4 µs per policy:
+with ten thousand of them a look takes 14 ms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableSequence
+from dataclasses import dataclass
 
 from rove.broker.access import Identity, Verb
-from rove.broker.context import BrokerContext, ExpiredSession, Settings
+from rove.broker.context import BrokerContext, BrokerSettings, ExpiredSession
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Agents
-from rove.broker.publications.recent import Recent, Remembered
+from rove.broker.publications.publication import RecentPublication, RecentPublications
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.connecting import Connecting
+from rove.broker.sessions.lifecycle import SessionLifecycle
 from rove.broker.sessions.session import Link, Session
 from rove.broker.sessions.variables import view_of
 from rove.broker.subscriptions.router import Router
@@ -24,25 +25,17 @@ from rove.policy.limits import PolicyLimits
 from rove.policy.view import PoliciesView, Tally
 
 
+@dataclass(eq=False, repr=False)
 class BrokerView:
-    """A broker, to be looked at."""
+    """The state of a broker, to be read only."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        router: Router,
-        retained: RetainedStore,
-        recent: Recent,
-        agents: Agents,
-        connecting: Connecting,
-    ) -> None:
-        self._context = context
-        self._router = router
-        self.retained = retained
-        """Its counts and sizes."""
-        self._recent = recent
-        self._agents = agents
-        self._connecting = connecting
+    _context: BrokerContext
+    _router: Router
+    retained: RetainedStore
+    """Its counts and sizes."""
+    _recent: RecentPublications
+    _agents: Agents
+    _lifecycle: SessionLifecycle
 
     @property
     def now(self) -> float:
@@ -54,20 +47,20 @@ class BrokerView:
         return self._context.limits
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> BrokerSettings:
         return self._context.settings
 
     @property
     def position(self) -> int:
-        """The last position of the log that was given away."""
+        """The last position of the log that was assigned."""
         return self._context.position
 
     def may(self, identity: Identity, verb: Verb, topic: str = "") -> bool:
-        """Whether the access rules allow that."""
+        """Whether the access rules allow this."""
         return self._context.rules.allowed(identity, verb, topic)
 
     def may_receive(self, identity: Identity, topic: str) -> bool:
-        """Whether a publication on that topic may be delivered, whatever was subscribed to."""
+        """Whether publications on a topic may be delivered, whatever the topic filter."""
         return self._context.rules.may_receive(identity, topic)
 
     # -- clients -------------------------------------------------------------------------------
@@ -85,15 +78,15 @@ class BrokerView:
     @property
     def expired(self) -> MutableSequence[ExpiredSession]:
         """The last sessions that expired, oldest first."""
-        return self._connecting.expired
+        return self._lifecycle.expired
 
     @property
     def subscription_count(self) -> int:
         """How many subscriptions there are."""
         return len(self._router)
 
-    def remembered(self, id: str) -> Remembered | None:
-        """The last publication of that id, if it was among the last of all."""
+    def remembered(self, id: str) -> RecentPublication | None:
+        """The last publication with that id, if it is still remembered."""
         return self._recent.find(id)
 
     @property
@@ -108,19 +101,19 @@ class BrokerView:
         return self._router.counters()
 
     def matchers(self, now: float) -> MatchersView | None:
-        """What there is to see of the matchers; None if there cannot be any."""
-        rearranging = self._router.rearranging
-        return None if rearranging is None else rearranging.view(now)
+        """The matchers and their reconfigurations; None if matchers are not configured."""
+        reconfigurer = self._router.reconfigurer
+        return None if reconfigurer is None else reconfigurer.view(now)
 
     # -- policies ------------------------------------------------------------------------------
 
     @property
     def policy_limits(self) -> PolicyLimits | None:
-        """What policies may use; None if there are none."""
+        """The limits of policies; None if the broker runs none."""
         return self._agents.policies.limits
 
     def policies(self, limit: int | None = None, client_id: str | None = None) -> PoliciesView:
-        """All policies, or the first so many, or those of a client."""
+        """The policies of all clients or of one, at most `limit` of them."""
         agents, now = self._agents, self._context.now
         slots, pool = agents.policies.slots, agents.pool
         total = Tally()
@@ -142,6 +135,6 @@ class BrokerView:
         )
 
     def variables(self, client_id: str) -> dict[str, dict[str, object]] | None:
-        """A subscriber's variables: what it set, and what the system keeps; None if unknown."""
+        """A subscriber's variables, manual and automatic; None if the client is unknown."""
         session = self._context.sessions.get(client_id)
         return None if session is None else view_of(session)

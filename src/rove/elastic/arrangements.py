@@ -20,13 +20,12 @@ import msgspec
 
 from rove.elastic.commands import Add, Match, encoded_rows
 from rove.elastic.covering import Covering, Move
-from rove.elastic.records import CellRecord
-from rove.elastic.tickets import Ticket
+from rove.elastic.records import CellRecord, Ticket
 from rove.elastic.view import Layout
 from rove.lang.tree import Subscription as Text
 
 
-class Source(msgspec.Struct, gc=False):
+class SubscriptionSource(msgspec.Struct, gc=False):
     """A subscription, as the broker knows it."""
 
     id: int
@@ -43,7 +42,7 @@ class Source(msgspec.Struct, gc=False):
         return Add(cell, self.id, self.text, self.filter, self.accepted_at, self.me, self.evolve)
 
 
-Find = Callable[[int], Source]
+Find = Callable[[int], SubscriptionSource]
 """A subscription by its number."""
 
 
@@ -68,7 +67,7 @@ class Arrangement(Protocol):
         """In how many parts a batch may be cut."""
         ...
 
-    def add(self, one: Source) -> list[Placed]:
+    def add(self, one: SubscriptionSource) -> list[Placed]:
         """Find a place for a subscription."""
         ...
 
@@ -108,7 +107,7 @@ class Partitioned:
     def __contains__(self, id: int) -> bool:
         return id in self._owner
 
-    def add(self, one: Source) -> list[Placed]:
+    def add(self, one: SubscriptionSource) -> list[Placed]:
         share = self._shares.get(one.id)
         if share is None:
             cell = min(self.cells, key=lambda each: len(each.ids))
@@ -157,7 +156,7 @@ class Replicated:
     def shares(self) -> int:
         return len(self.cells)
 
-    def add(self, one: Source) -> list[Placed]:
+    def add(self, one: SubscriptionSource) -> list[Placed]:
         for cell in self.cells:
             cell.ids.add(one.id)
         return [Placed(cell, one.id, True) for cell in self.cells]
@@ -207,7 +206,7 @@ class Hierarchical:
     def __contains__(self, id: int) -> bool:
         return id in self._place
 
-    def add(self, one: Source) -> list[Placed]:
+    def add(self, one: SubscriptionSource) -> list[Placed]:
         return self._moved(self._covering.add(one.id, one.filter, one.parsed))
 
     def remove(self, id: int) -> list[Placed]:

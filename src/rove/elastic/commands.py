@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 
-class Row(msgspec.Struct, array_like=True, gc=False):
+class MatchRow(msgspec.Struct, array_like=True, gc=False):
     """A publication, as a cell has to know it."""
 
     number: int
@@ -30,19 +30,19 @@ class Row(msgspec.Struct, array_like=True, gc=False):
     """The topic filters that it fits, of those that subscriptions with a text have."""
 
 
-class Command(msgspec.Struct, tag=True, array_like=True, gc=False):
+class CellCommand(msgspec.Struct, tag=True, array_like=True, gc=False):
     """To one cell."""
 
     cell: int
 
 
-class Open(Command):
+class Open(CellCommand):
     """Begin a cell, empty or as it was saved in a file."""
 
     snapshot: str = ""
 
 
-class Add(Command):
+class Add(CellCommand):
     """Take in a subscription."""
 
     id: int
@@ -54,44 +54,44 @@ class Add(Command):
     evolve: str = ""
 
 
-class Remove(Command):
+class Remove(CellCommand):
     """Forget subscriptions."""
 
     ids: list[int]
 
 
-class Change(Command):
+class ChangeState(CellCommand):
     """`me.` variables of a subscription have changed."""
 
     id: int
     changes: dict[str, Any]
 
 
-class Match(Command):
+class Match(CellCommand):
     """Find out whom publications meet, then let windows slide up to a moment."""
 
     ticket: int
     part: int
     """Which question this is; the answer says it again."""
     rows: msgspec.Raw
-    """A list of `Row`; written once, however many cells it goes to."""
+    """A list of `MatchRow`; written once, however many cells it goes to."""
     advance_to: float | None = None
 
 
-class Save(Command):
+class Save(CellCommand):
     """Write everything into a file, and say so."""
 
     path: str
 
 
-class Close(Command):
+class Close(CellCommand):
     """End a cell."""
 
 
-AnyCommand: TypeAlias = Open | Add | Remove | Change | Match | Save | Close
+AnyCommand: TypeAlias = Open | Add | Remove | ChangeState | Match | Save | Close
 
 
-class Ranked(msgspec.Struct, array_like=True, gc=False):
+class RankedMatch(msgspec.Struct, array_like=True, gc=False):
     """A publication that a ranked subscription is given."""
 
     subscription: int
@@ -102,7 +102,7 @@ class Ranked(msgspec.Struct, array_like=True, gc=False):
     promoted: bool
 
 
-class Found(msgspec.Struct, tag=True, array_like=True, gc=False):
+class MatchReply(msgspec.Struct, tag=True, array_like=True, gc=False):
     """What a cell found for a ticket."""
 
     cell: int
@@ -111,7 +111,7 @@ class Found(msgspec.Struct, tag=True, array_like=True, gc=False):
     """How many of `ids` each row has, in 32 bits each; empty if there is none at all."""
     ids: bytes
     """Subscriptions, in 64 bits each, in the order of the rows."""
-    ranked: list[Ranked]
+    ranked: list[RankedMatch]
     next_change_at: float
     """When a window or a design has something to do."""
     took_s: float
@@ -145,7 +145,7 @@ class Failed(msgspec.Struct, tag=True, array_like=True, gc=False):
     """What it was asked, if it failed over that."""
 
 
-AnyReply: TypeAlias = Found | Saved | Unsaved | Failed
+AnyReply: TypeAlias = MatchReply | Saved | Unsaved | Failed
 
 
 class Replies(msgspec.Struct, array_like=True, gc=False):
@@ -163,7 +163,7 @@ class Replies(msgspec.Struct, array_like=True, gc=False):
 _encoder = msgspec.msgpack.Encoder()
 _commands = msgspec.msgpack.Decoder(list[AnyCommand])
 _replies = msgspec.msgpack.Decoder(Replies)
-_rows = msgspec.msgpack.Decoder(list[Row])
+_rows = msgspec.msgpack.Decoder(list[MatchRow])
 
 
 _Read = TypeVar("_Read")
@@ -177,12 +177,12 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_Read], message: bytes | memoryvie
         raise msgspec.DecodeError(str(error)) from None
 
 
-def encoded_rows(rows: Sequence[Row]) -> msgspec.Raw:
+def encoded_rows(rows: Sequence[MatchRow]) -> msgspec.Raw:
     """Publications as `Match` carries them."""
     return msgspec.Raw(_encoder.encode(rows))
 
 
-def decoded_rows(rows: msgspec.Raw) -> list[Row]:
+def decoded_rows(rows: msgspec.Raw) -> list[MatchRow]:
     """The publications that `Match` carries."""
     return _decoded(_rows, memoryview(rows))
 

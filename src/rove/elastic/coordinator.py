@@ -24,26 +24,25 @@ from rove.elastic.arrangements import Arrangement, Find, Partitioned, Placed, Re
 from rove.elastic.commands import (
     AnyCommand,
     AnyReply,
-    Change,
+    ChangeState,
     Close,
     Failed,
-    Found,
     Match,
+    MatchReply,
+    MatchRow,
     Open,
-    Ranked,
+    RankedMatch,
     Remove,
     Replies,
-    Row,
     Save,
     Saved,
     Unsaved,
     encoded_rows,
 )
-from rove.elastic.elasticity import Elasticity, ScalingPolicy
+from rove.elastic.elasticity import ElasticitySettings, ScalingPolicy
 from rove.elastic.hosts import CellHost, matched_of
-from rove.elastic.ports import Matchers
-from rove.elastic.records import CellRecord
-from rove.elastic.tickets import PARTS_MAX, Ticket
+from rove.elastic.ports import MatcherProcesses
+from rove.elastic.records import PARTS_MAX, CellRecord, Ticket
 from rove.match.cell import Cell
 
 HITS_EVERY = 16
@@ -57,25 +56,25 @@ PART_ROWS_MAX = 2_048
 ROW_COST_S = 1e-4
 """Of a publication, until it is measured."""
 NO_ROWS = encoded_rows([])
-PROBE_ROWS = encoded_rows([Row(0, "", b"{}", (), 0.0, (0,))] * 2)
+PROBE_ROWS = encoded_rows([MatchRow(0, "", b"{}", (), 0.0, (0,))] * 2)
 """Of a topic filter that there is not."""
 FAILURES_MAX = 2
 """After so many, a cell is not made again from its file, but from its texts."""
 
 
-class Result(NamedTuple):
+class TicketResult(NamedTuple):
     """Whom the publications of a ticket meet."""
 
     found: dict[int, list[int]]
     """Subscriptions by the number of the publication."""
-    ranked: list[Ranked]
+    ranked: list[RankedMatch]
     undecided: set[int]
     """Subscriptions that were passed over: trying their patterns took too many steps."""
     failed: dict[int, str]
     """Publications, by number, of which it is not known whom they meet, and why."""
 
 
-class Member(NamedTuple):
+class RunningMatcher(NamedTuple):
     """A matcher that can be sent to."""
 
     pid: int
@@ -88,8 +87,8 @@ class Coordinator:
 
     def __init__(
         self,
-        matchers: Matchers,
-        settings: Elasticity,
+        matchers: MatcherProcesses,
+        settings: ElasticitySettings,
         find: Find,
         came_in: Callable[[list[Cell]], None],
     ) -> None:
@@ -100,7 +99,7 @@ class Coordinator:
         self.find = find
         self._came_in = came_in
         self.is_offloaded = False
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, RunningMatcher] = {}
         """The matchers that live and have said so."""
         self.awaited: set[int] = set()
         """Those that were started and have not said anything."""
@@ -125,7 +124,7 @@ class Coordinator:
         self._by_number: dict[int, Ticket] = {}
         self._next_ticket = 0
         self._next_cell = 0
-        self._results: list[Result] = []
+        self._results: list[TicketResult] = []
         self._may_forget = False
         self._learned: deque[tuple[int, CellRecord, frozenset[int], int]] = deque()
         """Publications that a cell holds, true once a ticket and all before it are released."""
@@ -165,7 +164,7 @@ class Coordinator:
         """The same for a change of its subscriber's state."""
         if self.next_layout is not None and id in self.next_layout:
             for cell in self.next_layout.holders(id):
-                self.tell(cell, Change(cell.number, id, changes))
+                self.tell(cell, ChangeState(cell.number, id, changes))
 
     def remove(self, id: int, filter: int) -> None:
         """It takes part no longer."""
@@ -189,7 +188,7 @@ class Coordinator:
         """`me.` variables of its subscriber have changed."""
         owner = self.kept_owner.get(id)
         for cell in [owner] if owner is not None else self.current.holders(id):
-            self.tell(cell, Change(cell.number, id, changes))
+            self.tell(cell, ChangeState(cell.number, id, changes))
         if owner is None:
             self.change_next(id, changes)
 
@@ -258,7 +257,7 @@ class Coordinator:
         part_rows = min(PART_ROWS_MAX, max(1, int(PART_S / self._row_cost_s)))
         return part_rows * max(1, self.current.shares)
 
-    def submit(self, rows: list[Row], advance_to: float | None) -> None:
+    def submit(self, rows: list[MatchRow], advance_to: float | None) -> None:
         """Have publications matched, and windows slide up to a moment."""
         self._next_ticket += 1
         part_rows_min = max(1, int(PART_S_MIN / self._row_cost_s))
@@ -293,7 +292,7 @@ class Coordinator:
         """Wait until something is heard."""
         self.matchers.wait()
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[TicketResult]:
         """What is done, in the order in which it was handed in."""
         results, self._results = self._results, []
         return results
@@ -316,7 +315,7 @@ class Coordinator:
             ticket = self._tickets.popleft()
             del self._by_number[ticket.number]
             self._results.append(
-                Result(ticket.found, ticket.ranked, ticket.undecided, ticket.failed)
+                TicketResult(ticket.found, ticket.ranked, ticket.undecided, ticket.failed)
             )
             if ticket.number % HITS_EVERY == 0:
                 for ids in ticket.found.values():
@@ -333,7 +332,7 @@ class Coordinator:
     def started(self, matcher: int, pid: int) -> None:
         """A process is there and takes commands."""
         self.awaited.discard(matcher)
-        self.members[matcher] = Member(pid, 0, 0)
+        self.members[matcher] = RunningMatcher(pid, 0, 0)
 
     def arrived(self, matcher: int, replies: Replies) -> None:
         """A matcher has said something."""
@@ -341,7 +340,7 @@ class Coordinator:
         if member is None:
             return
         messages = member.messages + replies.messages
-        self.members[matcher] = Member(member.pid, replies.subscriptions, messages)
+        self.members[matcher] = RunningMatcher(member.pid, replies.subscriptions, messages)
         self.scaling.seen(
             matcher, replies.busy_s, replies.waited_s, replies.messages, self.matchers.clock()
         )
@@ -356,7 +355,7 @@ class Coordinator:
                 self.matchers.forget(reply.path)
             return
         match reply:
-            case Found():
+            case MatchReply():
                 self._found(cell, reply)
             case Saved():
                 if cell.saving == reply.path:
@@ -379,7 +378,7 @@ class Coordinator:
                     self._failed(cell, reply)
                     self._make_again(cell, cell.matcher)
 
-    def _found(self, cell: CellRecord, reply: Found) -> None:
+    def _found(self, cell: CellRecord, reply: MatchReply) -> None:
         if reply.part < 0:
             self.probed.add(cell.number)
             return

@@ -70,7 +70,7 @@ class Move(msgspec.Struct, frozen=True):
     """0 is the parent, children are numbered from 1; None: it is gone."""
 
 
-class _Node(msgspec.Struct, eq=False):
+class _CoverNode(msgspec.Struct, eq=False):
     id: int
     filter: int
     bounds: Box | None
@@ -78,18 +78,18 @@ class _Node(msgspec.Struct, eq=False):
     box: Box | None
     """The same if it matches everything in there."""
     breadth: float
-    own: _Tree | None = None
+    own: _CoverTree | None = None
     """Of a root: the tree of those that it covers, if it covers any."""
-    tree: _Tree | None = None
+    tree: _CoverTree | None = None
     """Of one that is covered: the tree that it is in."""
 
 
-class _Tree(msgspec.Struct, eq=False):
+class _CoverTree(msgspec.Struct, eq=False):
     """What one root covers. A thing of its own, so that another root can have it at no cost."""
 
-    root: _Node
+    root: _CoverNode
     child: int
-    nodes: dict[int, _Node] = {}
+    nodes: dict[int, _CoverNode] = {}
 
 
 class _Kind:
@@ -98,21 +98,21 @@ class _Kind:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self._first = next((subject for subject, is_text in shape if not is_text), None)
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, _CoverNode] = {}
         self._lows: list[tuple[Bound, int]] = []
         """Where each begins in its first attribute, in order."""
-        self._widest: list[_Node] = []
+        self._widest: list[_CoverNode] = []
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def add(self, node: _Node, box: Box) -> None:
+    def add(self, node: _CoverNode, box: Box) -> None:
         self._nodes[node.id] = node
         insort(self._lows, (self._low(box), node.id))
         insort(self._widest, node, key=lambda other: -other.breadth)
         del self._widest[PROBES:]
 
-    def remove(self, node: _Node, box: Box) -> None:
+    def remove(self, node: _CoverNode, box: Box) -> None:
         del self._nodes[node.id]
         del self._lows[bisect_left(self._lows, (self._low(box), node.id))]
         self._widest = [other for other in self._widest if other is not node]
@@ -123,7 +123,7 @@ class _Kind:
     def _low(self, box: Box) -> Bound:
         return 0 if self._first is None else box[self._first][0]
 
-    def covers_of(self, node: _Node, bounds: Box) -> Iterator[_Node]:
+    def covers_of(self, node: _CoverNode, bounds: Box) -> Iterator[_CoverNode]:
         """Roots that cover `node`, as far as they are found; wide ones first."""
         end = bisect_right(self._lows, (self._low(bounds), math.inf))
         near = (self._nodes[id] for _, id in self._lows[max(end - PROBES, 0) : end][::-1])
@@ -132,7 +132,7 @@ class _Kind:
                 if other is not node and other.box is not None and box_covers(other.box, bounds):
                     yield other
 
-    def covered_by(self, box: Box) -> Iterator[_Node]:
+    def covered_by(self, box: Box) -> Iterator[_CoverNode]:
         """Roots that a box covers, as far as they are found."""
         begin, end = 0, len(self._lows)
         if self._first in box:
@@ -152,8 +152,8 @@ class Covering:
     """
 
     def __init__(self, children: int) -> None:
-        self._nodes: dict[int, _Node] = {}
-        self._roots: OrderedDict[int, _Node] = OrderedDict()
+        self._nodes: dict[int, _CoverNode] = {}
+        self._roots: OrderedDict[int, _CoverNode] = OrderedDict()
         """Those that were looked at again longest ago come first."""
         self._kinds: dict[_Key, _Kind] = {}
         self._shapes: dict[int, dict[Shape, int]] = {}
@@ -252,7 +252,7 @@ class Covering:
 
     # -- finding a place ---------------------------------------------------------------
 
-    def _settle(self, node: _Node, child: int = PARENT) -> None:
+    def _settle(self, node: _CoverNode, child: int = PARENT) -> None:
         """Hang one that hangs nowhere below a root, or make it one."""
         cover = next(self._covers_of(node), None)
         if cover is None:
@@ -260,7 +260,7 @@ class Covering:
         else:
             self._hang(node, cover, child)
 
-    def _covers_of(self, node: _Node) -> Iterator[_Node]:
+    def _covers_of(self, node: _CoverNode) -> Iterator[_CoverNode]:
         bounds = node.bounds
         if bounds is None:
             return
@@ -270,11 +270,11 @@ class Covering:
             if kind is not None:
                 yield from kind.covers_of(node, bounds)
 
-    def _take_over(self, root: _Node, box: Box) -> None:
+    def _take_over(self, root: _CoverNode, box: Box) -> None:
         """Roots that a new one covers, as far as they are found, become covered by it."""
         shape, texts = _shape(box)
         own = {subject for subject, _ in shape}
-        found: list[_Node] = []
+        found: list[_CoverNode] = []
         for other in islice(self._shapes[root.filter], SHAPES_MAX):
             # Where more texts were asked for, there could be any number of kinds.
             asked = {subject for subject, is_text in other if is_text}
@@ -294,7 +294,7 @@ class Covering:
             if cover is not None:
                 self._submit(node, cover)
 
-    def _submit(self, node: _Node, cover: _Node) -> None:
+    def _submit(self, node: _CoverNode, cover: _CoverNode) -> None:
         """A root and all that it covers become covered by another, unless too many would move."""
         if node.own is not None and not self._can_join(node.own, cover):
             return
@@ -305,12 +305,12 @@ class Covering:
             node.own = None
         self._hang(node, cover)
 
-    def _can_join(self, tree: _Tree, cover: _Node) -> bool:
+    def _can_join(self, tree: _CoverTree, cover: _CoverNode) -> bool:
         if cover.own is None or cover.own.child == tree.child:
             return True
         return min(len(tree.nodes), len(cover.own.nodes)) <= MOVED_MAX
 
-    def _join(self, tree: _Tree, cover: _Node) -> None:
+    def _join(self, tree: _CoverTree, cover: _CoverNode) -> None:
         """A tree gets another root, which may have one already: the smaller one joins the other."""
         other, large = cover.own, tree
         if other is not None:
@@ -324,7 +324,7 @@ class Covering:
             self._counts[large.child] += len(small.nodes)
         large.root, cover.own = cover, large
 
-    def _succeed(self, tree: _Tree) -> None:
+    def _succeed(self, tree: _CoverTree) -> None:
         """The root of a tree is gone: the widest in it, or what covers that, is its root now."""
         heirs = [node for node in tree.nodes.values() if node.box is not None]
         child = tree.child
@@ -345,7 +345,7 @@ class Covering:
             self._join(tree, root)
         self._resettle(loose, child)
 
-    def _taken_out(self, nodes: Iterable[_Node]) -> list[_Node]:
+    def _taken_out(self, nodes: Iterable[_CoverNode]) -> list[_CoverNode]:
         """Of their tree, still to be placed."""
         loose = list(nodes)
         for node in loose:
@@ -353,7 +353,7 @@ class Covering:
             self._unhang(node)
         return loose
 
-    def _resettle(self, loose: list[_Node], child: int) -> None:
+    def _resettle(self, loose: list[_CoverNode], child: int) -> None:
         """Place those whose root is gone; in the same child, if possible."""
         for _ in range(SUCCESSORS_MAX):
             heirs = [node for node in loose if node.box is not None]
@@ -376,7 +376,7 @@ class Covering:
 
     # -- links -------------------------------------------------------------------------
 
-    def _enthrone(self, node: _Node) -> None:
+    def _enthrone(self, node: _CoverNode) -> None:
         self._roots[node.id] = node
         if node.box is None:
             return
@@ -391,7 +391,7 @@ class Covering:
                 self._shapes[node.filter] = dict(sorted(shapes.items(), key=lambda i: len(i[0])))
         kind.add(node, node.box)
 
-    def _dethrone(self, node: _Node) -> None:
+    def _dethrone(self, node: _CoverNode) -> None:
         del self._roots[node.id]
         if node.box is None:
             return
@@ -408,16 +408,16 @@ class Covering:
         if not shapes:
             del self._shapes[node.filter]
 
-    def _hang(self, node: _Node, root: _Node, child: int = PARENT) -> None:
+    def _hang(self, node: _CoverNode, root: _CoverNode, child: int = PARENT) -> None:
         """Below a root, in the child where that is, else in the one given, else in any."""
         if root.own is None:
             emptiest = min(range(1, len(self._counts)), key=self._counts.__getitem__, default=0)
-            root.own = _Tree(root, child or emptiest)
+            root.own = _CoverTree(root, child or emptiest)
         node.tree = root.own
         node.tree.nodes[node.id] = node
         self._counts[node.tree.child] += 1
 
-    def _unhang(self, node: _Node) -> None:
+    def _unhang(self, node: _CoverNode) -> None:
         tree, node.tree = node.tree, None
         if tree is None:
             return
@@ -426,7 +426,7 @@ class Covering:
         if not tree.nodes:
             tree.root.own = None
 
-    def _touch(self, *nodes: _Node) -> None:
+    def _touch(self, *nodes: _CoverNode) -> None:
         for node in nodes:
             self._before.setdefault(node.id, _place(node))
 
@@ -441,25 +441,25 @@ class Covering:
         return moves
 
 
-def _place(node: _Node) -> int:
+def _place(node: _CoverNode) -> int:
     return PARENT if node.tree is None else node.tree.child
 
 
-def _size(node: _Node) -> int:
+def _size(node: _CoverNode) -> int:
     return 0 if node.own is None else len(node.own.nodes)
 
 
-def _is_covered(node: _Node, root: _Node) -> bool:
+def _is_covered(node: _CoverNode, root: _CoverNode) -> bool:
     return root.box is not None and node.bounds is not None and box_covers(root.box, node.bounds)
 
 
-def _node(id: int, filter: int, subscription: Subscription) -> _Node:
+def _node(id: int, filter: int, subscription: Subscription) -> _CoverNode:
     conjunctions = normalise(subscription).conjunctions
     if len(conjunctions) != 1:
-        return _Node(id, filter, None, None, 0.0)
+        return _CoverNode(id, filter, None, None, 0.0)
     box = box_of(conjunctions[0])
     bounds = _bounds(conjunctions[0]) if box is None else box
-    return _Node(id, filter, bounds, box, _breadth(bounds))
+    return _CoverNode(id, filter, bounds, box, _breadth(bounds))
 
 
 def _bounds(conjunction: Conjunction) -> Box:

@@ -68,7 +68,7 @@ class ElasticityError(RoveError):
     """Settings that contradict each other."""
 
 
-class Elasticity(msgspec.Struct, frozen=True):
+class ElasticitySettings(msgspec.Struct, frozen=True):
     """When to divide and when to put together."""
 
     layout: Layout = "replicated"
@@ -100,7 +100,7 @@ class Elasticity(msgspec.Struct, frozen=True):
             )
 
 
-class Decision(msgspec.Struct, frozen=True):
+class ScalingDecision(msgspec.Struct, frozen=True):
     """A rearrangement that is wanted."""
 
     kind: Literal["out", "in", "split", "merge"]
@@ -129,7 +129,7 @@ class _Chunk(msgspec.Struct):
 class _Window:
     """What a matcher did with its time during its last messages."""
 
-    def __init__(self, settings: Elasticity, began_at: float) -> None:
+    def __init__(self, settings: ElasticitySettings, began_at: float) -> None:
         self.heard_at = began_at
         self.wanted_messages = settings.window_messages
         self._pause_s = settings.pause_s
@@ -220,7 +220,7 @@ class ScalingPolicy:
     while nothing is published. Whatever it says is answered by `done` or `failed`.
     """
 
-    def __init__(self, settings: Elasticity) -> None:
+    def __init__(self, settings: ElasticitySettings) -> None:
         self.settings = settings
         self.layout: Layout = settings.layout
         """As it is now; call `restart` after a change."""
@@ -290,7 +290,7 @@ class ScalingPolicy:
 
     # -- deciding ----------------------------------------------------------------------
 
-    def wants(self, matchers: Sequence[int], now: float) -> Decision | None:
+    def wants(self, matchers: Sequence[int], now: float) -> ScalingDecision | None:
         """What should be rearranged, if anything; `matchers` are the processes that there are.
 
         In the hierarchical layout the first of them is the parent.
@@ -310,17 +310,19 @@ class ScalingPolicy:
             return forced
         return self._more(numbers, now) or self._fewer(numbers, now)
 
-    def _bounded(self, numbers: tuple[int, ...]) -> Decision | None:
+    def _bounded(self, numbers: tuple[int, ...]) -> ScalingDecision | None:
         least, most, count = self.settings.matchers_min, self.settings.matchers_max, len(numbers)
         if count < least:
             reason = f"{count} of at least {least} matchers"
-            return Decision("split" if count else "out", (*numbers, BROKER)[0], reason, least)
+            return ScalingDecision(
+                "split" if count else "out", (*numbers, BROKER)[0], reason, least
+            )
         if count > most:
             reason = f"{count} of at most {most} matchers"
-            return Decision("merge" if most else "in", numbers[-1], reason, most)
+            return ScalingDecision("merge" if most else "in", numbers[-1], reason, most)
         return None
 
-    def _more(self, numbers: tuple[int, ...], now: float) -> Decision | None:
+    def _more(self, numbers: tuple[int, ...], now: float) -> ScalingDecision | None:
         judged = numbers if numbers else (BROKER,)
         if self.layout == "hierarchical" and len(numbers) > 1:
             # The parent has to see everything, whoever else there is.
@@ -351,7 +353,7 @@ class ScalingPolicy:
             f"less than {100 * self.settings.split_below:g} %"
         )
         target = self._target_for_more(numbers, idle_share, now)
-        return Decision("split" if numbers else "out", busiest, reason, target)
+        return ScalingDecision("split" if numbers else "out", busiest, reason, target)
 
     def _fresh(self, matcher: int, now: float) -> _Window | None:
         """The window of someone who can be judged to have too much."""
@@ -391,7 +393,7 @@ class ScalingPolicy:
                 return count
         return most
 
-    def _fewer(self, numbers: tuple[int, ...], now: float) -> Decision | None:
+    def _fewer(self, numbers: tuple[int, ...], now: float) -> ScalingDecision | None:
         target = self._target_for_fewer(numbers, now)
         if target is None:
             self._calm_since = None
@@ -409,7 +411,7 @@ class ScalingPolicy:
             f"more than {100 * self.settings.merge_above:g} %; "
             f"{_remaining(target)} still be idle {_percent(left)}"
         )
-        return Decision("merge" if target else "in", least_busy, reason, target)
+        return ScalingDecision("merge" if target else "in", least_busy, reason, target)
 
     def _needed_of_late(self, target: int, now: float) -> int | None:
         """How many sufficed all the while; None until that has been so for long enough."""
@@ -477,7 +479,7 @@ class ScalingPolicy:
 
     # -- hysteresis --------------------------------------------------------------------
 
-    def done(self, decision: Decision, now: float) -> None:
+    def done(self, decision: ScalingDecision, now: float) -> None:
         """What was wanted has been done."""
         settings = self.settings
         doublings = self._doublings_left(now)
@@ -489,7 +491,7 @@ class ScalingPolicy:
         self._before = self._asked if decision.is_for_more else None
         self.restart(now)
 
-    def failed(self, decision: Decision, now: float) -> None:
+    def failed(self, decision: ScalingDecision, now: float) -> None:
         """What was wanted could not be done, and everything is as it was."""
         self._failures = min(self._failures + 1, DOUBLINGS_MAX)
         self.restart(now)

@@ -15,15 +15,15 @@ from rove.elastic.commands import (
     Add,
     AnyCommand,
     AnyReply,
-    Change,
+    ChangeState,
     Close,
     Failed,
-    Found,
     Match,
+    MatchReply,
+    MatchRow,
     Open,
-    Ranked,
+    RankedMatch,
     Remove,
-    Row,
     Save,
     Saved,
     Unsaved,
@@ -37,12 +37,12 @@ from rove.match.matcher import EXACT, Work
 from rove.match.ranked.ranks import RankedDelivery
 
 
-class ShownRow:
-    """A `Row`, as a cell looks at it: its payload is read when the first cell asks."""
+class CellRow:
+    """A `MatchRow`, as a cell looks at it: its payload is read when the first cell asks."""
 
     __slots__ = ("_attributes", "_row", "at", "filters")
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: MatchRow) -> None:
         self._row = row
         self._attributes: Mapping[str, object] | None = None
         self.at = row.at
@@ -74,7 +74,7 @@ class CellHost:
         self._clock = clock
         self._ended: set[int] = set()
         """Cells that have failed: what was on its way to them says nothing more."""
-        self._shown: tuple[bytes, list[ShownRow]] = (b"", [])
+        self._shown: tuple[bytes, list[CellRow]] = (b"", [])
         """The last rows, for when several cells are asked about the same."""
 
     @property
@@ -115,7 +115,7 @@ class CellHost:
             case Remove():
                 for id in command.ids:
                     cell.remove(id)
-            case Change():
+            case ChangeState():
                 cell.set_state(command.id, command.changes)
             case Save():
                 return [self._saved(cell, command)]
@@ -130,7 +130,7 @@ class CellHost:
             return Unsaved(command.cell, command.path, str(error))
         return Saved(command.cell, command.path, cast(list[int], cell.live_keys()))
 
-    def _matched(self, cell: Cell, command: Match) -> Found:
+    def _matched(self, cell: Cell, command: Match) -> MatchReply:
         began = self._clock()
         found = cell.match(self._rows(command))
         ranked = list(found.ranked)
@@ -139,7 +139,7 @@ class CellHost:
         counts, ids = arrays_of(found)
         told = [told_of(one) for one in ranked]
         took_s = self._clock() - began
-        return Found(
+        return MatchReply(
             command.cell,
             command.part,
             counts,
@@ -150,10 +150,10 @@ class CellHost:
             found.undecided,
         )
 
-    def _rows(self, command: Match) -> list[ShownRow]:
+    def _rows(self, command: Match) -> list[CellRow]:
         raw = bytes(command.rows)
         if self._shown[0] != raw:
-            self._shown = raw, [ShownRow(row) for row in decoded_rows(command.rows)]
+            self._shown = raw, [CellRow(row) for row in decoded_rows(command.rows)]
         return self._shown[1]
 
     def merge_due(self) -> Work | None:
@@ -187,13 +187,15 @@ def arrays_of(found: CellMatches) -> tuple[bytes, bytes]:
     return np.asarray(found.counts, np.int32).tobytes(), found.ids.astype(np.int64).tobytes()
 
 
-def matched_of(found: Found) -> CellMatches:
+def matched_of(found: MatchReply) -> CellMatches:
     """The same, as they arrive; what is ranked stays where it is."""
     counts = np.frombuffer(found.counts, np.int32).tolist()
     return CellMatches(counts, np.frombuffer(found.ids, np.int64), [])
 
 
-def told_of(delivery: RankedDelivery) -> Ranked:
+def told_of(delivery: RankedDelivery) -> RankedMatch:
     """A ranked delivery as it travels."""
     number = cast(int, delivery.key)
-    return Ranked(delivery.subscription, number, delivery.at, delivery.score, delivery.promoted)
+    return RankedMatch(
+        delivery.subscription, number, delivery.at, delivery.score, delivery.promoted
+    )

@@ -1,7 +1,7 @@
 """What the coordinator needs of the world outside: processes to send to, and files to save in.
 
-The shell gives real ones (`rove.serve.workers.matchers`), tests give simulated ones that are slow,
-die or hang when a seed says so. Whatever comes back is handed to the coordinator (`Listener`).
+The shell provides real ones (`rove.serve.workers.matchers`); tests provide simulated ones that are
+slow, die or hang according to a seed. What they answer goes to the coordinator (`MatcherListener`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 from rove.elastic.commands import AnyCommand, Replies
 
 
-class Listener(Protocol):
+class MatcherListener(Protocol):
     """Hears of matchers; the coordinator."""
 
     def started(self, matcher: int, pid: int) -> None:
@@ -25,7 +25,7 @@ class Listener(Protocol):
         """A process is gone, or was killed because it did not answer; also one that never came."""
 
 
-class Matchers(Protocol):
+class MatcherProcesses(Protocol):
     """Processes that hold cells."""
 
     def start(self) -> int:

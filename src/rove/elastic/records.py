@@ -1,19 +1,24 @@
-"""What the coordinator remembers of a cell: where it is, and how to make it again.
+"""What the coordinator keeps of each cell and of each batch on its way (a *ticket*).
 
-A cell is made again from the file that it was last saved in and the commands since. Commands of a
-plain cell are only those that change it; of a kept one also all publications, for they too change
-it. So the list is cut by saving whenever it has grown long: a thousand publications or changes are
-matched again in some tens of milliseconds.
+A cell is made again from the file that it was last saved in and the commands since. For a stateless
+cell these are only the commands that change it; for a stateful one also all publications, which
+change it too. So the list is cut by saving whenever it has grown long: a thousand publications or
+changes are matched again in some tens of milliseconds.
+
+A ticket has a part for each cell that gets the batch; a part is done when the cell has answered,
+the ticket when all parts are. Tickets are returned in the order in which they were submitted. An
+answer for a part that is done already, as from a matcher that was taken for dead, is ignored: that
+is how duplicates are removed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from rove.elastic.commands import AnyCommand, Match
+from rove.elastic.commands import AnyCommand, Match, MatchRow, RankedMatch, encoded_rows
 
 LOG_MAX = 1_000
 """Commands and publications since the last snapshot, after which another is worth its while."""
@@ -96,3 +101,56 @@ class CellRecord(msgspec.Struct, eq=False):
         self.log = self.log[self.saving_from :]
         self.weight = sum(1 + (100 if isinstance(one, Match) else 0) for one in self.log)
         return old
+
+
+PARTS_MAX = 1 << 16
+"""Parts of a ticket have numbers of their own, so many apart from those of the next."""
+
+
+class TicketPart(msgspec.Struct, gc=False):
+    """What one cell is asked."""
+
+    ticket: Ticket
+    command: Match
+    positions: Sequence[int]
+    """The rows of the ticket that it is asked about."""
+
+
+class Ticket(msgspec.Struct, eq=False):
+    """A batch on its way."""
+
+    number: int
+    rows: list[MatchRow]
+    advance_to: float | None
+    part_rows_min: int = 1
+    """Publications below which cutting it costs more than it saves."""
+    waiting: dict[int, TicketPart] = msgspec.field(default_factory=dict)
+    """By number, the parts that have not been answered."""
+    found: dict[int, list[int]] = msgspec.field(default_factory=dict)
+    """Subscriptions by the number of the publication."""
+    ranked: list[RankedMatch] = msgspec.field(default_factory=list)
+    undecided: set[int] = msgspec.field(default_factory=set)
+    """Subscriptions that were passed over."""
+    failed: dict[int, str] = msgspec.field(default_factory=dict)
+    """Publications, by number, that a cell could not be asked about, and why."""
+    next_part: int = 0
+
+    def part(
+        self, cell: int, positions: Sequence[int], raw: msgspec.Raw | None = None, *, slides: bool
+    ) -> Match:
+        """Have a cell asked about some rows; with `slides`, its windows move on afterwards."""
+        if raw is None:
+            raw = encoded_rows([self.rows[position] for position in positions])
+        number = self.number * PARTS_MAX + self.next_part
+        self.next_part += 1
+        command = Match(cell, self.number, number, raw, self.advance_to if slides else None)
+        self.waiting[number] = TicketPart(self, command, positions)
+        return command
+
+    def owed(self, cell: int) -> list[Match]:
+        """What a cell has been asked and has not answered."""
+        return [part.command for part in self.waiting.values() if part.command.cell == cell]
+
+    @property
+    def is_done(self) -> bool:
+        return not self.waiting

@@ -32,7 +32,7 @@ import msgspec
 from msgspec import Meta
 
 from rove.base.documents import nearest, read_tables
-from rove.broker.access import AccessError, Rules
+from rove.broker.access import AccessError, AccessRules
 from rove.broker.limits import Limits
 from rove.elastic.view import Layout
 from rove.errors import RoveError
@@ -622,7 +622,7 @@ def changes(old: Config, new: Config) -> tuple[list[str], list[str]]:
     )
 
 
-def load_access(config: Config) -> tuple[Door, Rules, list[str]]:
+def load_access(config: Config) -> tuple[Door, AccessRules, list[str]]:
     """Who is let in and what they may do, from the files that the configuration names; warnings
     about those files besides. Called again on SIGHUP."""
     settings = config.access
@@ -636,9 +636,9 @@ def load_access(config: Config) -> tuple[Door, Rules, list[str]]:
             warnings.append(f"{path} names no user; `rove passwd {path} USER` adds one")
     door = Door(passwords, settings.anonymous, trusts_certificates=bool(config.tls.client_ca))
     only_ours = settings.anonymous == "loopback" and not config.has_users
-    rules = Rules.without_file(anonymous_is_admin=only_ours)
+    rules = AccessRules.without_file(anonymous_is_admin=only_ours)
     if settings.acl_file:
-        rules = Rules.parse(_access_text(Path(settings.acl_file)), settings.acl_file)
+        rules = AccessRules.parse(_access_text(Path(settings.acl_file)), settings.acl_file)
     return door, rules, warnings
 
 

@@ -22,10 +22,10 @@ from typing import Protocol
 from rove import __version__
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import TABLES, Key
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.elastic.view import Layout
 from rove.errors import RoveError
 from rove.lake.storage import folder_of
@@ -419,14 +419,14 @@ def folder_mode_of(config: Config) -> int:
     return PASSAGE_MODES[config.lake.readers if is_on_the_way else "owner"]
 
 
-def settings_of(config: Config) -> Settings:
+def settings_of(config: Config) -> BrokerSettings:
     """What the broker is told besides its limits."""
     channels: tuple[LakeStream, ...] = ()
     if config.lake.enabled:
         channels = tuple(
             LakeStream(one.name, one.topics, frozenset(one.keep)) for one in config.lake.channels
         )
-    return Settings(
+    return BrokerSettings(
         is_guarded=bool(config.access.acl_file),
         channels=channels,
         keeps_subscriptions=bool(channels) and config.lake.subscriptions,
@@ -436,14 +436,14 @@ def settings_of(config: Config) -> Settings:
     )
 
 
-def elasticity_of(config: Matchers) -> Elasticity:
+def elasticity_of(config: Matchers) -> ElasticitySettings:
     """What the broker is told about matchers."""
     if config.max == "auto":
         count = cores()
         most = max(config.min, count if count > 1 else 0)
     else:
         most = config.max
-    return Elasticity(
+    return ElasticitySettings(
         layout=config.layout,
         matchers_min=config.min,
         matchers_max=most,

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from rove.broker.access import Identity
 from rove.broker.broker import Broker
-from rove.broker.context import Output
+from rove.broker.context import TurnOutput
 from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import Changes
 from rove.match.matcher import Work
@@ -179,7 +179,7 @@ class Shell:
 
     def _do_turn(self) -> None:
         broker = self.broker
-        broker.backlog_bytes = self._disk.backlog_bytes
+        broker.backpressure.backlog_bytes = self._disk.backlog_bytes
         output = broker.end_turn(self.now())
         self._carry_out(output)
         now = self.now()
@@ -199,7 +199,7 @@ class Shell:
             _, began, count = self._keeping.popleft()
             self.delays.kept.add(now - began, count, now)
 
-    def _carry_out(self, output: Output) -> None:
+    def _carry_out(self, output: TurnOutput) -> None:
         if output.changes is not None:
             self._to_commit.append((output.changes, output.commit))
         if self._to_commit:
@@ -228,10 +228,10 @@ class Shell:
                 log.fault(note.event, note.error, **note.facts)
             else:
                 getattr(log, note.level)(note.event, **note.facts)
-        broker = self.broker
-        if broker.stuck_links:
-            broker.judge_pressure()
-        if broker.is_paused or broker.is_throttling or self._was_paused or self._paused:
+        broker, pressure = self.broker, self.broker.backpressure
+        if pressure.stuck_links:
+            pressure.judge()
+        if pressure.is_paused or broker.is_throttling or self._was_paused or self._paused:
             self._pause_or_resume()
 
     def _send(self, link: Link) -> None:
@@ -248,7 +248,7 @@ class Shell:
             if link.buffered_bytes:
                 link.buffered_bytes = peer.buffered_bytes()
         if link.closing:
-            if self.broker.is_given_up(link):
+            if self.broker.backpressure.is_given_up(link):
                 peer.abort()
             else:
                 peer.close()
@@ -309,7 +309,7 @@ class Shell:
 
     def _pause_or_resume(self) -> None:
         """Let publishers wait, or go on: all of them, or those that were too quick."""
-        everybody = self.broker.is_paused
+        everybody = self.broker.backpressure.is_paused
         self._was_paused = everybody
         for link in self.broker.view.links:
             wanted = link.is_paused or (everybody and link.is_publisher)
@@ -336,7 +336,7 @@ class Shell:
         self._timer = None
         # Whatever happens now, there is a turn, and a timer at its end.
         self.wake()
-        for link in self.broker.stuck_links:
+        for link in self.broker.backpressure.stuck_links:
             link.buffered_bytes = link.peer.buffered_bytes()
         self.broker.tick(self.now())
 

@@ -24,7 +24,7 @@ from rove.elastic.commands import (
     encoded_replies,
 )
 from rove.elastic.hosts import CellHost
-from rove.elastic.ports import Listener
+from rove.elastic.ports import MatcherListener
 from rove.match.cell import Cell
 
 
@@ -39,7 +39,7 @@ class SimulatedMatchers:
     """Is a `rove.elastic.ports.Matchers`."""
 
     def __init__(self, seed: int) -> None:
-        self.listener: Listener
+        self.listener: MatcherListener
         self.files: dict[str, bytes] = {}
         self.room = math.inf
         """So many files can still be written."""

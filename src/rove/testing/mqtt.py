@@ -24,9 +24,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from rove.broker.access import Identity, Rules
+from rove.broker.access import AccessRules, Identity
 from rove.broker.broker import Broker
-from rove.broker.context import Settings
+from rove.broker.context import BrokerSettings
 from rove.broker.faults import Note
 from rove.broker.limits import Limits
 from rove.broker.policies.agents import Isolation
@@ -40,7 +40,7 @@ from rove.client.protocol import (
     unsubscribe_packet,
 )
 from rove.client.protocol import ProtocolSettings as ClientSettings
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.packets import (
     NO_PROPERTIES,
@@ -109,11 +109,11 @@ class SimulatedBroker:
         self,
         *,
         limits: Limits | None = None,
-        rules: Rules | None = None,
-        settings: Settings | None = None,
+        rules: AccessRules | None = None,
+        settings: BrokerSettings | None = None,
         holds_commits: bool = False,
         matchers: SimulatedMatchers | None = None,
-        elasticity: Elasticity | None = None,
+        elasticity: ElasticitySettings | None = None,
         policies: PolicyLimits | None = None,
         workers: SimulatedWorkers | None = None,
         isolation: Isolation = "none",

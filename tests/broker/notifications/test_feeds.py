@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rove.broker.access import Rules
-from rove.broker.context import LakeStream, Settings
+from rove.broker.access import AccessRules
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.notifications import feeds
 from rove.broker.storage.records import LogRow
 from rove.mqtt.packets import (
@@ -27,11 +27,11 @@ from rove.mqtt.packets import (
 )
 from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
-KEPT = Settings(
+KEPT = BrokerSettings(
     channels=(LakeStream("all", ("#",), frozenset(("publications", "notifications"))),),
     keeps_subscriptions=True,
 )
-ADMIN = Rules.without_file(anonymous_is_admin=True)
+ADMIN = AccessRules.without_file(anonymous_is_admin=True)
 
 
 def new_world(**options: Any) -> SimulatedBroker:
@@ -127,7 +127,7 @@ class TestDelivering:
         rules = "allow user * subscribe air/#\ndeny user alice subscribe air/zagreb\n"
         rules += "allow user pipeline admin"
         settings = msgspec.structs.replace(KEPT, is_guarded=True)
-        world = SimulatedBroker(settings=settings, rules=Rules.parse(rules, "rules"))
+        world = SimulatedBroker(settings=settings, rules=AccessRules.parse(rules, "rules"))
         alice = world.connect("alice", user="alice")
         pipeline = world.connect("pipeline", user="pipeline")
         number = served(alice)
@@ -394,7 +394,7 @@ def test_crashes_between_any_two_steps_lose_nothing_and_repeat_nothing(seed: int
 
 class TestRefusals:
     def test_only_administrators_may(self) -> None:
-        world = new_world(rules=Rules.without_file())
+        world = new_world(rules=AccessRules.without_file())
         alice, eve = world.connect("alice"), world.connect("eve", user="eve")
         answer = deliver(eve, found(1, served(alice)))
         assert answer.reason == Reason.NOT_AUTHORIZED

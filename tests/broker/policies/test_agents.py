@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.storage.records import LogRow
 from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason
 from rove.policy.limits import PolicyLimits
@@ -612,7 +612,7 @@ class TestSurviving:
 class TestLogging:
     def test_the_lake_has_every_decision(self) -> None:
         channel = LakeStream("all", ("t",), frozenset(("publications", "notifications")))
-        settings = Settings(channels=(channel,), keeps_subscriptions=True)
+        settings = BrokerSettings(channels=(channel,), keeps_subscriptions=True)
         world = SimulatedBroker(settings=settings)
         ann, bob = world.connect("ann"), world.connect("bob")
         ann.subscribe("t")

@@ -1,11 +1,18 @@
 """A publication: what subscriptions see of it, and how it goes out and is kept."""
 
+import gc
 import math
 
 import pytest
 
-from rove.broker.publications.publication import PARTS_MAX, Publication, user_property
+from rove.broker.publications.publication import (
+    PARTS_MAX,
+    PAYLOAD_BYTES_MAX,
+    Publication,
+    RecentPublications,
+)
 from rove.broker.storage.records import PublicationRow, decoded, encoded
+from rove.broker.user_properties import user_property
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
@@ -187,3 +194,51 @@ def test_what_a_policy_makes_has_the_content_type_of_its_origin_while_that_holds
         4, Publish("t", b' {"a":1}', properties=Properties(content_type="x/y")), "a", "i", 0.0
     )
     assert values.derived(5, b'{"a":2}', ()).properties.content_type == "x/y"
+
+
+def named(id: str, payload: bytes = b"1") -> Publication:
+    return Publication(1, Publish("t", payload, 1), "client", id, 5.0)
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    recent = RecentPublications(2)
+    for id in "abc":
+        recent.add(named(id), 1)
+    assert [one.id for one in recent] == ["c", "b"]
+    assert recent.find("a") is None
+    assert len(recent) == 2
+
+
+def test_of_two_with_one_id_the_last_is_found() -> None:
+    recent = RecentPublications(10)
+    recent.add(named("a", b"first"), 1)
+    recent.add(named("a", b"second"), 3)
+    found = recent.find("a")
+    assert found is not None
+    assert (found.payload, found.notified, found.publisher, found.at) == (b"second", 3, "client", 5)
+
+
+def test_nothing_is_held_alive() -> None:
+    recent = RecentPublications(10)
+    one = named("a")
+    recent.add(one, 0)
+    found = recent.find("a")
+    assert found is not None
+    assert found.living() is one
+    del one
+    gc.collect()
+    assert found.living() is None
+
+
+def test_large_payloads_are_not_held() -> None:
+    recent = RecentPublications(10)
+    recent.add(named("a", b"x" * (PAYLOAD_BYTES_MAX + 1)), 0)
+    found = recent.find("a")
+    assert found is not None
+    assert found.payload == PAYLOAD_BYTES_MAX + 1
+
+
+def test_a_bound_of_nothing_remembers_nothing() -> None:
+    recent = RecentPublications(0)
+    recent.add(named("a"), 0)
+    assert len(recent) == 0

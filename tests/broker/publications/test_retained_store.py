@@ -5,7 +5,7 @@ import gc
 import msgspec
 import pytest
 
-from rove.broker.access import Rules
+from rove.broker.access import AccessRules
 from rove.broker.limits import Limits
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import valid_key
@@ -354,10 +354,12 @@ class TestOwners:
         assert given(world) == [b"2"]
 
     def test_the_rules_of_the_topic_hold_for_withdrawing(self) -> None:
-        world = SimulatedBroker(rules=Rules.without_file())
+        world = SimulatedBroker(rules=AccessRules.without_file())
         alice = world.connect("sensor", user="alice")
         alice.publish("a", b"1", 1, id="x", valid_for="60")
-        rules = Rules.parse("allow user * publish,subscribe #\ndeny user alice publish a", "rules")
+        rules = AccessRules.parse(
+            "allow user * publish,subscribe #\ndeny user alice publish a", "rules"
+        )
         world.broker.reconfigure(Limits(), rules, is_guarded=True)
         assert unpublish(alice, "x") == Reason.NOT_AUTHORIZED
         alice.inbox.clear()

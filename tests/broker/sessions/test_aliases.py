@@ -3,7 +3,7 @@
 import random
 
 from rove.broker.limits import Limits
-from rove.broker.sessions.aliases import Aliases, Written
+from rove.broker.sessions.aliases import Aliases, TopicForm
 from rove.mqtt.packets import Properties, Puback, Publish
 from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
@@ -28,23 +28,23 @@ class TestAliases:
     def test_a_topic_is_written_in_full_until_it_was_told(self) -> None:
         aliases = Aliases(2)
         first = aliases.written("a", waits=False)
-        assert first == Written("a", 1) == aliases.written("a", waits=False)
+        assert first == TopicForm("a", 1) == aliases.written("a", waits=False)
         aliases.told("a", first, waits=False)
-        assert aliases.written("a", waits=False) == Written("", 1)
-        assert aliases.written("b", waits=False) == Written("b", 2)
+        assert aliases.written("a", waits=False) == TopicForm("", 1)
+        assert aliases.written("b", waits=False) == TopicForm("b", 2)
 
     def test_when_all_numbers_are_given_topics_stay_in_full(self) -> None:
         aliases = Aliases(1)
         aliases.told("a", aliases.written("a", waits=False), waits=False)
-        assert aliases.written("b", waits=False) == Written("b", None)
-        aliases.told("b", Written("b", None), waits=False)
-        assert aliases.written("b", waits=False) == Written("b", None)
+        assert aliases.written("b", waits=False) == TopicForm("b", None)
+        aliases.told("b", TopicForm("b", None), waits=False)
+        assert aliases.written("b", waits=False) == TopicForm("b", None)
 
     def test_what_waits_is_relied_upon_only_by_what_waits_behind_it(self) -> None:
         aliases = Aliases(1)
         aliases.told("a", aliases.written("a", waits=True), waits=True)
-        assert aliases.written("a", waits=True) == Written("", 1)
-        assert aliases.written("a", waits=False) == Written("a", 1)
+        assert aliases.written("a", waits=True) == TopicForm("", 1)
+        assert aliases.written("a", waits=False) == TopicForm("a", 1)
 
 
 def test_a_client_that_takes_aliases_is_sent_a_topic_once() -> None:

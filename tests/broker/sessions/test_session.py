@@ -14,9 +14,9 @@ from rove.broker.sessions.session import (
     Link,
     Notification,
     PendingDecision,
+    PolicyInput,
     PolicySlot,
     Session,
-    Shown,
     Subscription,
     in_one_line,
 )
@@ -193,14 +193,14 @@ def test_a_case_is_written_with_all_that_is_needed_to_go_on() -> None:
     one = Notification(
         Session("ann", 1, 5, 9), publication, 2, True, (3, 4), select, (5,), b"{}", waits=True
     )
-    pending = PendingDecision(one, Shown(Arrived("t", b"1")), {})
+    pending = PendingDecision(one, PolicyInput(Arrived("t", b"1")), {})
     row = pending.row(5, 12.5)
     assert row == PendingDecisionRow(7, 5, 2, True, (3, 4), select, (5,), b"{}", True, 12.5)
     assert decoded(PendingDecisionRow, encoded(row)) == row
 
 
 def test_what_is_shared_of_one_is_not_of_another() -> None:
-    one, other = Shown(Arrived("t", b"1")), Shown(Arrived("t", b"1"))
+    one, other = PolicyInput(Arrived("t", b"1")), PolicyInput(Arrived("t", b"1"))
     assert one.derived is not other.derived
 
 

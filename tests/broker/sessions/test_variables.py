@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
 from rove.broker.storage.records import SessionRow
-from rove.elastic.elasticity import Elasticity
+from rove.elastic.elasticity import ElasticitySettings
 from rove.mqtt.packets import Puback, Publish, Reason, Suback
 from rove.policy.automatic import ON_ITS_WAY_S
 from rove.testing.matchers import SimulatedMatchers
@@ -63,7 +63,9 @@ class TestRestarts:
 
     def test_who_was_away_already_costs_nothing(self) -> None:
         channel = LakeStream("all", ("#", "$rove/me"), frozenset(("states",)))
-        world = SimulatedBroker(settings=Settings(channels=(channel,), keeps_subscriptions=True))
+        world = SimulatedBroker(
+            settings=BrokerSettings(channels=(channel,), keeps_subscriptions=True)
+        )
         ann = world.connect("ann", expiry_s=EXPIRES_NEVER_S)
         ask(ann, "$rove/report", '{"battery": 0.5}')
         ann.drop()
@@ -261,7 +263,7 @@ def test_a_policy_may_set_what_bounds_follow_while_matchers_are_busy() -> None:
     """What was published before is matched by what the variables were before, and is not lost."""
     matchers, workers = SimulatedMatchers(1), SimulatedWorkers()
     workers.holds_jobs = True
-    elasticity = Elasticity(matchers_min=0, matchers_max=2, pause_s=1e9)
+    elasticity = ElasticitySettings(matchers_min=0, matchers_max=2, pause_s=1e9)
     world = SimulatedBroker(
         matchers=matchers, elasticity=elasticity, workers=workers, isolation="process"
     )

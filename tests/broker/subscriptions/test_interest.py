@@ -2,7 +2,7 @@
 
 import pytest
 
-from rove.broker.context import Settings
+from rove.broker.context import BrokerSettings
 from rove.broker.limits import Limits
 from rove.broker.sessions.session import Session
 from rove.broker.subscriptions.interest import (
@@ -144,7 +144,7 @@ class TestOneText:
 
     def test_a_client_of_3_1_1_is_refused_too(self) -> None:
         world = SimulatedBroker(
-            limits=Limits(text_steps_max=10), settings=Settings(topic_text=True)
+            limits=Limits(text_steps_max=10), settings=BrokerSettings(topic_text=True)
         )
         client = world.connect(version=V311)
         client.send(Subscribe(5, (Filter("a?x > 1", 1), Filter("b", 1))))

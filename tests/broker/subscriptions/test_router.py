@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.subscriptions.router import ROUTES_MAX
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
@@ -249,7 +249,7 @@ class TestShared:
 
 class TestWildcards:
     def test_topics_of_the_broker_are_not_met_by_leading_wildcards(self) -> None:
-        world = SimulatedBroker(settings=Settings())
+        world = SimulatedBroker(settings=BrokerSettings())
         client = world.connect()
         client.subscribe("#", "+/me")
         client.publish("$rove/me", b"{}", 1)
@@ -421,7 +421,7 @@ class TestRanked:
 
 class TestServedByOthers:
     def test_one_and_the_same_can_change_sides(self) -> None:
-        settings = Settings(channels=(LakeStream("all", ("#",)),), keeps_subscriptions=True)
+        settings = BrokerSettings(channels=(LakeStream("all", ("#",)),), keeps_subscriptions=True)
         world = SimulatedBroker(settings=settings)
         client = world.connect()
         router = world.broker.router

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.storage.records import LogRow
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
@@ -373,7 +373,7 @@ def test_what_brokers_counted_adds_up_over_restarts(tmp_path: Path) -> None:
         assert {hour.labels for hour in hours} == {'channel="b"'}
         assert all(hour.rate is not None and hour.rate > 0 for hour in hours)
         names = {one.metric for one in database.series()}
-        assert {f"rove_{name}_total" for name in Counters.HELP} < names
+        assert {f"rove_{name}_total" for name in BrokerCounters.HELP} < names
         assert database.rollups("rove_sessions", 3_600)[0].increase is None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.serve.config import Channel, Lake
 from rove.serve.metrics.log import wait_s
 from tests.effort import PATIENCE_S
@@ -56,7 +56,7 @@ def test_a_channel_gets_what_metrics_says(start_server: Start, tmp_path: Path) -
         if not line.startswith("#")
     }
     assert set(payloads[-1]["values"]) == shown
-    assert {f"rove_{name}_total" for name in Counters.HELP} <= shown
+    assert {f"rove_{name}_total" for name in BrokerCounters.HELP} <= shown
     assert payloads[-1]["values"]["rove_publications_received_total"] == 1
 
 

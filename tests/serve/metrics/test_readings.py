@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.elastic.view import MatcherView
 from rove.policy.view import Tally
 from rove.serve.metrics.readings import matcher_metrics, metrics_text, policy_metrics
@@ -26,7 +26,7 @@ def values(text: str) -> dict[str, float]:
 def test_every_counter_is_there_with_its_explanation(server: Running) -> None:
     answer = server.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    for name, about in Counters.HELP.items():
+    for name, about in BrokerCounters.HELP.items():
         assert f"# HELP rove_{name}_total {about}\n# TYPE rove_{name}_total counter" in answer.text
     found = values(answer.text)
     assert {name.partition("{")[0] for name in found} == set(

@@ -17,11 +17,11 @@ from rove.elastic.commands import (
     AnyCommand,
     Close,
     Failed,
-    Found,
     Match,
+    MatchReply,
+    MatchRow,
     Open,
     Replies,
-    Row,
     Save,
     Saved,
     decoded_replies,
@@ -106,7 +106,7 @@ def line() -> Iterator[Line]:
 
 def rows(*values: int) -> msgspec.Raw:
     return encoded_rows(
-        [Row(number, "a", b'{"x": %d}' % x, (), 1.0, (7,)) for number, x in enumerate(values)]
+        [MatchRow(number, "a", b'{"x": %d}' % x, (), 1.0, (7,)) for number, x in enumerate(values)]
     )
 
 
@@ -117,7 +117,7 @@ def test_commands_are_carried_out_and_those_that_ask_are_answered(
     line.say(Match(1, 5, 3, rows(1, 2, 3)))
     done, said = line.hear()
     (found,) = said.replies
-    assert isinstance(found, Found)
+    assert isinstance(found, MatchReply)
     assert (done, found.cell, found.part) == (2, 1, 3)
     assert np.frombuffer(found.counts, np.int32).tolist() == [0, 1, 2]
     assert sorted(np.frombuffer(found.ids, np.int64).tolist()) == [10, 10, 11]
@@ -127,7 +127,7 @@ def test_commands_are_carried_out_and_those_that_ask_are_answered(
     done, said = line.hear()
     saved, found = said.replies
     assert isinstance(saved, Saved)
-    assert isinstance(found, Found)
+    assert isinstance(found, MatchReply)
     assert (saved.cell, saved.path, len(found.ids)) == (1, path, 2 * 8)
     assert (done, said.messages, said.subscriptions) == (3, 1, 2)
 
@@ -155,7 +155,7 @@ def test_a_command_that_fails_ends_its_cell_and_nothing_else(line: Line, tmp_pat
     assert (done, failed.cell) == (2, 2)
     assert "No such file" in failed.text
     line.say(Match(1, 1, 0, rows(2)))
-    assert isinstance(line.hear()[1].replies[0], Found)
+    assert isinstance(line.hear()[1].replies[0], MatchReply)
 
 
 def test_long_work_is_reported_before_it_is_done(
@@ -239,7 +239,7 @@ def test_merges_run_beside_and_are_installed_in_between() -> None:
     assert host.installed
     assert host.asked <= added / 64 + 1
     (found,) = host.handle(Match(1, 1, 0, rows(50)))
-    assert isinstance(found, Found)
+    assert isinstance(found, MatchReply)
     assert len(found.ids) == 8 * 50
 
 

@@ -22,11 +22,11 @@ from rove.elastic.commands import (
     Add,
     AnyReply,
     Failed,
-    Found,
     Match,
+    MatchReply,
+    MatchRow,
     Open,
     Replies,
-    Row,
     Save,
     Saved,
     encoded_rows,
@@ -140,12 +140,12 @@ def is_there(pid: int) -> bool:
 
 
 def asked(ticket: int, *payloads: bytes, cell: int = 1) -> Match:
-    rows = [Row(number, "a", each, (), 1.0, (7,)) for number, each in enumerate(payloads)]
+    rows = [MatchRow(number, "a", each, (), 1.0, (7,)) for number, each in enumerate(payloads)]
     return Match(cell, ticket, ticket, encoded_rows(rows))
 
 
 def ids_of(reply: AnyReply) -> list[int]:
-    assert isinstance(reply, Found)
+    assert isinstance(reply, MatchReply)
     return list(np.frombuffer(reply.ids, np.int64))
 
 
@@ -224,11 +224,10 @@ def large_both_ways(bench: Bench, number: int) -> None:
         bench.send(number, asked(ticket, *wide))
     bench.wait_for(lambda: len(bench.heard.replies) == count + 3)
     for reply in bench.heard.replies[count:]:
-        assert isinstance(reply, Found)
+        assert isinstance(reply, MatchReply)
         assert len(reply.ids) == 8 * 1000 * 301
-    assert [reply.part for reply in bench.heard.replies[count:] if isinstance(reply, Found)] == [
-        4, 5, 6,
-    ]  # fmt: skip
+    matched = [one for one in bench.heard.replies[count:] if isinstance(one, MatchReply)]
+    assert [one.part for one in matched] == [4, 5, 6]
 
 
 @pytest.mark.parametrize("runner", [run, run_uvloop])

@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
+from rove.broker.storage.log import KIND as SUBSCRIPTIONS
 from rove.broker.storage.records import LogRow
-from rove.broker.storage.subscription_log import KIND as SUBSCRIPTIONS
 from rove.lake.storage import Location
 from rove.serve.disk.lake import Lake
 

@@ -1,12 +1,12 @@
-"""Getting notifications to clients: windows, acknowledgements, queues, and what is given up.
+"""Delivering notifications to clients: in-flight windows, acknowledgements, queues and drops.
 
-A notification of QoS 0 goes out if its client is there and takes what it is sent; otherwise it
-is dropped and counted. One of QoS 1 or 2 becomes an entry of its session's queue, is sent as soon
-as the client's window has room, and stays until it is acknowledged. Queues are bounded by count,
-bytes and age; what overflows is dropped as the limits say (`queue_overflow`), and counted.
+A notification of QoS 0 is sent if its client is connected and reads fast enough; otherwise it is
+dropped and counted. One of QoS 1 or 2 becomes an entry of its session's queue, is sent as soon as
+the client's window has room, and stays until it is acknowledged. Queues are bounded by count, bytes
+and age; on overflow notifications are dropped as the limits say (`queue_overflow`), and counted.
 
-A client that comes back to a queue gets what was in flight at once, as the specification asks, and
-the rest at `replay_messages_per_s`, new notifications behind the old.
+A client that comes back to a queue gets what was in flight at once, as the specification demands,
+and the rest at `replay_messages_per_s`, new notifications after the old.
 
 A delivery of QoS 0 costs about half a microsecond, of QoS 1 about three.
 """
@@ -16,25 +16,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.faults import Attempt
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import PACKET_ID_MAX, Entry, Link, Notification, Session
 from rove.broker.storage.records import encoded
-from rove.broker.subscriptions.routes import Target
+from rove.broker.subscriptions.routes import Recipient
 from rove.mqtt.packets import Pubrel, Reason
 
 DUP = 0x08
 REPLAY_BURST_S = 0.1
-"""How much of the pace may be spent at once."""
+"""How many seconds' worth of that rate may be sent at once."""
 
 
 class Delivery:
-    """Sends, queues and forgets notifications."""
+    """Sends, queues and drops notifications."""
 
-    def __init__(self, gate: Gate, limits: Limits, counters: Counters) -> None:
+    def __init__(self, gate: Gate, limits: Limits, counters: BrokerCounters) -> None:
         self.limits = limits
         self._gate = gate
         self._steps = gate.steps
@@ -45,14 +45,14 @@ class Delivery:
     # -- publications on disk ------------------------------------------------------------------
 
     def keep(self, publication: Publication) -> None:
-        """One more row of the journal speaks of it."""
+        """One more row of the journal refers to it."""
         if publication.kept == 0:
             self._gate.changes.put("publications", publication.number, encoded(publication.row()))
         self._undo.append((setattr, publication, "kept", publication.kept))
         publication.kept += 1
 
     def keep_again(self, publication: Publication) -> None:
-        """What its row says has changed."""
+        """Its row has changed."""
         self._gate.changes.put("publications", publication.number, encoded(publication.row()))
 
     def release(self, publication: Publication) -> None:
@@ -68,7 +68,7 @@ class Delivery:
     # -- sending -------------------------------------------------------------------------------
 
     def deliver(self, one: Notification, now: float) -> None:
-        """Notify one session; one that waits goes out behind what waits for the commit."""
+        """Notify one session; with `waits`, after what waits for the commit."""
         publication, session = one.publication, one.session
         qos = one.qos if one.qos < publication.qos else publication.qos
         if qos == 0:
@@ -81,7 +81,7 @@ class Delivery:
             and len(session.inflight) < link.inflight_max
             and publication.expires_at > now
         ):
-            # The way of nearly all: the client is there and its window has room.
+            # The common case: the client is connected and its window has room.
             entry = Entry(session.next_entry, publication, qos, one.retain, one.ids, one.select)
             session.next_entry += 1
             if session.is_durable:
@@ -105,11 +105,11 @@ class Delivery:
             self._counters.notifications_queued += 1
             self._keep_entry(session, entry)
 
-    def broadcast(self, publication: Publication, targets: Sequence[Target], now: float) -> int:
-        """Notify many sessions of something that is not retained; how many there were.
+    def broadcast(self, publication: Publication, targets: Sequence[Recipient], now: float) -> int:
+        """Notify many sessions of a publication that is not retained; returns how many.
 
-        Does what `deliver` does, several times as fast where it is simple. The loops call as
-        little as they can: they are where a broker with many subscribers spends its time.
+        Does what `deliver` does, several times as fast in the simple cases. The loops make as few
+        calls as possible: a broker with many subscribers spends its time in them.
         """
         if publication.qos:
             return self._broadcast_assured(publication, targets, now)
@@ -119,7 +119,7 @@ class Delivery:
         ids: tuple[int, ...] = ()
         data = b""
         sent: list[Link] = []
-        others: list[Target] = []
+        others: list[Recipient] = []
         self._undo.append((_unsend, sent, ready, len(ready)))
         for each in targets:
             target = each if each.hears_itself else each.heard_from(publication.publisher)
@@ -148,7 +148,7 @@ class Delivery:
         return len(sent) + len(others)
 
     def _broadcast_assured(
-        self, publication: Publication, targets: Sequence[Target], now: float
+        self, publication: Publication, targets: Sequence[Recipient], now: float
     ) -> int:
         granted = (1, 2) if publication.qos == 1 else (1,)
         waiting = self._gate.waiting
@@ -157,7 +157,7 @@ class Delivery:
         head = tail = b""
         entry: Entry | None = None
         sent: list[Session] = []
-        others: list[Target] = []
+        others: list[Recipient] = []
         self._undo.append((_unsend_assured, sent, waiting))
         for each in targets:
             target = each if each.hears_itself else each.heard_from(publication.publisher)
@@ -179,7 +179,7 @@ class Delivery:
             if link.version != version or target.ids != ids:
                 version, ids = link.version, target.ids
                 head, tail = publication.parts(version, 1, False, ids, now)
-                # Sessions that are not kept can share it: nothing is written into it.
+                # Sessions that are not durable can share it: nothing is written into it.
                 entry = Entry(0, publication, 1, False, ids)
             assert entry is not None
             packet_id = session.next_packet_id
@@ -223,7 +223,7 @@ class Delivery:
         self._counters.notifications_sent += 1
 
     def pump(self, session: Session, now: float) -> None:
-        """Send what the client's window has room for."""
+        """Send entries of the queue while the client's window has room."""
         link = session.link
         if link is None:
             return
@@ -245,7 +245,7 @@ class Delivery:
             self._end_replaying(session)
 
     def _popped(self, session: Session) -> Entry:
-        """The first of the queue, which leaves it."""
+        """Remove and return the first entry of the queue."""
         entry = session.queue[0]
         size_bytes = entry.publication.size_bytes
         self._undo.append((_queue_again, session, entry, size_bytes))
@@ -283,12 +283,13 @@ class Delivery:
         self._gate.send_after_commit(link, head + packet_id.to_bytes(2, "big") + tail)
         self._counters.notifications_sent += 1
 
-    # -- what clients answer -------------------------------------------------------------------
+    # -- acknowledgements ----------------------------------------------------------------------
 
     def acknowledged(self, session: Session, packet_id: int, qos: int, now: float) -> bool:
-        """PUBACK or PUBCOMP has come, or a PUBREC that refuses; False if nothing waited for it.
+        """PUBACK or PUBCOMP has come, or a PUBREC with an error; False if nothing waited for it.
 
-        What may be sent now is another step: what was acknowledged stays so if that fails.
+        Sending what the window has room for now is another step: the acknowledgement stays if that
+        fails.
         """
         entry = session.inflight.get(packet_id)
         if entry is None or entry.qos != qos:
@@ -304,7 +305,7 @@ class Delivery:
         return True
 
     def received(self, session: Session, link: Link, packet_id: int) -> None:
-        """PUBREC has come: the client has it, and is told that we know."""
+        """PUBREC has come: the client has it; answer with PUBREL."""
         entry = session.inflight.get(packet_id)
         if entry is None or entry.qos != 2:
             answer = link.encoded(Pubrel(packet_id, Reason.PACKET_ID_NOT_FOUND))
@@ -326,7 +327,7 @@ class Delivery:
     def _forget(self, session: Session, entry: Entry) -> None:
         if not session.is_durable:
             return
-        # What was put once and never committed needs no deletion.
+        # A row that was put once and never committed needs no deletion.
         forget = self._gate.changes.drop_new if entry.times_kept == 1 else self._gate.changes.delete
         forget("queue", session.key_of(entry))
         self.release(entry.publication)
@@ -334,7 +335,7 @@ class Delivery:
     # -- sessions that come and go -------------------------------------------------------------
 
     def resume(self, session: Session, link: Link, now: float) -> None:
-        """The client is back: what was in flight goes again, then the queue at its pace."""
+        """The client is back: resend what was in flight, then the queue at a limited rate."""
         self._undo.append((session.resends.clear,))
         for packet_id, entry in session.inflight.items():
             if not entry.released:
@@ -349,7 +350,7 @@ class Delivery:
         self.pump(session, now)
 
     def _resend(self, session: Session, link: Link, now: float) -> None:
-        """Send again what was in flight, as far as the window of the new connection allows."""
+        """Resend what was in flight, as far as the window of the new connection allows."""
         resends, inflight = session.resends, session.inflight
         while resends and len(inflight) - len(resends) < link.inflight_max:
             entry = resends[0]
@@ -369,13 +370,13 @@ class Delivery:
             resends.popleft()
 
     def left(self, session: Session) -> None:
-        """The client has gone: what is in flight stays so until it comes back."""
+        """The client has disconnected: what is in flight stays so until it comes back."""
         self._steps.saves(session, "resends")
         session.resends = deque()
         self._end_replaying(session)
 
     def discard(self, session: Session) -> None:
-        """The session ends: nothing waits any more."""
+        """The session ends: drop its queue and what is in flight."""
         self.left(session)
         for entry in (*session.inflight.values(), *session.queue):
             self._forget(session, entry)
@@ -383,7 +384,7 @@ class Delivery:
         session.inflight, session.queue, session.queue_bytes = {}, deque(), 0
 
     def advance(self, now: float, passed_s: float, attempt: Attempt) -> None:
-        """Let returning clients have the next part of their queues."""
+        """Send returning clients the next part of their queues."""
         pace = self.limits.replay_messages_per_s
         for session in list(self._replaying):
             burst = max(1.0, pace * REPLAY_BURST_S)
@@ -397,7 +398,7 @@ class Delivery:
     # -- bounds --------------------------------------------------------------------------------
 
     def _has_room(self, session: Session, publication: Publication, now: float) -> bool:
-        """Whether it may be queued, after the oldest made room if they have to."""
+        """Whether it may be queued, after dropping the oldest entries if necessary."""
         limits = self.limits
         size = publication.size_bytes
         if session.link is None:
@@ -413,26 +414,26 @@ class Delivery:
         return True
 
     def drop_oldest(self, session: Session) -> None:
-        """Give up the notification that has waited longest."""
+        """Drop the oldest notification of a queue."""
         self._forget(session, self._popped(session))
 
     def drop_over(self, session: Session, now: float) -> None:
-        """Give up what is too old, has expired or was withdrawn, as far as the front of the queue.
+        """Drop what is too old, has expired or was withdrawn, from the front of the queue only.
 
-        What lies behind something younger is looked at when its turn comes.
+        Entries behind a valid one are checked when they come to the front.
         """
         while session.queue and self._is_stale(session.queue[0], now):
             self._counters.notifications_dropped_expired += 1
             self.drop_oldest(session)
 
     def _is_stale(self, entry: Entry, now: float) -> bool:
-        """Whether it is too late to send this: over, or waiting for longer than allowed."""
+        """Whether an entry is expired, withdrawn or older than the limit."""
         publication = entry.publication
         since = publication.at if entry.queued_at is None else entry.queued_at
         return publication.is_over(now) or now - since >= self.limits.queue_age_s_max
 
 
-# -- how it is undone -----------------------------------------------------------------------------
+# -- undoing --------------------------------------------------------------------------------------
 
 
 def _unqueue(session: Session, size_bytes: int) -> None:

@@ -1,18 +1,18 @@
-"""Notifications that somebody else has found, each delivered once however often it is told.
+"""Feeds: notifications that Spark has found, each delivered exactly once even if sent repeatedly.
 
-A subscription with `engine: spark` takes no part in the matching of this broker. What meets it is
-found in the lake, seconds later, and comes back as a publication on `$rove/deliver`: a *feed*, with
-notifications that are numbered by a *sequence* which grows. The sequence of the last one is
-kept, in the commit that keeps what it caused. So whatever comes again, after a crash of either
-side, is known by its number and passed over; and since a packet also says after which number it
-begins, one that was overtaken or is missing is noticed and asked for instead of lost.
+A subscription with `engine: spark` takes no part in the matching of this broker. Its matches are
+found in the lake, seconds later, and come back as publications on `$rove/deliver`: a *feed* of
+notifications with growing *sequence* numbers. The sequence of the last one is stored in the same
+commit as its effects. So a repeated notification, after a crash of either side, is recognised by
+its sequence and skipped. A packet also says which sequence it follows, so a missing or overtaken
+packet is detected and requested again instead of lost.
 
 From then on it is an ordinary notification: QoS, identifier, SELECT and queue of its subscription.
 The lake does not keep everything of a publication (its expiry, content type, the flag *retain*);
-where the broker still has the publication itself, that is what is sent.
+if the broker still has the publication itself, it sends that.
 
-Costs 8 µs of CPU for each session that is notified where many share a publication and their queues
-are on disk, 20 µs where each has its own (`rove.bench.pipeline.deliver.rates`).
+Costs 8 µs of CPU for each notified session if many share a publication and their queues are on
+disk, 20 µs if each has its own (`rove.bench.pipeline.deliver.rates`).
 """
 
 from __future__ import annotations
@@ -32,59 +32,59 @@ from rove.mqtt.packets import NO_PROPERTIES, Properties, Publish
 from rove.mqtt.topics import name_fault, text_fault
 
 FEEDS_MAX: Final = 1_000
-"""Names of feeds are kept for ever, so there must not be one for everything."""
+"""Names of feeds are stored for ever, so their number is bounded."""
 
 Notify = Callable[[Publication, list[Subscription], bytes], None]
-"""Notifies one session of what several of its subscriptions met; the log is told the bytes."""
+"""Notifies one session for several of its subscriptions; the bytes are for the log."""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A publication, and the subscriptions that it was found to meet."""
+class FeedNotification(msgspec.Struct, frozen=True):
+    """A publication, and the subscriptions that it matches."""
 
     sequence: Sequence
     subscriptions: tuple[int, ...]
     topic: str
     at: float
-    """When the broker took it."""
+    """When the broker accepted it."""
     id: str
     client_id: str
-    """Who published it."""
+    """Of the publisher."""
     payload: bytes = b""
     """In JSON, as base64."""
     user: tuple[tuple[str, str], ...] = ()
     qos: Annotated[int, msgspec.Meta(ge=0, le=2)] = 1
     score: float | None = None
     promoted: bool | None = None
-    """Of ranked subscriptions: the rank it had, and whether it moved up later than it came."""
+    """For ranked subscriptions: its score, and whether it was promoted after it came."""
     position: Sequence = 0
-    """Where it is in the log; 0 if that is not known."""
+    """Its position in the log; 0 if unknown."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
-    """What is published on `$rove/deliver`."""
+class FeedBatch(msgspec.Struct, frozen=True):
+    """The payload of a publication on `$rove/deliver`."""
 
     feed: Name
     after: Sequence = 0
-    """The sequence of what came before the first."""
-    notifications: tuple[Found, ...] = ()
-    """With growing sequences; without any, only the sequence is asked for."""
+    """The sequence of the notification before the first."""
+    notifications: tuple[FeedNotification, ...] = ()
+    """With growing sequences; if empty, this only queries the last sequence."""
 
 
 class FeedError(ValueError):
-    """It cannot be taken, for people."""
+    """A feed is refused; the text is for people."""
 
 
 class FeedsFull(FeedError):
-    """There are too many feeds for one more."""
+    """There are too many feeds."""
 
 
-_read = msgspec.json.Decoder(Delivery).decode
+_read = msgspec.json.Decoder(FeedBatch).decode
 
 
 class Feeds:
-    """Takes notifications of feeds and hands them to the sessions that they are for."""
+    """Delivers the notifications of feeds to their sessions."""
 
     def __init__(
         self, context: BrokerContext, router: Router, retained: RetainedStore, notify: Notify
@@ -94,10 +94,10 @@ class Feeds:
         self._retained = retained
         self._notify = notify
         self.last: dict[str, int] = {}
-        """By name, the sequence of the last notification that came by it."""
+        """The sequence of the last notification, by feed."""
 
     def take(self, payload: bytes) -> int:
-        """Deliver what is new; the last sequence of that feed. FeedError if it cannot be."""
+        """Deliver what is new; returns the last sequence of that feed. FeedError if refused."""
         try:
             delivery = _read(payload)
         except (ValueError, RecursionError) as error:
@@ -119,8 +119,8 @@ class Feeds:
             self._context.gate.changes.put("feeds", delivery.feed, encoded(new))
         return new
 
-    def _check(self, delivery: Delivery, last: int) -> None:
-        """Before any of it is delivered."""
+    def _check(self, delivery: FeedBatch, last: int) -> None:
+        """FeedError if it has to be refused, before any of it is delivered."""
         feed = delivery.feed
         if delivery.after > last:
             raise FeedError(
@@ -135,7 +135,7 @@ class Feeds:
             if fault is not None:
                 raise FeedError(f"notification {found.sequence}: {fault}")
 
-    def _deliver(self, found: Found) -> None:
+    def _deliver(self, found: FeedNotification) -> None:
         by_session: dict[Session, list[Subscription]] = {}
         for number in found.subscriptions:
             one = self._router.served(number)
@@ -153,8 +153,8 @@ class Feeds:
         for subscriptions in by_session.values():
             self._notify(publication, subscriptions, why)
 
-    def _publication(self, found: Found) -> Publication:
-        """The publication as it came, if anybody still has it; or what the lake knows of it."""
+    def _publication(self, found: FeedNotification) -> Publication:
+        """The original publication, if it is still referenced; or what the lake has of it."""
         context = self._context
         living = self._retained.last_of_client(found.client_id, found.id)
         if living is not None and (living.at, living.topic) == (found.at, found.topic):
@@ -171,15 +171,15 @@ class Feeds:
             and publisher is not None
             and publisher.began_at <= found.at
         ):
-            # So that whoever published it can take it back while it waits. The lake does not
-            # know the user: only a session that was there at the time says who it was.
+            # So that its publisher can withdraw it while it waits. The lake does not have the
+            # user, but a session that existed at the time does.
             made.user = publisher.identity.user
             self._retained.name(made)
         return made
 
 
-def _why(found: Found) -> bytes:
-    """What the log says of the notification."""
+def _why(found: FeedNotification) -> bytes:
+    """What the log has about the notification."""
     facts: dict[str, object] = {"engine": "spark"}
     if found.score is not None:
         facts["score"] = found.score

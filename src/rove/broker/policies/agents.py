@@ -1,4 +1,4 @@
-"""Policies in the way of notifications: who has one, what it is shown, and what becomes of that.
+"""Running policies on notifications, within the turn or in workers.
 
 A notification for a session with a policy becomes a `PendingDecision`. Nearly all are decided at
 once, within the turn. One that needs a picture made smaller waits until a worker has done so and is
@@ -6,11 +6,11 @@ then started again; one that takes more steps than a turn can spare is run by a 
 with `isolation = "process"`, all are. Meanwhile other notifications for that policy wait behind it,
 and no other client is held up.
 
-A call happens at the moment in which its result is taken: then its outputs, the variables that it
-set, what its agent remembers and the end of the pending decision are one change, committed as one.
-What waits is on disk if what it is about has to survive, so a crash repeats calls, and never half
+A call takes effect when its result is accepted: then its outputs, the variables that it set, the
+memory of its agent and the end of the pending decision are one change, committed as one. A pending
+decision is on disk if its notification has to survive, so a crash repeats whole calls, never half
 of one. If the subscriber's variables, its policy or the limits have changed while a worker was
-busy, the worker's answer is not taken, and asked for again.
+busy, the worker's result is discarded and the call repeated.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from rove.broker.sessions.session import (
     Link,
     Notification,
     PendingDecision,
+    PolicyInput,
     PolicySlot,
     Session,
-    Shown,
     SubscriberContext,
     Subscription,
 )
 from rove.broker.sessions.variables import Variables
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import PendingDecisionRow
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.policy.agents import Agent, Kept
 from rove.policy.compiling import Policy
 from rove.policy.jobs import (
@@ -56,33 +56,33 @@ from rove.policy.pool import Pool, Ready
 
 Isolation = Literal["none", "process"]
 ATTEMPTS_MAX: Final = 20
-"""How often a worker is asked again because the variables have changed meanwhile."""
+"""How often a call is repeated because the variables have changed meanwhile."""
 TURN_S: Final = 0.005
-"""What policies may use of a turn; whoever comes then has its turn in a later one. Messages for
-others are read and sent between the two."""
+"""The time that policies may use of a turn; the rest is decided in later turns. Packets of other
+clients are read and sent in between."""
 BRIEF_S: Final = 0.0002
-"""A call that takes no longer does not count towards that: nearly all, however many there are."""
+"""Calls that take no longer do not count towards that: nearly all, however many there are."""
 INLINE_MS: Final = 5
-"""How long a call may take within a turn before a worker is asked, if it has taken few steps."""
+"""How long a call with few steps may take within a turn before a worker takes over."""
 LIGHT_FACTOR: Final = 4
-"""A worker is first asked for so many times `inline_steps_max`, in the lane of light jobs. Few
-policies need more; they get all their steps where only such as they wait."""
+"""A worker first runs so many times `inline_steps_max`, in the lane of light jobs. Few policies
+need more; these get all their steps in the lane of long jobs."""
 LIGHT_MS: Final = 10
-"""Processor time after which it is begun again as a long one, however few its steps are."""
+"""Processor time after which a job is restarted as a long one, however few its steps are."""
 SHOWN_MAX: Final = 64
-"""Publications that are remembered within a turn as policies see them."""
+"""Publications whose form for policies is cached within a turn."""
 
 _LIMITED: Final = ("steps", "time")
-"""What a call is stopped by, within a turn or as a light one, that is begun again with more."""
+"""Limits that stop a call, within a turn or as a light job, that is restarted with more."""
 
 
 def _passing(arrived: Arrived) -> Outcome:
-    """A message goes on as it came."""
+    """The outcome that passes a message on unchanged."""
     return Outcome((Sent(arrived.payload, arrived.user),), {}, None, 0, passes=True)
 
 
 class Agents:
-    """All policies of a broker."""
+    """Runs the policies of a broker."""
 
     def __init__(
         self,
@@ -104,24 +104,24 @@ class Agents:
         self._pending = decisions.pending
         self._log = log
         self._spent_s = 0.0
-        """By calls that were not brief, in this turn."""
+        """The time of calls that were not brief, in this turn."""
         self.compiler = PolicyCompiler(context, policies, self.pool)
         self.has_turn = False
-        """Whether `work` has to be called in this turn; also for what workers have done."""
+        """Whether `work` has to be called in this turn; also for results of workers."""
         self._later: dict[PolicySlot, None] = {}
-        """Policies whose first message waits for a later turn, and for nothing else."""
-        self._shown: OrderedDict[tuple[int, object], Shown] = OrderedDict()
+        """Policies whose first pending decision waits only for a later turn."""
+        self._shown: OrderedDict[tuple[int, object], PolicyInput] = OrderedDict()
         self._restored: dict[PolicySlot, None] = {}
-        """Policies for which something waited before a restart, until it is taken up."""
+        """Policies with pending decisions from before a restart, until these are resumed."""
         self._orphans: list[PendingDecision] = []
-        """What waited for policies that are not there after a restart."""
+        """Pending decisions of policies that cannot be run after a restart."""
 
     # -- setting policies ----------------------------------------------------------------------
 
     def set_policy(
         self, session: Session, policy: Policy, subscription: Subscription | None = None
     ) -> None:
-        """Let this be the policy of a session or of one subscription, from the next message on."""
+        """Set the policy of a session or of one subscription, from the next message on."""
         subscriber = self._variables.subscriber(session)
         slot = subscriber.slot if subscription is None else subscription.slot
         inherits = False
@@ -133,12 +133,12 @@ class Agents:
             self.policies.take(slot)
         elif slot.agent.policy.text != policy.text:
             inherits = self._replace(slot, policy)
-        # Else a client says it again when it comes back: what it remembers must not be lost.
+        # Else the client only repeats it after reconnecting: the agent's memory must stay.
         self.policies.keep(slot)
         self._log.policy_set(slot, self._context.now, tells=inherits)
 
     def _replace(self, slot: PolicySlot, policy: Policy) -> bool:
-        """Another policy takes a slot; whether it begins with offences of others."""
+        """Replace the policy of a slot; returns whether it inherits offences of others."""
         self.policies.gone.add(slot.agent.tally)
         self._context.steps.saves(slot, "agent")
         slot.agent = Agent(policy, self._context.now)
@@ -149,7 +149,7 @@ class Agents:
         return slot.account.begin(slot.agent, self._context.now, self.policies.limits)
 
     def remove_policy(self, session: Session, subscription: Subscription | None = None) -> bool:
-        """Let there be none; what waits for its decision goes on. False if there was none."""
+        """Remove a policy and deliver what waits for it. False if there was none."""
         if subscription is not None:
             slot = subscription.slot
         else:
@@ -164,9 +164,9 @@ class Agents:
         return True
 
     def take_over(self, old: Subscription, new: Subscription, policy: Policy | None) -> None:
-        """A subscription takes the place of another, and nothing that waits is lost by that.
+        """A subscription replaces another, and inherits its pending decisions.
 
-        The same policy goes on with what it knows, another decides what waits for the old one.
+        The same policy keeps its memory; another one decides what waits for the old one.
         """
         slot = old.slot
         if slot is None:
@@ -191,7 +191,7 @@ class Agents:
             self._pending.put(pending, slot)
 
     def ended(self, subscription: Subscription) -> None:
-        """A subscription is no more, and what waits for its policy is wanted no more."""
+        """A subscription has ended: remove its policy and drop what waits for it."""
         self.policies.drop_unrun(subscription.session, subscription)
         if subscription.slot is not None:
             slot = subscription.slot
@@ -200,7 +200,7 @@ class Agents:
             self.policies.leave(slot)
 
     def session_ended(self, session: Session) -> None:
-        """A session is no more."""
+        """A session has ended: remove its policy and drop what waits for it."""
         self.policies.drop_unrun(session, None)
         self._context.steps.saves(session, "subscriber")
         subscriber, session.subscriber = session.subscriber, None
@@ -217,7 +217,7 @@ class Agents:
     def notify(self, one: Notification, own: PolicySlot | None = None) -> None:
         """Notify a session that has a subscriber context, through its policy if there is one.
 
-        `own` is that of the subscription; the session's own comes in its place.
+        `own` is the policy of the subscription; without it, the session's is used.
         """
         subscriber = one.session.subscriber
         assert subscriber is not None
@@ -241,7 +241,7 @@ class Agents:
             self._wait(slot, pending)
 
     def _queue(self, slot: PolicySlot, pending: PendingDecision, limits: PolicyLimits) -> None:
-        """Let a decision wait behind others, or for a later turn, if there is room for it."""
+        """Queue a decision behind others, or for a later turn, if there is room for it."""
         text = slot.account.full(limits)
         if len(slot.waiting) >= limits.waiting_max:
             text = f"{len(slot.waiting)} messages wait for this policy already"
@@ -250,7 +250,7 @@ class Agents:
             return
         if not slot.waiting:
             self._later[slot] = None
-        # What it is shown is made again: it may be ten times as large as the message.
+        # The policy's form of the message is made again: it may be ten times as large.
         pending.shown = None
         self._wait(slot, pending)
 
@@ -260,7 +260,7 @@ class Agents:
         self._pending.put(pending, slot)
 
     def _is_quick(self, slot: PolicySlot) -> bool:
-        """Whether the policy can be asked without further thought."""
+        """Whether the policy can be run at once."""
         agent = slot.agent
         return not (
             agent.is_slow
@@ -270,7 +270,7 @@ class Agents:
         )
 
     def _pass(self, one: Notification, slot: PolicySlot, result: Outcome, cpu_s: float) -> bool:
-        """Have done with a message that changes nothing: the way of nearly all."""
+        """Finish a call that changes nothing; false if it does. Nearly all are like this."""
         if not result.passes or result.changes or result.memory is not None:
             return False
         if self._decisions.are_logged:
@@ -279,7 +279,7 @@ class Agents:
         self._decisions.deliver(one)
         return True
 
-    def _show(self, one: Notification) -> Shown:
+    def _show(self, one: Notification) -> PolicyInput:
         publication, select = one.publication, one.select
         key = (publication.number, select)
         shown = self._shown.get(key)
@@ -289,12 +289,12 @@ class Agents:
                 arrived = Arrived(topic, publication.payload, user, publication.members)
             else:
                 arrived = Arrived(topic, publication.selected(select), user)
-            shown = self._shown[key] = Shown(arrived)
+            shown = self._shown[key] = PolicyInput(arrived)
             if len(self._shown) > SHOWN_MAX:
                 self._shown.popitem(last=False)
         return shown
 
-    def _shown_in(self, pending: PendingDecision) -> Shown:
+    def _shown_in(self, pending: PendingDecision) -> PolicyInput:
         if pending.shown is None:
             pending.shown = self._show(pending.notification)
         return pending.shown
@@ -305,9 +305,9 @@ class Agents:
         pending: PendingDecision,
         result: Outcome | Stopped | Wanted | None = None,
     ) -> bool:
-        """Decide now; False if that has to wait for a worker, which has been asked.
+        """Decide now; False if a worker has to do it, which has been given the job.
 
-        `result` is what the policy has said already.
+        `result` is the result of a call that was made already.
         """
         limits, now = self.policies.limits, self._context.now
         assert limits is not None
@@ -330,9 +330,9 @@ class Agents:
             if not self._has_pictures(slot, pending, result, limits):
                 return False
             result = self._called(slot, pending)
-        if self._inline_steps_max and isinstance(result, Stopped) and result.kind in _LIMITED:
+        if isinstance(result, Stopped) and result.kind in _LIMITED and self._inline_steps_max:
             assert self.pool is not None
-            # Time alone may be the machine's fault: that is for the average to say.
+            # Too much time alone may be the machine's fault: the average decides about that.
             slot.agent.is_slow |= result.kind == "steps"
             self._ask(slot, pending, limits, self.pool)
             return False
@@ -341,7 +341,7 @@ class Agents:
 
     @property
     def _inline_steps_max(self) -> int | None:
-        """Steps that a call may take here, if there is somebody who can take over."""
+        """Steps that a call may take here; None if no worker could take over."""
         limits = self.policies.limits
         if self.pool is None or limits is None or limits.inline_steps_max >= limits.steps_max:
             return None
@@ -353,7 +353,7 @@ class Agents:
         arrived: Arrived,
         results: Mapping[Compression, Compressed] | None = None,
     ) -> tuple[Outcome | Stopped | Wanted, float]:
-        """Ask the policy; what it says, and the time that it took."""
+        """Call the policy; returns its result, and the time that it took."""
         clock, session = self._clock, slot.session
         assert self.policies.limits is not None
         if not results and self.pool is not None:
@@ -385,7 +385,7 @@ class Agents:
         return result, took_s
 
     def _spend(self, slot: PolicySlot, took_s: float) -> None:
-        """Something was done for a policy within the turn."""
+        """Account for time that was spent on a policy within the turn."""
         slot.account.allowance.use(took_s)
         if took_s > BRIEF_S:
             self._spent_s += took_s
@@ -400,7 +400,7 @@ class Agents:
     def _has_pictures(
         self, slot: PolicySlot, pending: PendingDecision, wanted: Wanted, limits: PolicyLimits
     ) -> bool:
-        """Whether all pictures are there that a call wants; what is not has been asked for."""
+        """Whether all pictures that a call requests are there; a missing one is requested."""
         pool = self.pool
         assert pool is not None
         for request in wanted.requests:
@@ -417,9 +417,9 @@ class Agents:
     def _ask(
         self, slot: PolicySlot, pending: PendingDecision, limits: PolicyLimits, pool: Pool[JobOwner]
     ) -> None:
-        """Have a worker do the whole call, when those that the session has asked for are done.
+        """Have a worker run the whole call, after the other calls of the session.
 
-        Policies of one session that set variables would otherwise undo each other's work.
+        Policies of one session that set variables would otherwise invalidate each other's calls.
         """
         session, arrived = slot.session, self._shown_in(pending).arrived
         subscriber = session.subscriber
@@ -440,7 +440,7 @@ class Agents:
         pool.run(slot.account.name, job, asker, limits.time_ms, is_light=pending.is_light)
         slot.agent.tally.in_workers += 1
 
-    # -- what workers say ----------------------------------------------------------------------
+    # -- results of workers --------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
@@ -449,17 +449,17 @@ class Agents:
 
     @property
     def has_later(self) -> bool:
-        """Whether something waits for nothing but the next turn."""
+        """Whether anything waits only for the next turn."""
         return bool(self._later or (self.pool is not None and self.pool.ready))
 
     def work(self) -> None:
-        """Go on with what workers have done, and after a restart with what waited.
+        """Continue with results of workers, and after a restart with what waited.
 
-        This ends what a turn has to do here.
+        This ends the work of a turn here.
         """
         if self._restored or self._orphans:
             self._take_up()
-        # Whatever was spent, something is done: nobody waits for ever.
+        # Whatever was spent, one is decided: no policy waits for ever.
         is_first = True
         while self.pool is not None and self.pool.ready:
             if self._spent_s > TURN_S and not is_first:
@@ -467,22 +467,22 @@ class Agents:
             self._take(self.pool.take())
             is_first = False
         is_first = True
-        # Who has used least is first, of those who have to wait.
+        # Of those that have to wait, the account that has used least is first.
         for slot in sorted(self._later, key=lambda slot: -slot.account.allowance.left_s):
             if self._spent_s > TURN_S and not is_first:
                 break
-            # If not, it has had its turn with another of its session.
+            # If not, it was decided together with another of its session.
             if slot in self._later:
                 del self._later[slot]
                 self._go_on_alone(slot, "turn of a policy")
             is_first = False
         self._spent_s = 0.0
-        # What waits holds its own; the others were told within this turn.
+        # Pending decisions hold their own; the cache is for this turn only.
         self._shown.clear()
         self.has_turn = bool(self._later)
 
     def _take(self, ready: Ready[JobOwner]) -> None:
-        """Go on with what a worker has done, as a step."""
+        """Continue with the result of a worker, as a step."""
         assert not isinstance(ready.asker, Link)
         slot, pending, _ = ready.asker
         client = slot.session.client_id
@@ -494,13 +494,13 @@ class Agents:
         self._pass_over(slot, pending)
 
     def _free(self, subscriber: SubscriberContext) -> None:
-        """A worker has answered, and going on with it has failed: others may ask none the less."""
+        """Handling a worker's result has failed: the session's next call starts nevertheless."""
         subscriber.is_asking = False
         self._later.update((slot, None) for slot, _ in subscriber.turns)
         subscriber.turns.clear()
 
     def _pass_over(self, slot: PolicySlot, pending: PendingDecision) -> None:
-        """Going on with a decision has failed: have done with it, for much may wait behind it."""
+        """Deciding has failed: drop the decision, because many may wait behind it."""
         attempt, client = self._context.faults.attempt, slot.session.client_id
         if not attempt("turn of a policy", self._let_pass, slot, pending, client=client):
             attempt("turn of a policy", self._drop, slot, pending, client=client)
@@ -529,7 +529,7 @@ class Agents:
         if ready.is_first:
             pending.cpu_s += ready.answer.took_s
             slot.account.allowance.use(ready.answer.took_s)
-        # If not, the subscription, the policy or the session have gone meanwhile.
+        # If not, the subscription, the policy or the session has ended meanwhile.
         if slot.waiting and slot.waiting[0] is pending and self._is_decided(slot, pending, ready):
             self._had_first(slot)
             self._go_on(slot)
@@ -537,7 +537,7 @@ class Agents:
             self._next_turn(slot.session.subscriber)
 
     def _next_turn(self, subscriber: SubscriberContext) -> None:
-        """A worker has done what a session asked for: the next of its policies may ask."""
+        """A worker has finished a call of a session: start the next one."""
         self._context.steps.saves(subscriber, "is_asking")
         subscriber.is_asking = False
         while subscriber.turns and not subscriber.is_asking:
@@ -550,7 +550,7 @@ class Agents:
     def _is_decided(
         self, slot: PolicySlot, pending: PendingDecision, ready: Ready[JobOwner]
     ) -> bool:
-        """Take what a worker says; False if another has been asked."""
+        """Accept the result of a worker; False if another job was started instead."""
         answer = ready.answer
         assert not isinstance(ready.asker, Link)
         assert not isinstance(answer, Compiled)
@@ -559,7 +559,7 @@ class Agents:
             self._pending.give_up(pending)
             return True
         if pending.agent is not slot.agent:
-            # It is about a policy that is no more; the one that there is has not been asked.
+            # It is of a policy that was replaced; the present one has not been called.
             return self._try(slot, pending)
         if answer.is_lost:
             stopped = (
@@ -591,7 +591,7 @@ class Agents:
         return True
 
     def _go_on(self, slot: PolicySlot) -> None:
-        """Decide what waits, in order, as far as that needs no worker and fits into the turn."""
+        """Decide what waits, in order, as far as no worker is needed and the turn has time."""
         self._later.pop(slot, None)
         while slot.waiting:
             if self._spent_s > TURN_S:
@@ -613,7 +613,7 @@ class Agents:
         self._pass_over(slot, slot.waiting[0])
 
     def _go_on_without(self, pending: PendingDecision) -> None:
-        """Notify of what waits for a policy that is no more."""
+        """Notify of what waits for a policy that was removed."""
         if pending.notification.publication.is_over(self._context.now):
             self._pending.give_up(pending)
         else:
@@ -631,7 +631,7 @@ class Agents:
         *,
         is_lost: bool = False,
     ) -> None:
-        """Take a result; one that is lost came about by the machine, not by the policy."""
+        """Accept a result; a lost one was caused by the machine, not by the policy."""
         assert self.policies.limits is not None
         begun_s = 0.0 if self._clock is None else self._clock()
         shown = self._shown_in(pending)
@@ -650,13 +650,13 @@ class Agents:
     # -- restarts ------------------------------------------------------------------------------
 
     def restore_agent(self, key: str, kept: Kept) -> None:
-        """A policy was there before a restart."""
+        """Restore a policy after a restart."""
         self.policies.restore(key, kept, self.compiler.compiled)
 
     def restore_pending(
         self, key: int, row: PendingDecisionRow, session: Session, publication: Publication
     ) -> None:
-        """Something waited for a policy's decision before a restart."""
+        """Restore a pending decision after a restart."""
         self._variables.restore_subscriber(session)
         assert session.subscriber is not None
         one = Notification.restored(row, session, publication)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from rove.broker.context import BrokerContext
 from rove.broker.policies.store import PolicyStore
-from rove.broker.publications.publication import user_property
 from rove.broker.sessions.session import Link, PendingDecision, PolicySlot, Session
+from rove.broker.user_properties import user_property
 from rove.mqtt.packets import Malformed, Packet, Publish, Subscribe
 from rove.policy.accounts import Account
 from rove.policy.compiling import Policy, compiled, known, remember
@@ -39,7 +39,7 @@ class PolicyCompiler:
         self._pool = pool
         self._texts: dict[Link, tuple[str, Account]] = {}
         self._made: dict[str, Policy | PolicyError] = {}
-        """What workers have made of the text that is being set."""
+        """The compiled policy of the packet that is being handled, or its error."""
 
     @property
     def is_waiting(self) -> bool:
@@ -47,7 +47,7 @@ class PolicyCompiler:
         return bool(self._texts)
 
     def hold(self, link: Link, packet: Publish | Subscribe) -> bool:
-        """Whether a packet has to wait for a worker; then it is held, and the worker is asked."""
+        """Whether a packet has to wait for a worker; if so, it is held and the job started."""
         policies, pool, session = self._policies, self._pool, link.session
         limits = policies.limits
         if pool is None or limits is None or session is None:
@@ -66,7 +66,7 @@ class PolicyCompiler:
         return True
 
     def left(self, link: Link) -> None:
-        """A connection has gone; nobody waits any more."""
+        """A connection was closed: drop its job."""
         self._texts.pop(link, None)
 
     def go_on(
@@ -74,7 +74,7 @@ class PolicyCompiler:
         handle: Callable[[Link, list[Packet | Malformed]], None],
         is_throttled: Callable[[Link], bool],
     ) -> None:
-        """Have handled what waited for a text that is compiled now, and what came after it."""
+        """Handle the packets whose policies are compiled now, and what came after them."""
         pool, attempt = self._pool, self._context.faults.attempt
         while pool is not None and pool.texts:
             link, answer = pool.texts.popleft()
@@ -104,9 +104,9 @@ class PolicyCompiler:
             self._made.clear()
 
     def compiled(self, text: str, session: Session | None = None) -> Policy:
-        """A text as a policy; PolicyError if not. What compiling takes counts towards the share.
+        """Compile a policy; PolicyError if invalid. The time counts towards the user's share.
 
-        Where there are workers, they have compiled it already.
+        With workers, it has been compiled already.
         """
         policies = self._policies
         limits, clock = policies.limits, policies.clock

@@ -1,11 +1,13 @@
-"""What a policy has decided happens: all of it in one turn, and so in one commit.
+"""Executing the decisions of policies: each in one turn, and so in one commit.
 
-That is the messages that it sends instead of the one that came, the variables that it sets, what
-its agent remembers, what its subscriber is told, and the end of the pending decision. It costs what
-delivering the messages costs.
+A decision consists of the messages that it sends instead of the original one, the variables that it
+sets, the memory of its agent, notices to its subscriber, and the end of the pending decision. It
+costs as much as delivering the messages.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,49 +16,46 @@ from rove.broker.notifications.delivery import Delivery
 from rove.broker.policies.store import PendingDecisions, PolicyStore
 from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
-from rove.broker.sessions.session import POLICY, Notification, PendingDecision, PolicySlot, Shown
+from rove.broker.sessions.session import (
+    POLICY,
+    Notification,
+    PendingDecision,
+    PolicyInput,
+    PolicySlot,
+)
 from rove.broker.sessions.variables import Variables
-from rove.broker.storage.publication_log import PublicationLog, why_decided
+from rove.broker.storage.log import PublicationLog, why_decided
 from rove.policy.agents import Decision, Notice
 from rove.policy.messages import WRITTEN_MAX
 
 
+@dataclass(eq=False, repr=False)
 class Decisions:
-    """Lets decisions happen."""
+    """Executes decisions."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        delivery: Delivery,
-        retained: RetainedStore,
-        variables: Variables,
-        policies: PolicyStore,
-        log: PublicationLog,
-    ) -> None:
-        self._context = context
-        self._delivery = delivery
-        self._retained = retained
-        self._variables = variables
-        self._policies = policies
-        self._log = log
-        self.pending = PendingDecisions(context, delivery)
+    _context: BrokerContext
+    _delivery: Delivery
+    _retained: RetainedStore
+    _variables: Variables
+    _policies: PolicyStore
+    _log: PublicationLog
 
-    @property
-    def are_logged(self) -> bool:
-        """Whether the log is told of every notification, and of what was decided on it."""
-        return self._log.keeps_notifications
+    def __post_init__(self) -> None:
+        self.are_logged = self._log.keeps_notifications
+        """Whether every notification is logged, and what was decided on it."""
+        self.pending = PendingDecisions(self._context, self._delivery)
 
     def happen(
         self,
         slot: PolicySlot,
         pending: PendingDecision,
-        shown: Shown,
+        shown: PolicyInput,
         decision: Decision,
         now: float,
         *,
         is_lost: bool = False,
     ) -> None:
-        """Let it happen: everything in one turn, and so in one commit."""
+        """Execute a decision: everything in one turn, and so in one commit."""
         one = pending.notification
         session = slot.session
         if decision.is_unchanged:
@@ -73,30 +72,31 @@ class Decisions:
             self._policies.keep(slot)
         for notice in decision.notices:
             self._tell_of(slot, one, notice)
-        self.pending.end(pending)
+        if pending.key:
+            self.pending.end(pending)
 
     def pass_on(self, one: Notification) -> None:
-        """Deliver what no policy decides on."""
+        """Deliver a notification without a policy."""
         self.deliver(one)
         self._log.notified(one, one.why, self._context.now)
 
     def deliver(self, one: Notification) -> None:
-        """Deliver a notification, as it came or as the policy made it, to a client that reports."""
+        """Deliver a notification, original or changed by a policy, and count the traffic."""
         session = one.session
         if session.link is not None and session.subscriber is not None:
-            # To a client that is away nothing is sent, whatever waits for it.
+            # Nothing is sent to a client that is away, even if it is queued.
             session.subscriber.traffic.send(self._context.now)
         self._delivery.deliver(one, self._context.now)
 
     def _derived(
         self,
         pending: PendingDecision,
-        shown: Shown,
+        shown: PolicyInput,
         payload: bytes,
         user: tuple[tuple[str, str], ...],
     ) -> Publication:
         shared = shown.derived
-        # What workers say alike is never the same object, and is read rather than kept twice.
+        # Equal payloads from workers are different objects: compare them by value, share one.
         key = (id(payload) if pending.me is None else payload, user)
         found = shared.get(key)
         if found is None:

@@ -1,8 +1,8 @@
-"""Who has a policy, and what waits for its decision: in memory and on disk.
+"""The store of policies and of pending decisions, in memory and on disk.
 
-A policy's row is written when it takes its place and whenever it remembers something else, and goes
-with it. One that cannot be run after a restart, because another configuration runs no policies or
-allows less, keeps its row: with the old configuration it is back.
+A policy's row is written when the policy is set and whenever its memory changes, and is deleted
+with it. If a policy cannot be run after a restart, because the new configuration runs no policies
+or has lower limits, its row stays: with the old configuration the policy is back.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rove.broker.sessions.session import (
     slot_key,
 )
 from rove.broker.sessions.variables import Variables
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import encoded, queue_key
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.broker.subscriptions.router import Router
 from rove.policy.accounts import Account, Accounts
 from rove.policy.agents import Agent, Kept
@@ -52,13 +52,13 @@ class PolicyStore:
         self._log = log
         self.slots: dict[PolicySlot, None] = {}
         self.gone = Tally()
-        """What agents did that are no more."""
+        """The tally of agents that have ended."""
         self._accounts = Accounts()
         self.unrun: set[str] = set()
-        """Keys of rows of policies that are on disk and cannot be run here."""
+        """Keys of policies that are on disk and cannot be run with this configuration."""
 
     def account(self, session: Session) -> Account:
-        """The account that a session's policies use: its user's."""
+        """The account of a session's policies: its user's, or its client's if anonymous."""
         user = session.identity.user
         name = f"client {session.client_id}" if user is None else f"user {user}"
         return self._accounts.of(name)
@@ -70,11 +70,11 @@ class PolicyStore:
         return account.allowance.is_used_up(self.limits, self._context.now, self.clock())
 
     def remember(self, account: Account, limits: PolicyLimits) -> None:
-        """Keep what a user owes, even if no policy of it is there, or none is left."""
+        """Keep a user's account, even without a policy."""
         self._accounts.left(account, self._context.now, limits)
 
     def take(self, slot: PolicySlot) -> None:
-        """A policy takes its place."""
+        """Put a policy into its slot."""
         self._save(slot)
         self.slots[slot] = None
         if slot.subscription is not None:
@@ -85,7 +85,7 @@ class PolicyStore:
         self._forget_routes(slot)
 
     def _save(self, slot: PolicySlot) -> None:
-        """A policy is about to take its place, or to leave it."""
+        """Before a policy is put into its slot or removed: save the state for undoing that."""
         steps = self._context.steps
         steps.undoes(self._forget_routes, slot)
         steps.saves_item(self.slots, slot)
@@ -95,7 +95,7 @@ class PolicyStore:
             steps.saves(slot.session.subscriber, "slot")
 
     def leave(self, slot: PolicySlot) -> None:
-        """It leaves it; what waited for it is for others to see to."""
+        """Remove a policy from its slot; the caller handles its pending decisions."""
         self._save(slot)
         self._context.steps.undoes(slot.swap, slot.waiting)
         del self.slots[slot]
@@ -109,17 +109,17 @@ class PolicyStore:
         self._forget_routes(slot)
 
     def _forget_routes(self, slot: PolicySlot) -> None:
-        # The policy of a session is found by its context, so routes need not know of it.
+        # The policy of a session is found by its context, so routes do not contain it.
         if slot.subscription is not None:
             self._router.forget_routes((slot.subscription,))
 
     def keep(self, slot: PolicySlot) -> None:
-        """Have it on disk as it is now."""
+        """Write the policy's row."""
         if slot.session.is_durable:
             self._context.gate.changes.put("agents", slot.key, encoded(slot.agent.kept()))
 
     def drop_unrun(self, session: Session, subscription: Subscription | None) -> bool:
-        """Let there be no row of a policy that was not run, if there is one."""
+        """Delete the row of a policy that could not be run, if there is one."""
         if not self.unrun:
             return False
         key = slot_key(session, subscription)
@@ -132,12 +132,12 @@ class PolicyStore:
         return True
 
     def drop_row(self, slot: PolicySlot) -> None:
-        """Have it on disk no more."""
+        """Delete the policy's row."""
         if slot.session.is_durable:
             self._context.gate.changes.delete("agents", slot.key)
 
     def restore(self, key: str, kept: Kept, compiled: Callable[[str], Policy]) -> None:
-        """A policy was there before a restart."""
+        """Restore a policy after a restart."""
         number, _, client_id = key.partition("/")
         session = self._context.sessions.get(client_id)
         subscription = None
@@ -165,10 +165,10 @@ class PolicyStore:
 class PendingDecisions:
     """Notifications that wait for a policy's decision, on disk.
 
-    One is kept as long as it waits if a queue would keep it: if its session outlives the connection
-    and it has a quality of service above 0. It has a number of its session's queue, so that pending
-    decisions and entries of the queue stay in one order, and holds its publication as an entry
-    does. It ends in the turn in which it is decided, and so in the commit that keeps the outcome.
+    One is stored while it waits if a queue would store it: if its session is durable and its QoS is
+    above 0. It has a number of its session's queue, so that pending decisions and entries of the
+    queue stay in one order, and it holds its publication as an entry does. It is deleted in the
+    turn in which it is decided, and so in the commit of the outcome.
     """
 
     def __init__(self, context: BrokerContext, delivery: Delivery) -> None:
@@ -176,7 +176,7 @@ class PendingDecisions:
         self._delivery = delivery
 
     def put(self, pending: PendingDecision, slot: PolicySlot) -> None:
-        """Let a pending decision be kept while it waits for this policy."""
+        """Store a pending decision while it waits for this policy."""
         one, session = pending.notification, slot.session
         if not (session.is_durable and min(one.qos, one.publication.qos)):
             return
@@ -190,7 +190,7 @@ class PendingDecisions:
         context.gate.changes.put("cases", pending.key, row)
 
     def end(self, pending: PendingDecision) -> None:
-        """It waits no more."""
+        """Delete a pending decision."""
         if pending.key:
             self._context.gate.changes.delete("cases", pending.key)
             self._delivery.release(pending.notification.publication)

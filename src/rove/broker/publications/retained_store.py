@@ -1,12 +1,12 @@
 """Publications that outlive their delivery: retained ones, and those with a time of validity.
 
-A *retained* publication is the last word on its topic (MQTT). A *valid* one is kept, under the id
-its publisher gave it, until its time is over or the publisher withdraws it; whoever subscribes
-meanwhile and meets it is notified at once (CUPUS). Both are found by topic, through a tree.
+A *retained* publication is the last one on its topic (MQTT). A *valid* one is kept, under the id
+its publisher gave it, until its validity ends or the publisher withdraws it; a subscription that is
+made meanwhile and matches gets it at once (CUPUS). Both are found by topic, through a tree.
 
-A publication is named by its user, its client id and its id together: nobody can withdraw or
+A publication is named by its user, its client id and its id together: no user can withdraw or
 replace what another user has published, even under the same client id. Users own what they publish,
-so a user may withdraw it from any client; the anonymous have nothing but their client id.
+so a user may withdraw it from any client; anonymous clients have only their client id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
-from rove.broker.counters import Counters
+from rove.broker.counters import BrokerCounters
 from rove.broker.faults import RETRY_S, Attempt
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
@@ -30,14 +30,14 @@ from rove.broker.storage.records import USER_UNKNOWN, encoded
 from rove.mqtt.topic_trees import NameTree
 
 ENDS_SPARE = 100
-"""Moments of what has gone that are left alone before they are cleared away."""
+"""How many timers of removed publications are tolerated before they are cleared."""
 Names = WeakValueDictionary[Any, Publication]
 DERIVED_SPARE = 1_000
-"""The same for what policies made."""
+"""The same for publications that policies made."""
 
 
 class Replaced(msgspec.Struct):
-    """What a publication takes the place of."""
+    """What a publication replaces."""
 
     retained: Publication | None
     valid: Publication | None
@@ -45,7 +45,7 @@ class Replaced(msgspec.Struct):
     """By each of the names that it has."""
 
     def forget(self, failed: Publication, earlier: Replaced | None) -> None:
-        """One of these was taken back; what it had replaced is what was there."""
+        """One of these was taken back: what it had replaced takes its place."""
         if self.retained is failed:
             self.retained = None if earlier is None else earlier.retained
         if self.valid is failed:
@@ -56,9 +56,11 @@ class Replaced(msgspec.Struct):
 
 
 class RetainedStore:
-    """Holds publications for those who come later."""
+    """Keeps publications for later subscriptions."""
 
-    def __init__(self, gate: Gate, delivery: Delivery, limits: Limits, counters: Counters) -> None:
+    def __init__(
+        self, gate: Gate, delivery: Delivery, limits: Limits, counters: BrokerCounters
+    ) -> None:
         self.limits = limits
         self._gate = gate
         self._steps = gate.steps
@@ -69,17 +71,17 @@ class RetainedStore:
         self._valid: dict[Name, Publication] = {}
         self._valid_tree: NameTree[Publication] = NameTree()
         self._ends: list[tuple[float, int, Publication]] = []
-        """A heap of the moments at which something kept is over; may name what has gone."""
+        """A heap of the times at which publications end; may have removed ones."""
         self._named: WeakValueDictionary[Name, Publication] = WeakValueDictionary()
-        """Everything with an id that anybody still holds, queues included."""
+        """All publications with an id that are still referenced, by queues too."""
         self._last_of_client: WeakValueDictionary[tuple[str, str], Publication]
         self._last_of_client = WeakValueDictionary()
-        """By client id and id, the last of these that any user published."""
+        """The last of these by client id and id, of any user."""
         self._last_of_user: WeakValueDictionary[tuple[str, str], Publication]
         self._last_of_user = WeakValueDictionary()
-        """By user and id, the last of these, whichever client it came from."""
+        """The last of these by user and id, from any client."""
         self._derived: dict[Name, WeakSet[Publication]] = {}
-        """What policies made of it."""
+        """The publications that policies made from one, by its name."""
         self._derived_max = DERIVED_SPARE
         self.retained_bytes = 0
         self.valid_bytes = 0
@@ -95,7 +97,7 @@ class RetainedStore:
     # -- retained ------------------------------------------------------------------------------
 
     def retain(self, publication: Publication) -> bool:
-        """Let it be the last word on its topic; an empty one only ends the last. False if full."""
+        """Replace the retained publication of its topic; an empty one removes it. False if full."""
         topic = publication.topic
         if not publication.payload:
             self._end_retained(topic)
@@ -139,14 +141,14 @@ class RetainedStore:
         self._delivery.release(old)
 
     def find_retained(self, topic_filter: str, now: float) -> Iterator[Publication]:
-        """The last words on the topics that a filter fits."""
+        """The retained publications on the topics of a filter."""
         found = self._retained_tree.find(topic_filter)
         return (publication for publication in found if not publication.is_over(now))
 
     # -- valid ---------------------------------------------------------------------------------
 
     def has_room(self, publication: Publication) -> bool:
-        """Whether there is room for one more that is valid, or one with the same name goes."""
+        """Whether there is room for one more valid publication, or it replaces one."""
         old = self.replaced_by(publication)
         freed = 0 if old is None else old.size_bytes
         too_many = old is None and len(self._valid) >= self.limits.valid_publications_max
@@ -156,12 +158,12 @@ class RetainedStore:
         return not (too_many or too_much)
 
     def replaced_by(self, publication: Publication) -> Publication | None:
-        """The valid one that ends when this one is held."""
+        """The valid publication that this one replaces."""
         unowned = (USER_UNKNOWN, publication.publisher, publication.id)
         return self._valid.get(publication.name) or self._valid.get(unowned)
 
     def hold(self, publication: Publication) -> None:
-        """Keep it while it is valid, instead of one with the same name; there must be room."""
+        """Keep it while it is valid, replacing one with the same name; there must be room."""
         assert publication.valid_until is not None
         name = publication.name
         old = self.replaced_by(publication)
@@ -195,7 +197,7 @@ class RetainedStore:
         self._delivery.release(old)
 
     def find_valid(self, topic_filter: str, now: float) -> Iterator[Publication]:
-        """What is valid now on the topics that a filter fits."""
+        """The publications that are valid now on the topics of a filter."""
         for publication in self._valid_tree.find(topic_filter):
             if not publication.is_over(now) and (publication.valid_until or 0.0) > now:
                 yield publication
@@ -203,20 +205,20 @@ class RetainedStore:
     # -- names and withdrawal ------------------------------------------------------------------
 
     def name(self, publication: Publication) -> None:
-        """Remember what has an id for as long as anybody holds it."""
+        """Make a publication with an id findable by it, for as long as it is referenced."""
         for names, key in self._names_of(publication):
             self._steps.saves_item(names, key)
             names[key] = publication
 
     def _names_of(self, publication: Publication) -> Iterator[tuple[Names, tuple[Any, ...]]]:
-        """Where it is found by its id, and as what."""
+        """The maps that find it by its id, with its key in each."""
         yield self._named, publication.name
         if publication.user:
             yield self._last_of_client, (publication.publisher, publication.id)
             yield self._last_of_user, (publication.user, publication.id)
 
     def name_derived(self, publication: Publication) -> None:
-        """Remember what a policy made, to be taken back together with what it was made of."""
+        """Remember a publication that a policy made, to be withdrawn with its origin."""
         name = publication.name
         if len(self._derived) >= self._derived_max:
             self._derived = {one: found for one, found in self._derived.items() if found}
@@ -224,19 +226,19 @@ class RetainedStore:
         self._derived.setdefault(name, WeakSet()).add(publication)
 
     def named(self, name: Name) -> Publication | None:
-        """The publication of that name, if anybody still holds it."""
+        """The publication of that name, if it is still referenced."""
         return self._named.get(name)
 
     def last_of_client(self, client_id: str, id: str) -> Publication | None:
-        """The last publication of that id from that client, if anybody still holds it."""
+        """The last publication of that id from that client, if it is still referenced."""
         found = self._last_of_client.get((client_id, id))
         return found or self._named.get((None, client_id, id))
 
     def owned(self, user: str | None, client_id: str, id: str) -> Publication | None:
-        """What `user` may take back under that id: what this client published, or else the last
-        that any client of the user did. It may be one that a policy made of it.
+        """What `user` may withdraw by that id: from this client, or else the last from any client
+        of the user. It may be one that a policy made from it.
 
-        What was stored before owners were belongs to whoever has its client id.
+        Publications stored before there were owners belong to the client with their client id.
         """
         for name in ((user, client_id, id), (USER_UNKNOWN, client_id, id)):
             found = self._waiting(name)
@@ -252,7 +254,7 @@ class RetainedStore:
         return next(iter(self._derived.get(name, ())), None)
 
     def withdraw(self, name: Name) -> None:
-        """Take a publication back: no copy of it that still waits is delivered."""
+        """Withdraw a publication: no copy of it that still waits is delivered."""
         derived = list(self._derived.get(name, ()))
         self._steps.saves_item(self._derived, name)
         self._derived.pop(name, None)
@@ -277,13 +279,13 @@ class RetainedStore:
     # -- publications that fail ----------------------------------------------------------------
 
     def found_before(self, publication: Publication) -> Replaced:
-        """What is there before a publication is kept."""
+        """What a publication would replace."""
         retained = self._retained.get(publication.topic) if publication.retain else None
         named = [names.get(key) for names, key in self._names_of(publication)]
         return Replaced(retained, self.replaced_by(publication), named)
 
     def put_back(self, publication: Publication, replaced: Replaced) -> None:
-        """Let everything be as before a publication that could not be routed."""
+        """Restore what a publication that could not be routed had replaced."""
         name, topic = publication.name, publication.topic
         is_last = self._retained.get(topic, publication) is publication
         if publication.retain and is_last:
@@ -308,7 +310,7 @@ class RetainedStore:
     # -- time and restarts ---------------------------------------------------------------------
 
     def advance(self, now: float, attempt: Attempt) -> None:
-        """End what is over, each as a step."""
+        """Remove what has ended, each as a step."""
         while self._ends and self._ends[0][0] <= now:
             _, _, publication = heapq.heappop(self._ends)
             if not attempt("end of a publication", self._end_over, publication, now):
@@ -322,14 +324,14 @@ class RetainedStore:
             self._end_retained(publication.topic)
 
     def next_change_at(self) -> float:
-        """When `advance` has something to do at the latest."""
+        """The time by which `advance` has to be called."""
         return self._ends[0][0] if self._ends else math.inf
 
     def _watch(self, ends_at: float, publication: Publication) -> None:
         if ends_at == math.inf:
             return
         if len(self._ends) > 2 * (len(self._retained) + len(self._valid)) + ENDS_SPARE:
-            # What was replaced would stay in memory until its time is over.
+            # Replaced publications would stay in memory until their timers fire.
             self._ends = [one for one in self._ends if self._is_kept(one[2])]
             heapq.heapify(self._ends)
         heapq.heappush(self._ends, (ends_at, publication.number, publication))
@@ -348,7 +350,7 @@ class RetainedStore:
         """It was valid before a restart."""
         publication.kept += 1
         if key != (new_key := valid_key(publication.name)):
-            # Its owner was found out since: whatever ends it has to find its row.
+            # Its owner was determined since, so its key has changed: move the row.
             self._gate.changes.delete("valid", key)
             self._gate.changes.put("valid", new_key, encoded(publication.number))
         self._put_valid(publication)
@@ -356,9 +358,9 @@ class RetainedStore:
 
 
 def valid_key(name: Name) -> str:
-    """A name as one text, in which no two names look alike.
+    """A name as one unambiguous string.
 
-    Without a user it is what it was before users owned anything, so that old rows are found.
+    Without a user it is the same as before publications had owners, so that old rows are found.
     """
     user, publisher, id = name
     owner = f"{len(user)}@{user}" if user else ""

@@ -1,14 +1,14 @@
-"""Topic aliases towards a client: a number in the place of a topic that it has heard before.
+"""Topic aliases towards a client: a number in place of a topic that it has received before.
 
-A client that says how many it takes is sent each topic in full once, and then its number. Numbers
-are given to the first topics that come and never given to another: what a client subscribes to
-rarely changes within a connection.
+A client that accepts aliases gets each topic in full once, and then its number. Numbers go to the
+first topics that are sent and are never reassigned: the topics that a client receives rarely change
+within a connection.
 
-What goes out is not always in the order in which it was written: QoS 0 may overtake what waits
-for a commit. So QoS 0 relies on a number only if the topic has gone out before everything that
-waits; otherwise it repeats the topic, which is allowed.
+Packets do not always go out in the order in which they were encoded: QoS 0 may overtake what waits
+for a commit. So QoS 0 relies on an alias only if the topic went out before everything that waits;
+otherwise it repeats the topic, which is allowed.
 
-Costs two dictionary lookups per notification, for those clients that asked.
+Costs two dictionary lookups per notification, for the clients that accept aliases.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Written(NamedTuple):
-    """How a topic is written in a packet."""
+class TopicForm(NamedTuple):
+    """A topic as it stands in a packet: in full, as an alias, or both."""
 
     topic: str
     alias: int | None
 
 
 class Aliases:
-    """The numbers that one connection has been told."""
+    """The aliases of one connection."""
 
     __slots__ = ("_count_max", "_numbers", "_sent")
 
@@ -32,20 +32,20 @@ class Aliases:
         self._count_max = count_max
         self._numbers: dict[str, int] = {}
         self._sent: set[str] = set()
-        """Topics that went out ahead of all that waits."""
+        """Topics that went out before all that waits."""
 
-    def written(self, topic: str, *, waits: bool) -> Written:
-        """How to write a topic now; `waits` is for what goes out after a commit, in order."""
+    def written(self, topic: str, *, waits: bool) -> TopicForm:
+        """The form of a topic now; `waits` for packets that go out after a commit, in order."""
         number = self._numbers.get(topic)
         if number is None:
             is_new = len(self._numbers) < self._count_max
-            return Written(topic, len(self._numbers) + 1 if is_new else None)
+            return TopicForm(topic, len(self._numbers) + 1 if is_new else None)
         if waits or topic in self._sent:
-            return Written("", number)
-        return Written(topic, number)
+            return TopicForm("", number)
+        return TopicForm(topic, number)
 
-    def told(self, topic: str, written: Written, *, waits: bool) -> None:
-        """It was sent so; what was not sent must not be relied upon."""
+    def told(self, topic: str, written: TopicForm, *, waits: bool) -> None:
+        """It was sent in this form; an alias must not be used before it was sent."""
         if written.alias is None or not written.topic:
             return
         self._numbers[topic] = written.alias
@@ -53,7 +53,7 @@ class Aliases:
             self._sent.add(topic)
 
     def before(self, topic: str) -> tuple[Any, ...]:
-        """What would make it untold again: a function and its arguments."""
+        """The call that would undo `told`: a function and its arguments."""
         return self._restore, topic, topic in self._numbers, topic in self._sent
 
     def _restore(self, topic: str, was_numbered: bool, was_sent: bool) -> None:

@@ -53,7 +53,7 @@ from rove.policy.view import PolicyView
 ALIASES_NONE: dict[int, str] = {}
 PACKET_ID_MAX: Final = 65_535
 POLICY: Final = "$rove/policy"
-"""Where a client sets a policy, and is told of it."""
+"""The topic on which a client sets a policy and gets notices about it."""
 Select = tuple[Attribute, ...] | None
 
 
@@ -104,19 +104,19 @@ class Link:
         self.out: list[bytes] = []
         """To be sent, in order. The shell empties it."""
         self.buffered_bytes = 0
-        """What the shell was given and the system has not taken yet; the shell keeps it true."""
+        """What the shell has and the system has not taken yet; the shell keeps it up to date."""
         self.closing = False
         """Send what is in `out`, then close."""
         self.identity: Identity | None = None
         """Set by the shell where it is known before CONNECT (the HTTP interface)."""
         self.is_http_publisher = False
-        """Set by the shell where its HTTP interface publishes: nobody else may have its ids."""
+        """Set by the shell for its own HTTP publisher, whose client ids are reserved."""
         self.is_paused = False
-        """Read nothing from it for the moment."""
+        """The shell reads nothing from it for the moment."""
         self.takes_lines = False
         """Reason strings may have several lines; set by the shell where people read them."""
         self.peer: Any = None
-        """Whatever the shell sends through; the broker never looks at it."""
+        """The shell's transport; the broker never uses it."""
         # ------------------------------------------------------------------------------------
         self.reader = PacketDecoder(packet_bytes_max=packet_bytes_max)
         self.session: Session | None = None
@@ -124,44 +124,44 @@ class Link:
         self.held: Packet | None = None
         """A packet that waits for a worker (`rove.broker.policies.compiler`)."""
         self.pending: list[Packet | Malformed] = []
-        """Packets that came while it was being found out who it is, or behind one that is held."""
+        """Packets that came while the client was authenticated, or behind one that is held."""
         self.connected_at = self.heard_at = now
         self.deadline = math.inf
         self.keep_alive_s = 0
         self.version: int = V5
         self.packet_bytes_max: int | None = None
-        """What the client is ready to receive."""
+        """The client's maximum packet size."""
         self.sent_aliases: Aliases | None = None
-        """Numbers for topics that we send; None if the client takes none."""
+        """Topic aliases towards the client; None if it takes none."""
         self.needs_care = False
-        """What it is sent has to be made for it: its size or its topics matter."""
+        """Its packets cannot be shared with others, because of a size limit or topic aliases."""
         self.inflight_max = 0
         self.open_publishes = 0
         """QoS 1 and 2 from it that are not acknowledged yet."""
         self.aliases = ALIASES_NONE
         self.is_publisher = False
         self.stuck_at = now
-        """When it last ceased to take what it is sent."""
+        """When it last stopped reading."""
         self.moved_at = now
-        """While it is stuck: when it last took something of what waits for it."""
+        """While it is stuck: when it last read something of what waits for it."""
         self.seen_bytes = 0
-        """What waited for it when it was last looked at."""
+        """What waited for it at the last check."""
         self.waits_for = 0
-        """The commit that QoS 0 waits for, so that nothing new overtakes what is kept."""
+        """The commit that QoS 0 waits for, so that it does not overtake what is committed."""
         self.welcomed_by = 0
         """The commit that CONNACK waits for: nothing may be sent before it."""
         self.wants_problems = True
-        """Whether reason strings may be sent where they are no error of the connection."""
+        """Whether the client wants reason strings in other packets than CONNACK and DISCONNECT."""
 
     def encoded(self, packet: Packet) -> bytes | None:
-        """A packet in the client's version, without what is too much for it."""
+        """A packet in the client's version, without the properties that make it too large."""
         return encode_within(packet, self.version, self.packet_bytes_max)
 
     def explained(self, text: str) -> Properties:
-        """A reason string as the client takes it.
+        """A reason string, in one line unless the client takes lines.
 
-        That is, in one line: Mosquitto's library closes the connection over a control character
-        (the specification advises against them).
+        Mosquitto's library closes the connection over a control character (the specification
+        advises against them).
         """
         return Properties(reason_string=text if self.takes_lines else in_one_line(text))
 
@@ -257,43 +257,43 @@ class Session:
         self.expiry_s = expiry_s
         self.began_at = math.inf
         self.is_durable = expiry_s > 0
-        """Decided once: a session that was kept stays so to its end."""
+        """Decided once: a durable session stays so to its end."""
         self.identity = Identity(None, client_id)
-        """Who it belongs to: kept while the client is away."""
+        """Its user, also while the client is away."""
         self.link: Link | None = None
         self.will: Will | None = None
         self.will_at = math.inf
         """When the will of a client that is away is published."""
         self.watched_at = math.inf
-        """When the session is next thought of while its client is away."""
+        """When the session is next checked while its client is away."""
         self.away_since: float | None = None
         self.me: dict[str, object] = {}
-        """Never changed, only replaced: who computes with it sees whether it still holds."""
+        """Never changed, only replaced: so it can be compared by identity."""
         self.automatic: frozenset[str] = frozenset()
-        """Variables that the system keeps."""
+        """Variables that the broker and the device's reports set."""
         self.subscriber: SubscriberContext | None = None
-        """Where policies and reports are dealt with; None for nearly all."""
+        """For policies and reports; None for nearly all sessions."""
         self.subscriptions: dict[SubscriptionKey, Subscription] = {}
         self.spent = Spent()
-        """What the texts of all its subscriptions cost together."""
+        """The cost of the filter expressions of all its subscriptions."""
         self.queue: deque[Entry] = deque()
-        """What was not sent yet, in order."""
+        """Entries that were not sent yet, in order."""
         self.queue_bytes = 0
         self.inflight: dict[int, Entry] = {}
-        """What was sent and not acknowledged, by packet identifier, in the order of sending."""
+        """Entries sent and not acknowledged, by packet identifier, in the order of sending."""
         self.resends: deque[Entry] = deque()
-        """What is in flight since an earlier connection, and waits to be sent on this one."""
+        """Entries in flight since an earlier connection, still to be sent on this one."""
         self.next_entry = 0
         self.next_packet_id = 1
         self.received: set[int] = set()
         """Packet identifiers of QoS 2 publications from the client that it has not released."""
         self.recent_ids: dict[str, None] = {}
-        """Ids of its last publications, oldest first: what comes again is known again."""
+        """Ids of its last publications, oldest first, to recognise repeated ones."""
         self.replaying = False
-        """The client came back to a full queue and is given it at a measured pace."""
+        """The client came back to a queue and gets it at a limited rate."""
         self.allowance = 0.0
         self.publish_allowance = math.inf
-        """Publications that it may make at once, where their rate is limited."""
+        """How many it may publish at once, where the rate is limited."""
         self.publish_allowance_at = 0.0
 
     def take_packet_id(self) -> int:
@@ -362,11 +362,11 @@ class Subscription:
             topic_filter = topic_filter.removesuffix(f"?{interest.text}")
         shared = split_shared(topic_filter)
         self.group: str | None = None
-        """The name of the group whose members share what comes."""
+        """The name of the shared subscription; None if it is not shared."""
         if shared is not None:
             self.group, topic_filter = shared
         self.topic_filter = topic_filter
-        """Without the group and without a text."""
+        """Without the share name and without an expression."""
         self.qos = asked.qos
         self.no_local = asked.no_local
         self.retain_as_published = asked.retain_as_published
@@ -377,7 +377,7 @@ class Subscription:
         self.slot: PolicySlot | None = None
         """Its own policy, instead of its session's."""
         self.filter_number = 0
-        """The number of the topic filter among those of subscriptions with a text."""
+        """The number of the topic filter among those of subscriptions with an expression."""
 
     def row(self) -> SubscriptionRow:
         """As it is written to disk."""
@@ -403,7 +403,7 @@ class Subscription:
 
 
 class Notification(msgspec.Struct, eq=False):
-    """What one session is to be told, and how."""
+    """A publication for one session: how to deliver it, and which subscriptions matched."""
 
     session: Session
     publication: Publication
@@ -418,7 +418,7 @@ class Notification(msgspec.Struct, eq=False):
     why: bytes = b""
     """For the log: why it comes later than its publication."""
     waits: bool = False
-    """It goes behind what waits for the commit of this turn."""
+    """It is sent after what waits for the commit of this turn."""
 
     @classmethod
     def restored(
@@ -439,7 +439,7 @@ class Notification(msgspec.Struct, eq=False):
 
 
 def selection(subscriptions: Sequence[Subscription]) -> Select:
-    """What of a publication is sent that meets all these: whatever one of them selects."""
+    """The attributes to send if all these match: those that any of them selects."""
     chosen: dict[object, None] = {}
     selected = []
     for one in subscriptions:
@@ -456,8 +456,8 @@ def selection(subscriptions: Sequence[Subscription]) -> Select:
 # -- policies ---------------------------------------------------------------------------------
 
 
-class Shown(msgspec.Struct, eq=False):
-    """A publication as policies see it, and what became of it that others may share."""
+class PolicyInput(msgspec.Struct, eq=False):
+    """A publication as policies see it, and the outputs that several policies share."""
 
     arrived: Arrived
     derived: dict[tuple[int | bytes, User], Publication] = {}
@@ -469,27 +469,27 @@ class PendingDecision(msgspec.Struct, eq=False):
     """A notification that a policy has to decide on."""
 
     notification: Notification
-    shown: Shown | None
-    """None until its turn, after a restart: then nobody shares it, and there may be very many."""
+    shown: PolicyInput | None
+    """None until its turn after a restart: it is not shared then, and there may be very many."""
     results: dict[Compression, Compressed]
-    """Pictures that were made smaller for it."""
+    """Pictures that were compressed for it."""
     me: object = None
-    """The variables that a worker was given for the whole call."""
+    """The variables that a worker got for the whole call."""
     agent: Agent | None = None
-    """Whose policy a worker was asked for."""
+    """The agent whose policy a worker runs."""
     limits: PolicyLimits | None = None
     """Of that call; these, the agent and the variables must still hold at its end."""
     asked_at: float = 0.0
     attempts: int = 0
     cpu_s: float = 0.0
     is_light: bool = False
-    """The worker was asked for the first steps only."""
+    """The worker runs only the first steps."""
     key: int = 0
-    """Where it is kept in the journal; 0 is nowhere."""
+    """Its key in the journal; 0 if it is not there."""
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for while it waits."""
+        """What it adds to its account while it waits."""
         return len(self.notification.publication.payload)
 
     def row(self, subscription: int, queued_at: float) -> PendingDecisionRow:
@@ -510,7 +510,7 @@ class PendingDecision(msgspec.Struct, eq=False):
 
 
 class PolicySlot:
-    """An agent in its place."""
+    """The place of an agent: a session, or one subscription."""
 
     __slots__ = ("account", "agent", "session", "subscription", "waiting")
 
@@ -524,38 +524,38 @@ class PolicySlot:
         self.agent = agent
         self.session = session
         self.account = account
-        """Of the user who has set the policy."""
+        """Of the user that set the policy."""
         self.subscription = subscription
         """None for the whole session."""
         self.waiting: deque[PendingDecision] = deque()
         """The first is being worked on."""
 
-    # Each of these counts first and moves then: what fails has done nothing, so that undoing a
-    # step never moves or counts what it did not.
+    # Each of these first updates the account and then the queue. If it fails, it has changed
+    # nothing, so undoing the step never reverts a change that was not made.
 
     def enter(self, pending: PendingDecision) -> None:
-        """Let a pending decision wait, behind the others."""
+        """Append a pending decision."""
         self.account.wait(pending.size_bytes)
         self.waiting.append(pending)
 
     def enter_first(self, pending: PendingDecision) -> None:
-        """Let a pending decision wait, before the others."""
+        """Insert a pending decision before the others."""
         self.account.wait(pending.size_bytes)
         self.waiting.appendleft(pending)
 
     def leave(self) -> PendingDecision:
-        """The first pending decision waits no more."""
+        """Remove the first pending decision."""
         self.account.wait(-self.waiting[0].size_bytes)
         return self.waiting.popleft()
 
     def retract(self, pending: PendingDecision) -> None:
-        """A pending decision waits no more, wherever it stands."""
+        """Remove a pending decision from any position."""
         if pending in self.waiting:
             self.account.wait(-pending.size_bytes)
             self.waiting.remove(pending)
 
     def swap(self, waiting: deque[PendingDecision]) -> None:
-        """Let these wait here instead of those that do."""
+        """Replace the pending decisions."""
         size_bytes = sum(pending.size_bytes for pending in waiting)
         self.account.wait(size_bytes - sum(pending.size_bytes for pending in self.waiting))
         self.waiting = waiting
@@ -567,7 +567,7 @@ class PolicySlot:
 
     @property
     def key(self) -> str:
-        """Where the agent is kept in the journal."""
+        """The agent's key in the journal."""
         return slot_key(self.session, self.subscription)
 
     def job(
@@ -577,9 +577,9 @@ class PolicySlot:
         limits: PolicyLimits,
         light: tuple[int, int],
     ) -> Run:
-        """What a worker is asked to do for a pending decision; its number is given to it later.
+        """The job of a worker for a pending decision; the pool numbers it.
 
-        `light` are the steps and the milliseconds after which it is begun again as a long one.
+        `light` are the steps and the milliseconds after which it is restarted as a long one.
         """
         session, agent = self.session, self.agent
         return Run(
@@ -598,7 +598,7 @@ class PolicySlot:
         )
 
     def view(self) -> PolicyView:
-        """What there is to see of it."""
+        """Its state, for the HTTP interface and the command line."""
         agent, subscription = self.agent, self.subscription
         return PolicyView(
             self.session.client_id,
@@ -615,12 +615,12 @@ class PolicySlot:
 
 
 def slot_key(session: Session, subscription: Subscription | None) -> str:
-    """Where the policy of a session, or of one subscription, is kept in the journal."""
+    """The key of the policy of a session, or of one subscription, in the journal."""
     return f"{0 if subscription is None else subscription.number}/{session.client_id}"
 
 
 class SubscriberContext:
-    """What the broker does for one session beside delivering."""
+    """What the broker keeps for a session with policies or reports."""
 
     __slots__ = ("is_asking", "slot", "traffic", "turns")
 
@@ -630,6 +630,6 @@ class SubscriberContext:
         self.traffic = Traffic()
         """Notifications while the client was there."""
         self.is_asking = False
-        """A worker does a whole call for it."""
+        """A worker runs a whole call for it."""
         self.turns: deque[tuple[PolicySlot, PendingDecision]] = deque()
-        """Who asks next; the pending decision is the first that waits there, or has gone."""
+        """The next calls for a worker; each pending decision is the first of its slot, or gone."""

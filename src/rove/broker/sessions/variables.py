@@ -1,9 +1,10 @@
-"""A subscriber's variables: who may change them, what follows from it, and who is told.
+"""A subscriber's variables (`me.`): their sources, and what a change of them causes.
 
-The subscriber sets its own (`$rove/me`), its policies set others, the broker finds out some by
-itself, and its device reports the rest. Whoever does it, a change is one thing: subscriptions that
-name a variable move, the log tells of it, the disk keeps it, and the owner is shown it if it has
-subscribed to `$rove/me`. What was published before is matched by what the variables were before.
+A subscriber sets variables itself (`$rove/me`), its policies set others, the broker determines some
+(such as whether the client is connected), and the device reports the rest. A change has the same
+effects whatever its source: subscriptions that use a variable move, the change is logged and
+stored, and the owner gets it if it has subscribed to `$rove/me`. Earlier publications are matched
+with the earlier values.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from rove.broker.context import BrokerContext
 from rove.broker.notifications.delivery import Delivery
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification, Session, SubscriberContext
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import LogRow, encoded
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.broker.subscriptions.interest import NO_TEXT
 from rove.broker.subscriptions.router import Router
 from rove.lang.values import change_state
@@ -47,10 +48,10 @@ class Variables:
         self._delivery = delivery
         self._log = log
         self.restored: list[Session] = []
-        """Sessions whose clients a restart has sent away."""
+        """Sessions whose clients were disconnected by a restart."""
 
     def subscriber(self, session: Session) -> SubscriberContext:
-        """The subscriber context of a session, for which the broker now keeps its own variables."""
+        """The subscriber context of a session, which has automatic variables from now on."""
         if session.subscriber is None:
             self._context.steps.undoes(self._forget_routes, session)
             self._context.steps.saves(session, "subscriber", "automatic")
@@ -73,19 +74,19 @@ class Variables:
         }
 
     def connection_changed(self, session: Session) -> None:
-        """A client has come, or gone."""
+        """A client has connected or disconnected."""
         if session.subscriber is not None:
             self.change(session, self._facts(session))
 
     def report(self, session: Session, report: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a device's report changes; ReportError if it cannot be used."""
+        """The changes that a device's report makes; ReportError if it is invalid."""
         traffic = Traffic() if session.subscriber is None else session.subscriber.traffic
         return changes_of(report, traffic, self._context.now)
 
     def reported(
         self, session: Session, report: Mapping[str, Any], changes: Mapping[str, Any]
     ) -> None:
-        """Take a report, with what it changes."""
+        """Accept a report, with the changes that it makes."""
         traffic = self.subscriber(session).traffic
         self._context.steps.saves(traffic, "_accounted")
         traffic.account(report.get(RECEIVED, traffic.sent), self._context.now)
@@ -97,7 +98,7 @@ class Variables:
     def change(
         self, session: Session, changes: Mapping[str, Any], by: Literal["", "policy", "report"] = ""
     ) -> None:
-        """Let variables change, whoever says so; None removes one."""
+        """Change variables, whatever the source; None removes one."""
         context = self._context
         me = dict(session.me)
         change_state(me, changes)
@@ -115,16 +116,16 @@ class Variables:
         self.tell_variables(session)
 
     def tell_variables(self, session: Session) -> None:
-        """Show a subscriber its variables, if it has subscribed to them.
+        """Send a subscriber its variables, if it has subscribed to them.
 
-        One that is away is shown what they are when it is back: all that they were meanwhile would
-        drive what else waits for it out of its queue.
+        A client that is away gets them when it is back: all intermediate values would drive other
+        notifications out of its queue.
         """
         if session.link is not None and (ME, NO_TEXT) in session.subscriptions:
             self.tell(session, ME, msgspec.json.encode(session.me))
 
     def tell(self, session: Session, topic: str, payload: bytes) -> None:
-        """Send something of the broker's own to one session only, if it has subscribed to that."""
+        """Send a message of the broker's own to one session, if it has subscribed to its topic."""
         one = session.subscriptions.get((topic, NO_TEXT))
         if one is None:
             return
@@ -140,27 +141,27 @@ class Variables:
     # -- restarts ------------------------------------------------------------------------------
 
     def restore_subscriber(self, session: Session) -> None:
-        """The broker kept variables for this session before a restart."""
+        """This session had automatic variables before a restart."""
         if session.subscriber is None:
             session.subscriber = SubscriberContext()
             self.restored.append(session)
 
     def take_up(self) -> None:
-        """After a restart, when the log is there: nobody is connected any more."""
+        """After a restart, when the log is open: no client is connected any more."""
         restored, self.restored = self.restored, []
         attempt = self._context.faults.attempt
         for session in restored:
             # A session may have ended since, before there was a turn.
             if session.link is not None or session.subscriber is None:
                 continue
-            # Whoever was away already still is: thousands may be.
+            # Clients that were away before still are, and there may be thousands.
             if session.me.get(CONNECTED) is not False:
                 client = session.client_id
                 attempt("restart", self.change, session, self._facts(session), client=client)
 
 
 def view_of(session: Session) -> dict[str, dict[str, object]]:
-    """A subscriber's variables: what it set, and what the system keeps."""
+    """A subscriber's variables: manual ones, and automatic ones."""
     manual: dict[str, object] = {}
     automatic: dict[str, object] = {}
     for name, value in session.me.items():

@@ -1,14 +1,14 @@
-"""What has to survive: tables of rows by key, and the changes that wait to be committed.
+"""The journal: tables of rows by key, and the changes that wait to be committed.
 
 The broker writes into a `Changes` as it decides; the shell takes it, commits it as one
-transaction and says so. Several changes of one row between two commits become one, and what is
-put and deleted between two commits never reaches the disk: a message that is delivered and
+transaction and reports that. Several changes of one row between two commits become one, and a row
+that is put and deleted between two commits never reaches the disk: a message that is delivered and
 acknowledged in time costs no I/O.
 
 A row is bytes (msgpack of a struct, see `rove.broker.storage.records`), a key is an integer or a
-text, the same kind for a whole table. Putting a row costs a dictionary entry.
+string, the same kind for a whole table. Putting a row costs a dictionary entry.
 
-Given a list, each change leaves there what would undo it (see `rove.broker.steps`).
+With a list for undoing, each change appends the call that would undo it (see `rove.broker.steps`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ TEXT_TABLES: Final = ("sessions", "retained", "valid", "feeds", "agents")
 TABLES: Final = INTEGER_TABLES + TEXT_TABLES
 
 KEY_BYTES: Final = 128
-"""Of a key and its place in a dictionary, roughly."""
+"""The size of a key and its place in a dictionary, roughly."""
 
 
-class Table:
-    """The waiting changes of one table: of each key, only what came last."""
+class TableChanges:
+    """The pending changes of one table: only the last of each key."""
 
     __slots__ = ("deletes", "puts")
 
@@ -43,7 +43,7 @@ class Changes:
 
     def __init__(self, undo: list[tuple[Any, ...]] | None = None) -> None:
         self._undo = undo
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, TableChanges] = {}
 
     def __bool__(self) -> bool:
         if not self.tables:
@@ -51,28 +51,28 @@ class Changes:
         return any(table.puts or table.deletes for table in self.tables.values())
 
     def put(self, table: str, key: Key, row: bytes) -> None:
-        """Let the row of that key be this one."""
-        # A deletion that waits stays: it is done first, and `drop_new` may take the row back.
+        """Put the row of a key."""
+        # A pending deletion stays: it is done first, and `drop_new` may remove the row again.
         self._before(table, key).puts[key] = row
 
     def delete(self, table: str, key: Key) -> None:
-        """Let there be no row of that key."""
+        """Delete the row of a key."""
         found = self._before(table, key)
         found.puts.pop(key, None)
         found.deletes.add(key)
 
     def drop_new(self, table: str, key: Key) -> None:
-        """The same for a row that was put once only: if that still waits, both are forgotten."""
+        """Delete a row that was put only once: if the put is still pending, both are dropped."""
         found = self._before(table, key)
         if found.puts.pop(key, None) is None:
             found.deletes.add(key)
 
     def merge(self, later: Changes) -> None:
-        """Let these be the changes of both, one after the other; `later` stays as it is.
+        """Merge later changes into these; `later` stays as it is.
 
-        Committing the merged changes leaves what committing one after the other would leave. A
-        row that is put here and deleted there is deleted, not forgotten: what looks new here may
-        replace a row on disk, and a commit that failed may still have reached it.
+        Committing the result has the same effect as committing one after the other. A row that is
+        put here and deleted there is deleted, not dropped: what looks new here may replace a row on
+        disk, and a commit that failed may still have reached the disk.
         """
         for name, table in later.tables.items():
             found = self._table(name)
@@ -84,23 +84,23 @@ class Changes:
 
     @property
     def size_bytes(self) -> int:
-        """About what these take in memory: the rows, and a little for each key."""
+        """Their approximate size in memory: the rows, and a little for each key."""
         return sum(
             sum(map(len, table.puts.values())) + KEY_BYTES * (len(table.puts) + len(table.deletes))
             for table in self.tables.values()
         )
 
-    def _before(self, name: str, key: Key) -> Table:
-        """The table, before what it says of a key is changed."""
+    def _before(self, name: str, key: Key) -> TableChanges:
+        """The table, after saving its entry of a key for undoing."""
         table = self._table(name)
         if self._undo is not None:
             self._undo.append((_put_back, table, key, table.puts.get(key), key in table.deletes))
         return table
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> TableChanges:
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = Table()
+            table = self.tables[name] = TableChanges()
         return table
 
     def rows(self) -> Iterable[tuple[str, Key, bytes | None]]:
@@ -112,8 +112,8 @@ class Changes:
                 yield name, key, row
 
 
-def _put_back(table: Table, key: Key, row: bytes | None, is_deleted: bool) -> None:
-    """Let a table say of a key again what it said before."""
+def _put_back(table: TableChanges, key: Key, row: bytes | None, is_deleted: bool) -> None:
+    """Restore the entry of a key in a table."""
     if row is None:
         table.puts.pop(key, None)
     else:

@@ -1,4 +1,4 @@
-"""The rows that the broker keeps, one struct per table, as msgpack.
+"""The rows of the journal, one struct per table, as msgpack.
 
 Structs are arrays on disk: names are not stored, so fields are only ever added at the end, with
 a default. Encoding or decoding one costs less than a microsecond.
@@ -27,9 +27,9 @@ from rove.lang.tree import Attribute
 from rove.mqtt.packets import NO_PROPERTIES, Properties, Will
 
 QUEUE_ENTRY_BITS = 40
-"""Entries of one session before their numbers run into the next session's: 10^12."""
+"""Bits of an entry's number: 10^12 entries before they collide with the next session's."""
 USER_UNKNOWN = ""
-"""Who published what was stored before rows said so; no user has an empty name."""
+"""The user of publications stored before rows had one; no user has an empty name."""
 
 
 class SessionRow(msgspec.Struct, array_like=True):
@@ -39,13 +39,13 @@ class SessionRow(msgspec.Struct, array_like=True):
     user: str | None = None
     will: Will | None = None
     away_since: float | None = None
-    """None while connected: a crash is then the moment of leaving."""
+    """None while connected: after a crash, the time of the restart is used."""
     me: dict[str, Any] = {}
     """The subscriber's `me.` variables."""
     automatic: tuple[str, ...] = ()
-    """Those of them that the system keeps."""
+    """Those of them that the broker or a report sets."""
     began_at: float = math.inf
-    """Infinity in rows that were stored before they said so."""
+    """Infinity in rows stored before this field existed."""
 
 
 class SubscriptionRow(msgspec.Struct, array_like=True):
@@ -63,12 +63,12 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     uses_me: bool = False
     is_ranked: bool = False
     filter_number: int = 0
-    """What the matcher knows the topic filter by, if there is a text."""
+    """The number of the topic filter in the matcher, with an expression."""
     engine: str = "broker"
-    """Who finds what meets the text: `broker`, or `spark` (the pipeline)."""
+    """What does the matching: `broker`, or `spark` (the pipeline)."""
     matching_steps: int = 0
     moving_steps: int = 0
-    """What the text costs (`rove.lang.costs`)."""
+    """The cost of the expression (`rove.lang.costs`)."""
 
 
 class PublicationRow(msgspec.Struct, array_like=True):
@@ -78,7 +78,7 @@ class PublicationRow(msgspec.Struct, array_like=True):
     publisher: str
     id: str
     at: float
-    """When the broker took it, in seconds since 1970, as all times here."""
+    """When the broker accepted it, in seconds since 1970, as all times here."""
     expires_at: float | None = None
     valid_until: float | None = None
     """Infinity for ever; None when it is not kept for later subscriptions."""
@@ -88,7 +88,7 @@ class PublicationRow(msgspec.Struct, array_like=True):
     position: int = 0
     """Of its first row of the log; 0 if the log has none."""
     user: str | None = USER_UNKNOWN
-    """The user who published it; None for the anonymous."""
+    """The user that published it; None for an anonymous client."""
 
 
 class QueueRow(msgspec.Struct, array_like=True):
@@ -111,7 +111,7 @@ class PendingDecisionRow(msgspec.Struct, array_like=True):
 
     publication: int
     subscription: int
-    """Whose policy it is; 0 for the session's."""
+    """The subscription of the policy; 0 for the session's policy."""
     qos: int
     retain: bool
     ids: tuple[int, ...] = ()
@@ -133,17 +133,17 @@ class LogRow(msgspec.Struct, array_like=True):
     id: str = ""
     """Of the publication; of a notification, of the publication that it is about."""
     client_id: str = ""
-    """Who published, or who was notified, or whose state it is."""
+    """The publisher, or the client that was notified, or the client of the state."""
     payload: bytes = b""
     """As it came; of a notification, empty, or why it came later than its publication; of
-    subscriptions, states and metrics, what there is to say as JSON."""
+    subscriptions, states and metrics, the facts as JSON."""
     user: tuple[tuple[str, str], ...] = ()
     """User properties of the publication."""
     subscriptions: tuple[int, ...] = ()
-    """Of a notification: the numbers of the subscriptions that it met."""
+    """Of a notification: the numbers of the matching subscriptions."""
     qos: int = 0
     earlier: tuple[str, ...] = ()
-    """Other channels that have the same at a smaller position."""
+    """Other channels that have the same row at a smaller position."""
 
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -152,17 +152,17 @@ encoded = msgspec.msgpack.Encoder().encode
 
 
 def decoded(kind: type[Row], row: bytes) -> Row:
-    """A row as it was encoded."""
+    """Decode a row."""
     return msgspec.msgpack.decode(row, type=kind)
 
 
 def decoded_number(row: bytes) -> int:
-    """A row that is one number."""
+    """Decode a row that is one number."""
     return msgspec.msgpack.decode(row, type=int)
 
 
 def queue_key(session: int, entry: int) -> int:
-    """Entries of one session lie together, in order."""
+    """The key of an entry: those of one session are adjacent, in order."""
     return session << QUEUE_ENTRY_BITS | entry
 
 

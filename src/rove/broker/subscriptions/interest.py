@@ -23,8 +23,8 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from rove.broker.limits import DAY_S, Limits
-from rove.broker.publications.publication import user_property
 from rove.broker.steps import Steps
+from rove.broker.user_properties import user_property
 from rove.lang.costs import NO_COST, Cost, cost_of
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
@@ -35,14 +35,14 @@ from rove.match.matcher import EXACT
 from rove.mqtt.packets import Properties
 
 SubscriptionKey = tuple[str, int]
-"""The topic filter as it was sent, and the identifier of those with a text (-1 without)."""
+"""The topic filter as it was sent, and with an expression the identifier (-1 without)."""
 NO_TEXT = -1
 Engine = Literal["broker", "spark"]
 ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
 
 
 class Interest:
-    """What a text asks for; the text is parsed when somebody wants to know more than this."""
+    """A filter expression with its options; parsed only when its tree is needed."""
 
     __slots__ = (
         "_parsed",
@@ -68,18 +68,18 @@ class Interest:
     ) -> None:
         self.text = text
         self.evolve_text = evolve_text
-        """How it is to evolve, as the subscriber said it; empty if it did not."""
+        """The property `evolve` as the subscriber sent it; empty without."""
         self.evolve = parse_evolve(evolve_text) if evolve_text else EXACT
         self.uses_me = uses_me
         self.is_ranked = is_ranked
         self.engine: Engine = engine
         self.cost = cost
-        """What it costs the broker; nothing, if Spark finds what meets it."""
+        """What it costs the broker; nothing if Spark does the matching."""
         self._parsed = parsed
 
     @property
     def is_live(self) -> bool:
-        """Whether the broker itself finds what meets the text."""
+        """Whether the broker itself does the matching."""
         return self.engine == "broker"
 
     @property
@@ -90,12 +90,12 @@ class Interest:
 
 
 def key_of(topic_filter: str, identifier: int, interest: Interest | None) -> SubscriptionKey:
-    """What a later subscription must have in common to take the place of this one."""
+    """The key of a subscription: a later one with the same key replaces it."""
     return topic_filter, NO_TEXT if interest is None else identifier
 
 
 def interest_of(properties: Properties) -> Interest | None:
-    """What the user properties of a SUBSCRIBE ask for; LanguageError if it cannot be."""
+    """The expression in the user properties of a SUBSCRIBE; LanguageError if it is invalid."""
     text = user_property(properties, "filter", "$where")
     evolve = user_property(properties, "evolve")
     engine = engine_of(user_property(properties, "engine"))
@@ -109,7 +109,7 @@ def interest_of(properties: Properties) -> Interest | None:
 
 
 def engine_of(name: str | None) -> Engine:
-    """Who is to find what meets a text; LanguageError if it is nobody known."""
+    """The engine of that name; LanguageError if there is none."""
     if name is None:
         return "broker"
     for known in ENGINES:
@@ -119,7 +119,7 @@ def engine_of(name: str | None) -> Engine:
 
 
 def interest_in(text: str, evolve: str | None = None, engine: Engine = "broker") -> Interest:
-    """A text as the matcher takes it."""
+    """An expression with its options; LanguageError if they are invalid."""
     parsed = parse(text)
     uses_me = any(type(node) is Me for node in parts(parsed))
     is_ranked = parsed.rank is not None
@@ -137,7 +137,7 @@ def interest_in(text: str, evolve: str | None = None, engine: Engine = "broker")
 
 
 def split_text(topic_filter: str) -> tuple[str, str | None]:
-    """`topic?text` of a 3.1.1 client as both."""
+    """`topic?text` of a 3.1.1 client, as topic filter and expression."""
     topic, mark, text = topic_filter.partition("?")
     return topic, text if mark else None
 
@@ -146,14 +146,14 @@ def split_text(topic_filter: str) -> tuple[str, str | None]:
 
 
 class Spent(msgspec.Struct):
-    """What the texts of one session cost together."""
+    """The cost of all expressions of one session."""
 
     matching_steps: int = 0
     moving_steps: int = 0
     windows: int = 0
 
     def add(self, cost: Cost, steps: Steps, sign: int = 1) -> None:
-        """There is one more text; with a sign of -1, one less."""
+        """Add the cost of an expression; with a sign of -1, subtract it."""
         steps.saves(self, *self.__struct_fields__)
         self.matching_steps += sign * cost.matching_steps
         self.moving_steps += sign * cost.moving_steps
@@ -161,7 +161,7 @@ class Spent(msgspec.Struct):
 
 
 def text_fault(cost: Cost, limits: Limits) -> str | None:
-    """Why a text alone costs too much, or None."""
+    """Why an expression alone costs too much, or None."""
     if cost.peak_steps > limits.text_steps_max:
         at_first = " at first" if cost.peak_steps > cost.matching_steps else ""
         return (
@@ -184,7 +184,7 @@ def text_fault(cost: Cost, limits: Limits) -> str | None:
 
 
 def session_fault(cost: Cost, freed: Cost, spent: Spent, limits: Limits) -> str | None:
-    """Why a session cannot have a text beside its others, or None. `freed` is what it replaces."""
+    """Why a session cannot have one more expression, or None. `freed` is the one it replaces."""
     matching = spent.matching_steps - freed.matching_steps + cost.matching_steps
     if matching > limits.session_steps_max and cost.matching_steps > freed.matching_steps:
         return (

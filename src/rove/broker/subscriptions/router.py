@@ -23,19 +23,19 @@ from rove.broker.steps import Steps
 from rove.broker.subscriptions.interest import Interest
 from rove.broker.subscriptions.routes import (
     NOBODY,
-    Batch,
-    Group,
     MatchResult,
+    PublicationBatch,
     RankedHit,
-    Route,
-    Target,
+    Recipient,
+    SharedGroup,
+    TopicRoute,
 )
-from rove.elastic.arrangements import Source
-from rove.elastic.commands import Row
-from rove.elastic.coordinator import Coordinator, Result
-from rove.elastic.elasticity import Elasticity
-from rove.elastic.ports import Matchers
-from rove.elastic.rearranging import Rearranging
+from rove.elastic.arrangements import SubscriptionSource
+from rove.elastic.commands import MatchRow
+from rove.elastic.coordinator import Coordinator, TicketResult
+from rove.elastic.elasticity import ElasticitySettings
+from rove.elastic.ports import MatcherProcesses
+from rove.elastic.reconfiguration import Reconfigurer
 from rove.lang.errors import LanguageError
 from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import Counters
@@ -46,27 +46,25 @@ from rove.mqtt.topics import has_wildcards
 
 HEAD_BYTES = 4096  # a page, so that what follows can be mapped
 ROUTES_MAX = 50_000
-"""Topics whose subscribers are remembered, at about 300 bytes and 8 per subscriber each."""
+"""Topics whose routes are cached, at about 300 bytes each and 8 per subscriber."""
 SEEN_EVERY_S = 0.02
-"""How often it is told how busy the broker is with matching."""
+"""How often the broker's load is measured."""
 
 
-class _Shown:
-    """A publication, as a cell looks at it."""
+class _CellPublication:
+    """A publication, as a cell takes it."""
 
-    __slots__ = ("at", "filters", "key")
+    __slots__ = ("at", "attributes", "filters", "key")
 
     def __init__(self, publication: Publication, filters: Sequence[int]) -> None:
         self.key = publication
         self.at = publication.at
         self.filters = filters
-
-    def attributes(self) -> Mapping[str, object]:
-        return self.key.attributes()
+        self.attributes = publication.attributes
 
 
-class _Filter(msgspec.Struct):
-    """A topic filter that subscriptions with a text have."""
+class _NumberedFilter(msgspec.Struct):
+    """A topic filter of subscriptions with an expression."""
 
     number: int
     uses: int = 0
@@ -78,33 +76,33 @@ class Router:
     def __init__(self, steps: Steps | None = None, *, compiled: bool = True) -> None:
         self._steps = steps or Steps()
         self._is_alone = steps is None
-        """Nobody ends steps: each change is one."""
-        self._tree: FilterTree[Subscription | Group] = FilterTree()
-        self._groups: dict[tuple[str, str], Group] = {}
+        """Without steps of a broker, each change is a step."""
+        self._tree: FilterTree[Subscription | SharedGroup] = FilterTree()
+        self._groups: dict[tuple[str, str], SharedGroup] = {}
         self._filter_tree: FilterTree[int] = FilterTree()
-        self._filters: dict[str, _Filter] = {}
+        self._filters: dict[str, _NumberedFilter] = {}
         self._next_filter = 1
         self._compiled = compiled
         self._cells = [Cell(compiled=compiled)]
-        """What the broker matches by itself: all, or nothing while matchers do."""
+        """The cells in the broker: with all subscriptions, or empty while matchers have them."""
         self.ranked_filters: Counter[int] = Counter()
-        """How many ranked ones there are, by the number of the topic filter."""
+        """How many ranked subscriptions there are, by the number of the topic filter."""
         self._saved: set[int] = set()
-        """Numbers of those that the cell knows from before a restart; only while restoring."""
-        self.asked: deque[Batch] = deque()
-        """Batches on their way through matchers, in order."""
+        """Numbers of subscriptions in the index from before a restart; only while restoring."""
+        self.asked: deque[PublicationBatch] = deque()
+        """Batches that matchers have not answered, in order."""
         self.match_first: Callable[[], None] = lambda: None
-        """Has everything matched that came before a change (`PublicationQueue.match`)."""
+        """Has all earlier publications matched before a change (`PublicationQueue.match`)."""
         self._shown: dict[int, Publication] = {}
-        """Publications that are known to windows only by their numbers."""
-        self._outside: Coordinator | None = None
-        self.rearranging: Rearranging | None = None
+        """Publications that windows have only by number."""
+        self._coordinator: Coordinator | None = None
+        self.reconfigurer: Reconfigurer | None = None
         self._busy_s = self._cpu_s = self._seen_at = 0.0
         self._messages = 0
         self._with_text: dict[int, Subscription] = {}
         self._served: dict[int, Subscription] = {}
-        """Those for which Spark finds what meets them."""
-        self._routes: dict[str, Route] = {}
+        """Subscriptions that Spark serves."""
+        self._routes: dict[str, TopicRoute] = {}
         self._size = 0
 
     def __len__(self) -> int:
@@ -113,7 +111,7 @@ class Router:
     # -- changing ------------------------------------------------------------------------------
 
     def add(self, new: Subscription) -> None:
-        """Let a subscription take part from now on; LanguageError if the matcher refuses it."""
+        """Add a subscription; LanguageError if the matcher refuses it."""
         if not _is_live(new):
             self._steps.saves_item(self._served, new.number)
             self._served[new.number] = new
@@ -145,7 +143,7 @@ class Router:
         self._size += 1
 
     def _unadd(self, new: Subscription) -> None:
-        """Take out one with a text that was added in this step."""
+        """Undo adding a subscription with an expression."""
         assert new.interest is not None
         del self._with_text[new.number]
         if new.group is not None:
@@ -155,7 +153,7 @@ class Router:
         self._drop_filter(new)
 
     def _enter_tree(self, new: Subscription) -> None:
-        """Let one without a text be found by its topic filter."""
+        """Add a subscription without an expression to the tree of topic filters."""
         if new.group is not None:
             group = self._enter_group(new)
             self._tree.put(new.topic_filter, ("$share", new.group), group)
@@ -170,38 +168,38 @@ class Router:
             self._tree.remove(old.topic_filter, old.number)
         self._forget_routes(old.topic_filter)
 
-    def _enter_group(self, new: Subscription) -> Group:
+    def _enter_group(self, new: Subscription) -> SharedGroup:
         assert new.group is not None
         name = (new.group, new.topic_filter)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(name)
+            group = self._groups[name] = SharedGroup(name)
         group.members[new] = None
         return group
 
     def _add_text(self, new: Subscription, interest: Interest) -> None:
         wanted = _wanted(new, interest)
-        outside = self._outside
-        if outside is not None and outside.is_offloaded:
+        coordinator = self._coordinator
+        if coordinator is not None and coordinator.is_offloaded:
             check(wanted)
             self._with_text[new.number] = new
-            outside.add(new.number)
+            coordinator.add(new.number)
             self._count_ranked(new, interest, 1)
             return
         cell = self._cells[0]
         if new.number in self._saved:
             if not interest.uses_me:
                 return
-            # Its state may have changed since; what was saved of it is out of date.
+            # Its state may have changed since: the saved entry is out of date.
             cell.remove(new.number)
         if wanted.is_kept:
-            # Beside the others of its kind, which the last cell has: they move together.
+            # The last cell has all windows and designs: they move to matchers together.
             cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest, 1)
-        if outside is not None and outside.next_layout is not None and not wanted.is_kept:
+        if coordinator is not None and coordinator.next_layout is not None and not wanted.is_kept:
             self._with_text[new.number] = new
-            outside.place_next(new.number)
+            coordinator.place_next(new.number)
 
     def _count_ranked(self, one: Subscription, interest: Interest, change: int) -> None:
         if interest.is_ranked:
@@ -210,7 +208,7 @@ class Router:
                 del self.ranked_filters[one.filter_number]
 
     def remove(self, old: Subscription) -> None:
-        """Let it take part no longer."""
+        """Remove a subscription."""
         steps = self._steps
         if not _is_live(old):
             steps.saves_item(self._served, old.number)
@@ -227,13 +225,13 @@ class Router:
             steps.undoes(self._enter_group, old)
             self._leave_group(old)
         old.session.spent.add(old.interest.cost, self._steps, -1)
-        # The index gives nothing back: what it forgets, it forgets when the step has gone well.
+        # Removing from the index cannot be undone: it is done when the step has succeeded.
         steps.afterwards(self._forget_text, old, old.interest, [])
         if self._is_alone:
             steps.succeed()
 
     def _forget_text(self, old: Subscription, interest: Interest, done: list[str]) -> None:
-        """Let one with a text be known no more; can be called again if it fails."""
+        """Remove a subscription with an expression; can be called again if it fails."""
         self._with_text.pop(old.number, None)
         if "rank" not in done:
             self._count_ranked(old, interest, -1)
@@ -255,7 +253,7 @@ class Router:
             del self._groups[old.group, old.topic_filter]
 
     def _take_out(self, old: Subscription) -> None:
-        """Take it out of the index; if that fails, the index is made anew."""
+        """Remove it from the index; if that fails, rebuild the index."""
         try:
             self._remove_text(old)
         except Exception as error:
@@ -263,12 +261,12 @@ class Router:
             self._mend(old)
 
     def _remove_text(self, old: Subscription) -> None:
-        if self._outside is not None and self._outside.is_offloaded:
-            self._outside.remove(old.number, old.filter_number)
+        if self._coordinator is not None and self._coordinator.is_offloaded:
+            self._coordinator.remove(old.number, old.filter_number)
         else:
             self._cell_of(old.number).remove(old.number)
-            if self._outside is not None:
-                self._outside.remove_next(old.number)
+            if self._coordinator is not None:
+                self._coordinator.remove_next(old.number)
 
     def _cell_of(self, number: int) -> Cell:
         if len(self._cells) == 1:
@@ -280,7 +278,7 @@ class Router:
         if found is None:
             number = new.filter_number or self._next_filter
             self._filter_tree.put(new.topic_filter, None, number)
-            found = self._filters[new.topic_filter] = _Filter(number)
+            found = self._filters[new.topic_filter] = _NumberedFilter(number)
             self._next_filter = max(self._next_filter, number + 1)
             self._forget_routes(new.topic_filter)
         found.uses += 1
@@ -296,9 +294,10 @@ class Router:
         del self._filters[old.topic_filter]
 
     def _forget_routes(self, topic_filter: str) -> None:
-        """Something about a filter has changed, and so have the routes of topics that fit it.
+        """Drop the cached routes that a change of a topic filter affects.
 
-        Texts that share a filter come and go without that; clients that move have thousands.
+        Not needed when another expression of the same filter comes or goes; clients that move do
+        that thousands of times.
         """
         if has_wildcards(topic_filter):
             self._routes.clear()
@@ -306,19 +305,19 @@ class Router:
             self._routes.pop(topic_filter, None)
 
     def forget_routes(self, changed: Iterable[Subscription]) -> None:
-        """These are to be treated in another way from now on."""
+        """Drop the cached routes of subscriptions that are treated differently from now on."""
         for one in changed:
-            # The others are not in routes, or are looked at anew each time.
+            # The others are not in routes, or are checked each time.
             if one.interest is None and one.group is None:
                 self._forget_routes(one.topic_filter)
 
     def set_state(
         self, session: Session, me: dict[str, object], changes: Mapping[str, object]
     ) -> None:
-        """Let a subscriber's variables be `me` after these changes; its subscriptions move.
+        """Set a subscriber's variables to `me` after these changes; its subscriptions move.
 
-        What came before was published before: it is matched by what the variables were. If the
-        step fails, all move back.
+        Earlier publications are matched first, with the earlier values. If the step fails, all
+        subscriptions move back.
         """
         following = [
             one
@@ -337,28 +336,28 @@ class Router:
 
     def _move(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
         number = subscription.number
-        if self._outside is not None and self._outside.is_offloaded:
-            self._outside.change(number, dict(changes))
+        if self._coordinator is not None and self._coordinator.is_offloaded:
+            self._coordinator.change(number, dict(changes))
         else:
             self._cell_of(number).set_state(number, changes)
-            if self._outside is not None:
-                self._outside.change_next(number, dict(changes))
+            if self._coordinator is not None:
+                self._coordinator.change_next(number, dict(changes))
 
     def _move_back(self, subscription: Subscription, changes: Mapping[str, object]) -> None:
-        """Undo a change of variables, which may have been made by halves."""
+        """Undo a change of variables, which may have been made incompletely."""
         try:
             self._move(subscription, changes)
         except Exception as error:
             self._steps.troubles.append(error)
             self._mend(subscription)
 
-    # -- mending -------------------------------------------------------------------------------
+    # -- repairing -----------------------------------------------------------------------------
 
     def _mend(self, suspect: Subscription) -> None:
-        """Something failed inside an index, which may be spoilt: make that one anew."""
-        outside = self._outside
-        if outside is not None and self.rearranging is not None and outside.is_offloaded:
-            self.rearranging.take_back()
+        """Rebuild an index in which something failed, because it may be corrupt."""
+        coordinator = self._coordinator
+        if coordinator is not None and self.reconfigurer is not None and coordinator.is_offloaded:
+            self.reconfigurer.take_back()
         interest = suspect.interest
         assert interest is not None
         cell = next((one for one in self._cells if suspect.number in one), self._cells[-1])
@@ -370,17 +369,17 @@ class Router:
     def _renew_ranked(
         self, cell: Cell, filters: Iterable[int], without: Iterable[Publication]
     ) -> None:
-        """Make windows anew; these publications are not to be in them.
+        """Rebuild windows, without the publications `without`.
 
-        What they hold is shown to them again. What it could not have delivered any more is missing
-        in a window that counts publications; that is told.
+        The publications that they hold are matched again. A window that counts publications misses
+        those that could not have been delivered any more; that is logged.
         """
         left_out = set(without)
         wanted = self._wanted_in(cell)
         for filter in filters:
             held = {self._publication(key): key for key in cell.held_by(filter)}
             again = [
-                (_Shown(one, (filter,)), held[one])
+                (_CellPublication(one, (filter,)), held[one])
                 for one in sorted(held, key=lambda one: one.number)
                 if one not in left_out
             ]
@@ -390,7 +389,7 @@ class Router:
                 self._steps.warnings.append(f"windows on {made[0].topic_filter} may count too few")
 
     def _wanted_in(self, cell: Cell) -> list[CellSubscription]:
-        """What is to be in a cell."""
+        """The subscriptions that belong to a cell."""
         elsewhere: set[int] = set()
         for other in self._cells:
             if other is not cell:
@@ -401,34 +400,35 @@ class Router:
             if one.interest is not None and one.number not in elsewhere
         ]
 
-    # -- finding -------------------------------------------------------------------------------
+    # -- matching ------------------------------------------------------------------------------
 
-    def match(self, batch: Batch, advance_to: float | None = None) -> None:
-        """Find out whom publications meet; then let windows slide up to a moment.
+    def match(self, batch: PublicationBatch, advance_to: float | None = None) -> None:
+        """Match the publications of a batch; then slide windows up to a time.
 
-        The result is there at once, or when matchers have answered.
+        The result is set at once, or when the matchers have answered.
         """
         routes, shown = [], []
         for publication in batch.publications:
-            route = self.route(publication.topic)
+            topic = publication.topic
+            route = self._routes.get(topic) or self.route(topic)
             routes.append(route)
             if route.filters:
-                shown.append(_Shown(publication, route.filters))
+                shown.append(_CellPublication(publication, route.filters))
         batch.routes = routes
-        outside = self._outside
-        if outside is not None and outside.is_offloaded:
-            outside.submit(self._rows(shown), advance_to)
+        coordinator = self._coordinator
+        if coordinator is not None and coordinator.is_offloaded:
+            coordinator.submit(self._rows(shown), advance_to)
             self.asked.append(batch)
-            # What remains for the broker tells whether it could take everything back.
-            self._measure(outside, 0.0, len(routes))
+            # The broker's remaining load tells whether it could match by itself again.
+            self._measure(coordinator, 0.0, len(routes))
             return
         result = self._matched(shown, batch.publications) if shown else NOBODY
         if advance_to is not None:
             result = result._replace(ranked=[*result.ranked, *self._advanced(advance_to)])
         batch.result = result
 
-    def route(self, topic: str) -> Route:
-        """Who wants everything on a topic, and which filters with texts fit it."""
+    def route(self, topic: str) -> TopicRoute:
+        """The subscriptions without an expression, and the topic filters of those with one."""
         route = self._routes.get(topic)
         if route is None:
             if len(self._routes) >= ROUTES_MAX:
@@ -436,70 +436,70 @@ class Router:
             route = self._routes[topic] = self._new_route(topic)
         return route
 
-    def _new_route(self, topic: str) -> Route:
+    def _new_route(self, topic: str) -> TopicRoute:
         by_place: dict[Session | PolicySlot, list[Subscription]] = {}
-        groups: list[Group] = []
+        groups: list[SharedGroup] = []
         for found in self._tree.find(topic):
-            if isinstance(found, Group):
+            if isinstance(found, SharedGroup):
                 groups.append(found)
             else:
                 by_place.setdefault(found.slot or found.session, []).append(found)
-        targets: list[Target] = []
-        with_policies: list[Target] = []
+        targets: list[Recipient] = []
+        with_policies: list[Recipient] = []
         for subscriptions in by_place.values():
             has_policy = subscriptions[0].session.subscriber is not None
-            (with_policies if has_policy else targets).append(Target(subscriptions))
-        return Route(targets, with_policies, groups, self._filter_tree.find(topic))
+            (with_policies if has_policy else targets).append(Recipient(subscriptions))
+        return TopicRoute(targets, with_policies, groups, self._filter_tree.find(topic))
 
     @property
     def is_offloaded(self) -> bool:
-        """Whether matchers beside the broker are asked."""
-        return self._outside is not None and self._outside.is_offloaded
+        """Whether matcher processes do the matching."""
+        return self._coordinator is not None and self._coordinator.is_offloaded
 
     @property
     def has_room(self) -> bool:
-        """Whether another batch would find somebody free; if not, batches become larger."""
-        outside = self._outside
-        return outside is None or outside.waiting < 2 * max(1, len(outside.members))
+        """Whether a matcher is free for another batch; if not, batches grow."""
+        coordinator = self._coordinator
+        return coordinator is None or coordinator.waiting < 2 * max(1, len(coordinator.members))
 
     @property
     def batch_max(self) -> int:
-        """How many publications a batch should have at most, so that nobody waits for its end."""
-        assert self._outside is not None
-        return self._outside.ticket_rows
+        """The most publications of a batch, so that it does not take too long."""
+        assert self._coordinator is not None
+        return self._coordinator.ticket_rows
 
     def take_answers(self, *, waits: bool = False) -> None:
-        """Give batches what matchers have answered; with `waits`, until they all have it."""
-        outside = self._outside
-        if outside is None:
+        """Set the results of batches that matchers have answered; with `waits`, of all batches."""
+        coordinator = self._coordinator
+        if coordinator is None:
             return
-        self._collect(outside)
+        self._collect(coordinator)
         while waits and self.asked:
-            outside.wait()
-            self._collect(outside)
-        if outside.take_may_forget():
-            self._forget(outside.may_deliver)
+            coordinator.wait()
+            self._collect(coordinator)
+        if coordinator.take_may_forget():
+            self._forget(coordinator.may_deliver)
 
-    def _collect(self, outside: Coordinator) -> None:
-        for result in outside.results():
+    def _collect(self, coordinator: Coordinator) -> None:
+        for result in coordinator.results():
             self.asked.popleft().result = self._result_of(result)
 
     def _forget(self, is_held: Callable[[int], bool]) -> None:
-        """Forget publications that windows have forgotten."""
+        """Drop publications that no window holds any more."""
         self._shown = {number: one for number, one in self._shown.items() if is_held(number)}
 
-    def _rows(self, shown: Sequence[_Shown]) -> list[Row]:
+    def _rows(self, shown: Sequence[_CellPublication]) -> list[MatchRow]:
         rows = []
         for one in shown:
             publication, filters = one.key, one.filters
             user = tuple(publication.properties.user)
             topic, payload = publication.topic, publication.payload
-            rows.append(Row(publication.number, topic, payload, user, one.at, tuple(filters)))
+            rows.append(MatchRow(publication.number, topic, payload, user, one.at, tuple(filters)))
             if not self.ranked_filters.keys().isdisjoint(filters):
                 self._shown[publication.number] = publication
         return rows
 
-    def _result_of(self, result: Result) -> MatchResult:
+    def _result_of(self, result: TicketResult) -> MatchResult:
         found = {number: self._those(ids) for number, ids in result.found.items()}
         ranked = [
             RankedHit(
@@ -510,14 +510,16 @@ class Router:
         return MatchResult(found, ranked, self._those(sorted(result.undecided)), result.failed)
 
     def _those(self, ids: Iterable[int]) -> list[Subscription]:
-        return [self._with_text[id] for id in ids]
+        return list(map(self._with_text.__getitem__, ids))
 
-    def _matched(self, shown: list[_Shown], publications: Sequence[Publication]) -> MatchResult:
+    def _matched(
+        self, shown: list[_CellPublication], publications: Sequence[Publication]
+    ) -> MatchResult:
         found: dict[int, list[Subscription]] = {}
         ranked: list[RankedDelivery] = []
         undecided: list[Subscription] = []
-        outside = self._outside
-        began = 0.0 if outside is None else outside.matchers.clock()
+        coordinator = self._coordinator
+        began = 0.0 if coordinator is None else coordinator.matchers.clock()
         for cell in self._cells:
             try:
                 matched = cell.match(shown)
@@ -528,24 +530,25 @@ class Router:
             if matched.undecided:
                 undecided += self._those(matched.undecided)
             for row, ids in matched.by_row():
-                found.setdefault(shown[row].key.number, []).extend(self._those(ids))
-        if outside is not None:
-            outside.own_messages += len(shown)
-            self._measure(outside, outside.matchers.clock() - began, len(shown))
+                matches = found.setdefault(shown[row].key.number, [])
+                matches += map(self._with_text.__getitem__, ids)
+        if coordinator is not None:
+            coordinator.own_messages += len(shown)
+            self._measure(coordinator, coordinator.matchers.clock() - began, len(shown))
         return MatchResult(found, self._given(ranked) if ranked else (), undecided)
 
-    def _measure(self, outside: Coordinator, busy_s: float, messages: int) -> None:
-        """Tell how busy the broker is, with matching and in all."""
-        clock = outside.matchers.clock()
+    def _measure(self, coordinator: Coordinator, busy_s: float, messages: int) -> None:
+        """Measure the broker's load, from matching and in total."""
+        clock = coordinator.matchers.clock()
         self._busy_s += busy_s
         self._messages += messages
         passed_s = clock - self._seen_at
         if passed_s >= SEEN_EVERY_S:
-            cpu_s = outside.matchers.cpu_s()
+            cpu_s = coordinator.matchers.cpu_s()
             used_s = min(cpu_s - self._cpu_s, passed_s)
             other_s = max(0.0, used_s - self._busy_s)
             waited_s = max(0.0, passed_s - self._busy_s - other_s)
-            outside.scaling.seen(0, self._busy_s, waited_s, self._messages, clock, other_s)
+            coordinator.scaling.seen(0, self._busy_s, waited_s, self._messages, clock, other_s)
             self._seen_at, self._cpu_s, self._busy_s, self._messages = clock, cpu_s, 0.0, 0
 
     def _given(self, ranked: Iterable[RankedDelivery]) -> list[RankedHit]:
@@ -556,30 +559,30 @@ class Router:
         return given
 
     def _publication(self, key: object) -> Publication:
-        """What a window calls so."""
+        """The publication of a key in a window."""
         return key if isinstance(key, Publication) else self._shown[key]  # type: ignore[index]
 
     def subscription(self, number: int) -> Subscription:
-        """One with a text, by its number."""
+        """The subscription with an expression of that number."""
         return self._with_text[number]
 
     def served(self, number: int) -> Subscription | None:
-        """One that Spark serves, by its number."""
+        """The subscription that Spark serves, of that number."""
         return self._served.get(number)
 
     def pick(self, candidates: Sequence[Subscription]) -> Subscription:
-        """One of the members of a group that a publication meets."""
+        """The member of a shared group that gets a publication."""
         first = candidates[0]
         assert first.group is not None
         return self._groups[first.group, first.topic_filter].pick(candidates)
 
-    # -- time and upkeep -----------------------------------------------------------------------
+    # -- time and maintenance ------------------------------------------------------------------
 
     def advance(self, now: float) -> Sequence[RankedHit]:
-        """Let windows slide and designs evolve; nothing must be on its way."""
+        """Slide windows and evolve designs; no batch must be pending."""
         if not self.is_offloaded:
             return self._advanced(now)
-        slide = Batch(())
+        slide = PublicationBatch(())
         self.match(slide, now)
         self.take_answers(waits=True)
         return () if slide.result is None else slide.result.ranked
@@ -596,9 +599,9 @@ class Router:
         return self._given(given)
 
     def next_change_at(self) -> float:
-        """When `advance` has something to do at the latest."""
-        if self._outside is not None and self._outside.is_offloaded:
-            return self._outside.next_change_at()
+        """The time by which `advance` has to be called."""
+        if self._coordinator is not None and self._coordinator.is_offloaded:
+            return self._coordinator.next_change_at()
         return min([cell.next_change_at() for cell in self._cells])
 
     def counters(self) -> Mapping[str, Counters]:
@@ -606,23 +609,23 @@ class Router:
         return {name: each for cell in self._cells for name, each in cell.counters().items()}
 
     def merge_due(self) -> Work | None:
-        """Work on the index that is to be run beside, then installed (see `Matcher`)."""
+        """Work on the index for another thread, to be installed afterwards (see `Matcher`)."""
         works = (cell.merge_due() for cell in self._cells)
         return next((work for work in works if work is not None), None)
 
     # -- matchers ------------------------------------------------------------------------------
 
-    def attach(self, matchers: Matchers, settings: Elasticity) -> Coordinator:
-        """Let matchers beside the broker take over when it has too much to do."""
-        self._outside = Coordinator(matchers, settings, self._source, self._came_in)
-        self.rearranging = Rearranging(self._outside, self._own_cells, self._went_out)
-        return self._outside
+    def attach(self, matchers: MatcherProcesses, settings: ElasticitySettings) -> Coordinator:
+        """Let matcher processes take over when the broker has too much to do."""
+        self._coordinator = Coordinator(matchers, settings, self._source, self._came_in)
+        self.reconfigurer = Reconfigurer(self._coordinator, self._own_cells, self._went_out)
+        return self._coordinator
 
-    def _source(self, number: int) -> Source:
+    def _source(self, number: int) -> SubscriptionSource:
         one = self._with_text[number]
         interest = one.interest
         assert interest is not None
-        return Source(
+        return SubscriptionSource(
             number,
             interest.text,
             interest.parsed,
@@ -637,7 +640,7 @@ class Router:
         return self._cells
 
     def _went_out(self) -> None:
-        """Matchers have everything: windows know publications only by their numbers now."""
+        """Matchers have all cells: windows have publications only by number now."""
         for cell in self._cells:
             for key in cell.live_keys():
                 if isinstance(key, Publication):
@@ -645,9 +648,9 @@ class Router:
         self._cells = [Cell(compiled=self._compiled)]
 
     def _came_in(self, cells: list[Cell]) -> None:
-        # What was asked outside comes before what is asked here from now on.
-        assert self._outside is not None
-        self._collect(self._outside)
+        # Results of matchers come before those of the broker's own cells.
+        assert self._coordinator is not None
+        self._collect(self._coordinator)
         self._cells = cells or [Cell(compiled=self._compiled)]
         held = {key for cell in self._cells for key in cell.live_keys()}
         self._forget(held.__contains__)
@@ -655,16 +658,16 @@ class Router:
     # -- saving --------------------------------------------------------------------------------
 
     def saved(self, next_subscription: int) -> bytes:
-        """The index of all that are not ranked, so that a restart need not build it again.
+        """The index of all subscriptions that are not ranked, for a faster restart.
 
-        It begins with the number above all that it knows. Whoever loads it goes on from there, so
-        a number in it never means anything else, however old it is.
+        It begins with the next free number. The broker that loads it continues from there, so a
+        number in it never means another subscription, however old the index is.
         """
         head = next_subscription.to_bytes(8, "little").ljust(HEAD_BYTES, b"\0")
         return b"".join((head, *self._cells[0].save(kept=False)))
 
     def load(self, saved: bytes | memoryview) -> int:
-        """Begin with an index that was saved; gives the number to go on from.
+        """Begin with a saved index; returns the next free number.
 
         SavedError if it is no index.
         """
@@ -674,7 +677,7 @@ class Router:
         return int.from_bytes(view[:8], "little")
 
     def end_restoring(self) -> None:
-        """Everything that still exists was added: what else the index knows has gone."""
+        """All existing subscriptions were added: remove the others from the index."""
         for number in self._saved - self._with_text.keys():
             self._cells[0].remove(number)
         self._saved = set()

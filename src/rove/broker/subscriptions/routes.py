@@ -1,10 +1,10 @@
-"""The words of routing: what is known of a topic, and what comes out of matching.
+"""Types of routing: the route of a topic, and the result of matching.
 
-A *route* is remembered per topic, so that nearly every publication finds its subscribers without
-looking for them. It is never changed, only replaced: a publication keeps the one that held when it
-was matched. What several subscriptions of one session say about a topic comes to one notification,
-with the best QoS of them and all their identifiers; that is a *target*, and worked out once per
-route. A *group* shares a subscription: each publication is for one of its members.
+A *route* is cached per topic, so that nearly every publication finds its subscribers by one lookup.
+It is never changed, only replaced: a publication keeps the route of the moment in which it was
+matched. Several subscriptions of one session to a topic give one notification, with the best QoS of
+them and all their identifiers; that is a *recipient*, computed once per route. In a *shared group*,
+each publication goes to one of the members.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Subscription
 
 
-class Target:
-    """One session that wants everything on a topic, by one subscription or several."""
+class Recipient:
+    """One session that gets everything on a topic, by one subscription or several."""
 
     __slots__ = (
         "_of_its_own",
@@ -36,56 +36,56 @@ class Target:
     def __init__(self, subscriptions: Sequence[Subscription]) -> None:
         self.session = subscriptions[0].session
         self.slot = subscriptions[0].slot
-        """The policy that all these have of their own."""
+        """The policy of these subscriptions; None for the session's."""
         self.qos = max(one.qos for one in subscriptions)
         self.ids = tuple(one.identifier for one in subscriptions if one.identifier)
         self.numbers = tuple(one.number for one in subscriptions)
         self.keeps_retain = any(one.retain_as_published for one in subscriptions)
         heard = [one for one in subscriptions if not one.no_local]
         self.hears_itself = len(heard) == len(subscriptions)
-        """False if what the session publishes itself is not for all of these subscriptions."""
-        self._of_its_own = Target(heard) if heard and not self.hears_itself else None
+        """False if any of these subscriptions has the option *no local*."""
+        self._of_its_own = Recipient(heard) if heard and not self.hears_itself else None
 
-    def heard_from(self, publisher: str) -> Target | None:
-        """The same for what that client publishes; None if it is not to be heard."""
+    def heard_from(self, publisher: str) -> Recipient | None:
+        """The same for publications of that client; None if *no local* excludes them."""
         if self.hears_itself or publisher != self.session.client_id:
             return self
         return self._of_its_own
 
 
-class Group:
-    """Those who share a subscription: each publication is for one of them."""
+class SharedGroup:
+    """The members of a shared subscription: each publication goes to one of them."""
 
     __slots__ = ("_turn", "members", "name")
 
     def __init__(self, name: tuple[str, str]) -> None:
         self.name = name
-        """What its members call it, and the topic filter that they share."""
+        """The share name, and the topic filter."""
         self.members: dict[Subscription, None] = {}
         self._turn = 0
 
     def pick(self, candidates: Sequence[Subscription]) -> Subscription:
-        """The next in turn of some members, one that is connected if any is."""
+        """The next of some members in turn, a connected one if there is any."""
         self._turn += 1
         connected = [one for one in candidates if one.session.link is not None]
         chosen = connected or candidates
         return chosen[self._turn % len(chosen)]
 
 
-class Route(msgspec.Struct, frozen=True, eq=False):
-    """What is known of a topic."""
+class TopicRoute(msgspec.Struct, frozen=True, eq=False):
+    """The subscriptions to a topic."""
 
-    targets: list[Target]
-    """Those who are notified by nothing but delivering."""
-    with_policies: list[Target]
-    """Those for whom more is done, such as asking a policy."""
-    groups: list[Group]
+    targets: list[Recipient]
+    """Recipients without a policy or reports."""
+    with_policies: list[Recipient]
+    """Recipients whose sessions have a `SubscriberContext`, for policies or reports."""
+    groups: list[SharedGroup]
     filters: list[int]
-    """Numbers of the topic filters with texts that fit it."""
+    """Numbers of the matching topic filters that subscriptions with expressions have."""
 
 
 class RankedHit(NamedTuple):
-    """A publication that a ranked subscription is given."""
+    """A publication that a ranked subscription gets."""
 
     subscription: Subscription
     publication: Publication
@@ -94,25 +94,25 @@ class RankedHit(NamedTuple):
 
 
 class MatchResult(NamedTuple):
-    """Whom the publications of a batch meet."""
+    """The subscriptions that the publications of a batch match."""
 
     found: Mapping[int, list[Subscription]]
-    """Subscriptions with a text, by the number of the publication."""
+    """Subscriptions with an expression, by the number of the publication."""
     ranked: Sequence[RankedHit]
     undecided: Sequence[Subscription] = ()
-    """Those that were passed over: trying their patterns took too many steps."""
+    """Subscriptions that were skipped because their patterns took too many steps."""
     failed: Mapping[int, str] = MappingProxyType({})
-    """Publications, by number, of which no matcher could tell whom they meet, and why."""
+    """Publications, by number, that no matcher could match, and why."""
 
 
 NOBODY = MatchResult({}, ())
 
 
-class Batch(msgspec.Struct, eq=False):
+class PublicationBatch(msgspec.Struct, eq=False):
     """Publications that are matched together."""
 
     publications: Sequence[Publication]
-    routes: Sequence[Route] = ()
+    routes: Sequence[TopicRoute] = ()
     """Of each of them."""
     result: MatchResult | None = None
-    """None until matchers have answered."""
+    """None until the matchers have answered."""

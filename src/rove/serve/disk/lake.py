@@ -33,8 +33,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rove.broker.storage.log import KIND as SUBSCRIPTIONS
 from rove.broker.storage.records import LogRow
-from rove.broker.storage.subscription_log import KIND as SUBSCRIPTIONS
 from rove.lake.compaction import compact_where_many
 from rove.lake.log import (
     NOTHING,

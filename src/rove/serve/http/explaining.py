@@ -5,8 +5,8 @@ whether it lets the publication pass: true, false, or null where nobody can know
 the text says is asked of the language's own evaluator; a policy is asked what it would do now, as
 far as that takes no longer than a turn can spare.
 
-The publication is one of the last that came (see `rove.broker.publications.recent`), by its id, or
-one that is only described. The subscription is one that exists, by its number or all of a client's,
+The publication is one of the last that came (`BrokerView.remembered`), by its id, or one that is
+only described. The subscription is one that exists, by its number or all of a client's,
 or one that is only described. The state of the subscriber (`me.`, its queue, whether it is
 connected) is that of now, as no other is kept.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from rove.broker.access import Identity
-from rove.broker.publications.recent import Remembered
+from rove.broker.publications.publication import RecentPublication
 from rove.broker.sessions.session import Session, Subscription
 from rove.broker.subscriptions.interest import Interest, interest_in
 from rove.broker.views import BrokerView
@@ -83,7 +83,7 @@ class Case(msgspec.Struct, frozen=True):
     attributes: Mapping[str, object] | None
     """None if its payload was too large to be remembered."""
     at: float
-    remembered: Remembered | None = None
+    remembered: RecentPublication | None = None
     arrived: Arrived | None = None
     """As policies see it; None as above."""
 
@@ -294,7 +294,7 @@ def _said(result: Outcome | Stopped | Wanted) -> tuple[bool | None, str]:
     return True, f"would send {'another message' if count == 1 else f'{count} messages'} instead"
 
 
-def _of_publication(view: BrokerView, found: Remembered) -> Iterator[Check]:
+def _of_publication(view: BrokerView, found: RecentPublication) -> Iterator[Check]:
     living = found.living()
     if living is not None and living.withdrawn:
         yield Check("withdrawn", False, "its publisher has withdrawn it")
@@ -304,7 +304,7 @@ def _of_publication(view: BrokerView, found: Remembered) -> Iterator[Check]:
         yield Check("expiry", None, why)
 
 
-def _of_delivery(view: BrokerView, one: Subscription, found: Remembered) -> Iterator[Check]:
+def _of_delivery(view: BrokerView, one: Subscription, found: RecentPublication) -> Iterator[Check]:
     session = one.session
     if one.no_local and found.publisher == session.client_id:
         yield Check("no-local", False, "the subscriber wants nothing that it published itself")
@@ -326,7 +326,7 @@ def _of_delivery(view: BrokerView, one: Subscription, found: Remembered) -> Iter
         yield Check("size", False, f"{size} bytes; the client takes {size_max}")
 
 
-def _waiting(session: Session, found: Remembered) -> str | None:
+def _waiting(session: Session, found: RecentPublication) -> str | None:
     """Where in a session a publication still is, for people."""
     living = found.living()
     if living is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from rove.broker.access import Identity
-from rove.broker.sessions.connecting import HTTP_CLIENT_ID
+from rove.broker.sessions.lifecycle import HTTP_CLIENT_ID
 from rove.mqtt.packets import Publish
 from rove.serve.http.in_process import InProcessClient
 from rove.serve.shell import Shell

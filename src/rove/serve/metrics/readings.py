@@ -227,7 +227,7 @@ def gauges(
     broker: Broker, http_connections: int, event_streams: int, started: float
 ) -> Iterator[Gauge]:
     """What the broker holds at this moment."""
-    view = broker.view
+    view, pressure = broker.view, broker.backpressure
     held = _held(view.sessions.values())
     yield Gauge("connections_open", "connections, MQTT and in-process", len(view.links))
     yield Gauge("http_connections_open", "HTTP connections and WebSockets", http_connections)
@@ -243,8 +243,8 @@ def gauges(
     yield Gauge("valid_publications", "valid publications", view.retained.valid_count)
     yield Gauge("valid_bytes", "payloads of valid publications", view.retained.valid_bytes)
     yield Gauge("held_bytes", "packets that wait for a commit", view.held_bytes)
-    yield Gauge("commit_backlog_bytes", "changes that wait for the disk", broker.backlog_bytes)
-    yield Gauge("publishers_are_paused", "1 while they are pushed back", int(broker.is_paused))
+    yield Gauge("commit_backlog_bytes", "changes that wait for the disk", pressure.backlog_bytes)
+    yield Gauge("publishers_are_paused", "1 while they are pushed back", int(pressure.is_paused))
     yield Gauge("uptime_seconds", "since the broker started", time.monotonic() - started)
 
 

@@ -43,10 +43,10 @@ from rove.elastic.commands import (
     AnyReply,
     Failed,
     Match,
+    MatchRow,
     Open,
     Remove,
     Replies,
-    Row,
     Save,
     decoded_commands,
     encoded_replies,
@@ -242,7 +242,7 @@ def rehearse() -> None:
     for id, text in enumerate(_REHEARSED):
         commands.append(Add(1, id, text, 1, 0.0, {"y": 3.0}))
     for cell, at in ((1, 0.0), (2, 20.0)):
-        rows = [Row(number, "a", payload, (), at + number, (1,)) for number in range(20)]
+        rows = [MatchRow(number, "a", payload, (), at + number, (1,)) for number in range(20)]
         commands += [
             Match(cell, 0, 0, encoded_rows(part), part[-1].at) for part in (rows[:1], rows[1:])
         ]

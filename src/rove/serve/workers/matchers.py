@@ -42,7 +42,7 @@ import msgspec
 from rove.base.files import remove_unfinished
 from rove.base.processes import told_of
 from rove.elastic.commands import AnyCommand, Replies, decoded_replies, encoded_commands
-from rove.elastic.ports import Listener
+from rove.elastic.ports import MatcherListener
 from rove.serve.workers import matcher_start
 from rove.serve.workers.children import Child, Unreadable, spawned
 from rove.serve.workers.matcher_process import asks, mapped, save
@@ -115,7 +115,7 @@ class Processes:
     ) -> None:
         """Keep cells in a folder, which is emptied; call `on_news` when the listener was told
         something in between the broker's turns."""
-        self.listener: Listener
+        self.listener: MatcherListener
         """To be set before the first is started."""
         self._folder = folder.absolute()
         self._loop = loop

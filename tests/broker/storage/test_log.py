@@ -1,18 +1,25 @@
 """The log of who wanted what, and when."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
 import msgspec
 
-from rove.broker.access import Rules
-from rove.broker.context import LakeStream, Settings
+from rove.broker.access import AccessRules
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
-from rove.broker.storage.records import LogRow
+from rove.broker.publications.publication import Publication
+from rove.broker.sessions.session import Notification, Session
+from rove.broker.storage.log import why_decided
+from rove.broker.storage.records import LogRow, PublicationRow
+from rove.mqtt.packets import Publish
+from rove.policy.agents import Decision
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import SimulatedBroker
 
-KEPT = Settings(
+KEPT = BrokerSettings(
     channels=(LakeStream("all", ("#",), frozenset(("publications", "notifications"))),),
     keeps_subscriptions=True,
 )
@@ -77,7 +84,7 @@ def test_the_end_of_a_session_ends_its_subscriptions() -> None:
 
 
 def test_nothing_is_written_unless_asked() -> None:
-    world = SimulatedBroker(settings=Settings(channels=KEPT.channels))
+    world = SimulatedBroker(settings=BrokerSettings(channels=KEPT.channels))
     world.connect("alice").subscribe("a")
     assert events_of(world) == []
 
@@ -85,8 +92,8 @@ def test_nothing_is_written_unless_asked() -> None:
 def test_limits_that_are_changed_are_told() -> None:
     world = SimulatedBroker(settings=KEPT)
     limits = PolicyLimits(steps_max=7)
-    world.broker.reconfigure(Limits(), Rules.without_file(), False, PolicyLimits())
-    world.broker.reconfigure(Limits(), Rules.without_file(), False, limits)
+    world.broker.reconfigure(Limits(), AccessRules.without_file(), False, PolicyLimits())
+    world.broker.reconfigure(Limits(), AccessRules.without_file(), False, limits)
     world.turn()
     (changed,) = events_of(world)
     policies = msgspec.to_builtins(limits)
@@ -160,3 +167,65 @@ def test_notifications_say_why_they_came_later() -> None:
         ((2,), b""),
         ((2,), b'{"promoted":true}'),
     ]
+
+
+BOTH = frozenset(("publications", "notifications"))
+
+
+def rows(world: SimulatedBroker) -> list[LogRow]:
+    return [row for _, row in sorted(world.disk.read("log", LogRow).items())]
+
+
+def test_each_channel_is_told_once_and_knows_of_those_before_it() -> None:
+    channels = (LakeStream("one", ("t/#", "t/a"), BOTH), LakeStream("two", ("t/a",), BOTH))
+    world = SimulatedBroker(settings=BrokerSettings(channels=channels))
+    ann, bob = world.connect("ann"), world.connect("bob")
+    ann.subscribe("t/+", identifier=3)
+    bob.publish("t/a", b"1", place="x")
+    told = rows(world)
+    assert [(row.kind, row.client_id) for row in told] == [
+        ("publications", "bob"),
+        ("publications", "bob"),
+        ("notifications", "ann"),
+        ("notifications", "ann"),
+    ]
+    for first, second in (told[:2], told[2:]):
+        assert {first.channel, second.channel} == {"one", "two"}
+        assert (first.earlier, second.earlier) == ((), (first.channel,))
+    assert {(row.id, row.user) for row in told} == {(told[0].id, (("place", "x"),))}
+    assert [len(row.subscriptions) for row in told] == [0, 0, 1, 1]
+    assert [row.payload for row in told] == [b"1", b"1", b"", b""]
+
+
+def test_what_is_retained_is_kept_with_its_position() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(channels=(LakeStream("one", ("#",)),)))
+    bob = world.connect("bob")
+    bob.publish("other/a", b"1")
+    bob.publish("t/a", b"2", retain=True)
+    (kept,) = world.disk.read("publications", PublicationRow).values()
+    assert kept.position == 2
+
+
+def test_what_a_policy_decided() -> None:
+    publication = Publication(7, Publish("t", b"1"), "bob", "id", 1.0)
+    session = Session("ann", 1, 5, 0)
+    one = Notification(session, publication, 1, False, (), why=b'{"promoted":true}')
+    stopped = Decision("stopped", kind="time")
+    assert json.loads(why_decided(one, 4, stopped, is_lost=True)) == {
+        "promoted": True,
+        "policy": "stopped",
+        "outputs": 0,
+        "subscription": 4,
+        "kind": "time",
+        "lost": True,
+    }
+    publication.position = 9
+    plain = Notification(session, publication, 1, False, ())
+    assert json.loads(
+        why_decided(plain, 0, Decision("passed", is_unchanged=True), is_lost=False)
+    ) == {
+        "policy": "passed",
+        "outputs": 1,
+        "subscription": 0,
+        "position": 9,
+    }

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from rove.elastic.commands import Failed, Replies
-from rove.elastic.rearranging import RECOVERY_PAUSE_S, REMOVED_AT_ONCE
+from rove.elastic.reconfiguration import RECOVERY_PAUSE_S, REMOVED_AT_ONCE
 from rove.elastic.records import LOG_MAX
 from rove.elastic.view import LAYOUTS, Layout
 from tests.elastic.conftest import Elastic
@@ -38,7 +38,7 @@ class TestKinds:
             elastic.merge()
             assert len(elastic.matchers.living) == count
             working(elastic)
-        assert elastic.rearranging.done == {"out": 1, "split": 2, "merge": 2, "in": 1}
+        assert elastic.reconfigurer.done == {"out": 1, "split": 2, "merge": 2, "in": 1}
         assert not elastic.coordinator.is_offloaded
         assert not elastic.matchers.files
 
@@ -49,7 +49,7 @@ class TestKinds:
         elastic.subscribe("x > 5", "x > 6", "x = 7")
         assert elastic.broker.switch_layout(layout, elastic.world.now) == ""
         elastic.settle()
-        assert elastic.coordinator.current.layout == elastic.rearranging.layout == layout
+        assert elastic.coordinator.current.layout == elastic.reconfigurer.layout == layout
         working(elastic)
         assert set(elastic.matchers.files) == elastic.files_in_use()
 
@@ -96,7 +96,7 @@ class TestForced:
     def test_no_fewer_than_the_least(self) -> None:
         elastic = Elastic(least=1, most=2)
         elastic.settle()
-        assert elastic.rearranging.done == {"out": 1}
+        assert elastic.reconfigurer.done == {"out": 1}
         said = elastic.broker.force_merge(elastic.world.now)
         assert said == "there are 1 matchers, and fewer are not allowed"
 
@@ -160,8 +160,8 @@ class TestGivenUp:
         assert elastic.coordinator.current is before
         assert elastic.coordinator.next_layout is None
         assert set(elastic.coordinator.cells) == cells
-        assert elastic.rearranging.layout == "partitioned"
-        assert elastic.rearranging.failed == 1
+        assert elastic.reconfigurer.layout == "partitioned"
+        assert elastic.reconfigurer.failed == 1
         elastic.settle()
         working(elastic)
 
@@ -201,8 +201,8 @@ class TestRecovery:
         elastic.matchers.kill(1)
         elastic.settle()
         assert elastic.matchers.living == [2, 3]
-        assert elastic.rearranging.done["recovery"] == 1
-        assert elastic.rearranging.history[-1].reason == "matcher 1: killed by signal 9"
+        assert elastic.reconfigurer.done["recovery"] == 1
+        assert elastic.reconfigurer.history[-1].reason == "matcher 1: killed by signal 9"
         assert len(elastic.coordinator.current.cells) == 2
         working(elastic)
 
@@ -223,10 +223,10 @@ class TestRecovery:
         elastic.matchers.kill(1)
         began = elastic.world.now
         tries = []
-        while len(elastic.rearranging.history) < 7:
-            tried = len(elastic.rearranging.history)
+        while len(elastic.reconfigurer.history) < 7:
+            tried = len(elastic.reconfigurer.history)
             elastic.step()
-            if len(elastic.rearranging.history) > tried:
+            if len(elastic.reconfigurer.history) > tried:
                 tries.append(elastic.world.now - began)
         pauses = [later - earlier for earlier, later in pairwise(tries)]
         for number, pause in enumerate(pauses):
@@ -307,7 +307,7 @@ class TestKept:
         elastic = Elastic(1)
         elastic.subscribe(*[RANKED] * (2 * REMOVED_AT_ONCE + 10))
         assert elastic.broker.force_split(elastic.world.now) == ""
-        while elastic.rearranging.is_running:
+        while elastic.reconfigurer.is_running:
             elastic.step()
         assert any(cell.extra for cell in elastic.coordinator.kept)
         elastic.world.advance(1.0)
@@ -323,7 +323,7 @@ class TestKept:
         elastic = Elastic(1)
         elastic.subscribe(*[RANKED] * (2 * REMOVED_AT_ONCE + 10))
         assert elastic.broker.force_split(elastic.world.now) == ""
-        while elastic.rearranging.is_running:
+        while elastic.reconfigurer.is_running:
             elastic.step()
         elastic.merge()
         elastic.world.advance(1.0)
@@ -337,7 +337,7 @@ class TestKept:
         elastic.publish(1)
         elastic.settle()
         cell = elastic.coordinator.kept[0]
-        steps = elastic.rearranging._freshly_saved(cell)
+        steps = elastic.reconfigurer._freshly_saved(cell)
         ready = next(steps)
         assert not ready()
         elastic.matchers.work_off(cell.matcher)
@@ -354,7 +354,7 @@ class TestKept:
         elastic.publish(*range(20))
         elastic.settle()
         cell.log = cell.log * LOG_MAX
-        copy = elastic.rearranging._copy(cell, cell.matcher)
+        copy = elastic.reconfigurer._copy(cell, cell.matcher)
         assert not copy.saving
         assert copy.weight == cell.weight
         assert len(copy.log) == len(cell.log)
@@ -448,7 +448,7 @@ def test_nothing_is_left_behind_by_a_life(seed: int) -> None:
     elastic.matchers.kill_share = 0.0
     elastic.world.advance(60.0)
     elastic.settle()
-    assert elastic.rearranging.done.total() > 5
+    assert elastic.reconfigurer.done.total() > 5
     assert elastic.matchers.kills
     left_behind(elastic)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rove.broker.subscriptions.spelling import (
+from rove.broker.user_properties import (
     CHECKED_MAX,
     CONTROL_NAMES,
     PUBLISH_NAMES,

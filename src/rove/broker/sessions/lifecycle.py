@@ -1,8 +1,8 @@
-"""CONNECT, and every way in which a connection can end.
+"""The life of sessions: CONNECT, DISCONNECT, lost connections, wills and expiry.
 
-A session is found or made, an older connection of the same client is told that it was taken over,
-and what waited for the client goes out. When the connection ends, the will is published if it has
-to be, at once or after its delay; when nobody comes back in time, the session ends.
+At CONNECT a session is resumed or made, an older connection of the same client is closed with
+"session taken over", and the queue goes out. When the connection ends, the will is published if it
+has to be, at once or after its delay. If the client does not come back in time, the session ends.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rove.broker.faults import RETRY_S, Attempt
 from rove.broker.notifications.delivery import Delivery
 from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication
-from rove.broker.publications.publishing import Publishing
+from rove.broker.publications.publish import PublishHandler
 from rove.broker.sessions.aliases import Aliases
 from rove.broker.sessions.session import Link, Session
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.records import encoded, received_key
-from rove.broker.subscriptions.subscribing import Subscribing
+from rove.broker.subscriptions.subscribe import SubscribeHandler
 from rove.mqtt.packets import (
     V5,
     Connack,
@@ -36,20 +36,20 @@ from rove.mqtt.packets import (
 
 EXPIRY_NEVER_S = 0xFFFF_FFFF
 DEADLINES_SPARE = 1_000
-"""Deadlines of connections that have gone that are left alone before they are cleared away."""
+"""How many deadlines of closed connections are tolerated before they are removed."""
 DUE_SPARE = 100
-"""Moments of sessions that have gone that are left alone before they are cleared away."""
+"""How many timers of ended sessions are tolerated before they are removed."""
 HTTP_CLIENT_ID = "http"
-"""With this id, and with `http:` and a user's name, the broker's own HTTP interface publishes."""
+"""The broker's own HTTP interface publishes with this client id, or `http:` and a user's name."""
 KEEP_ALIVE_GRACE = 1.5
-"""The specification's: so many times the keep-alive may pass in silence."""
+"""From the specification: a client may be silent for this many keep-alive intervals."""
 KEEP_ALIVE_S_LIMIT = 65_535
-"""The longest that a client can ask for; where it is allowed, so is none at all."""
+"""The longest that a client can request; where this is allowed, so is no keep-alive at all."""
 RECEIVE_MAX_DEFAULT = 65_535
 
 
-class Connecting:
-    """Lets clients in and out."""
+class SessionLifecycle:
+    """Begins, resumes and ends sessions."""
 
     def __init__(
         self,
@@ -57,29 +57,29 @@ class Connecting:
         delivery: Delivery,
         variables: Variables,
         agents: Agents,
-        publishing: Publishing,
-        subscribing: Subscribing,
+        publishing: PublishHandler,
+        subscribing: SubscribeHandler,
     ) -> None:
         self._context = context
         self._delivery = delivery
         self._variables = variables
         self._agents = agents
         self.authentications: list[tuple[Link, Connect]] = []
-        """Clients of whom the shell has to find out who they are."""
+        """Clients that the shell has to authenticate."""
         self.expired: deque[ExpiredSession] = deque(maxlen=EXPIRED_MAX)
         """The last sessions that expired, oldest first."""
-        self._publishing = publishing
-        self._subscribing = subscribing
+        self._publish_handler = publishing
+        self._subscribe_handler = subscribing
         self._deadlines: list[tuple[float, int, Link]] = []
-        """A heap of the moments at which a silent connection is looked at."""
+        """A heap of times at which connections are checked for silence."""
         self._looks = 0
         self._due: list[tuple[float, int, Session]] = []
-        """A heap of moments at which a client that is away is to be thought of."""
+        """A heap of times at which sessions of absent clients are checked."""
 
-    # -- in ------------------------------------------------------------------------------------
+    # -- connecting ----------------------------------------------------------------------------
 
     def connect(self, link: Link, packet: Connect) -> None:
-        """A client introduces itself: see whether it may, and have it identified."""
+        """CONNECT has come: check it, and have the client authenticated."""
         context = self._context
         link.version = packet.version
         properties = packet.properties
@@ -105,7 +105,7 @@ class Connecting:
             self.authentications.append((link, packet))
 
     def refuse(self, link: Link, reason: int, text: str) -> None:
-        """Answer a CONNECT with no, and close."""
+        """Refuse a CONNECT, and close."""
         context = self._context
         context.counters.connections_refused += 1
         context.note("warning", "connection refused", link=link.name, reason=text)
@@ -115,7 +115,7 @@ class Connecting:
         context.hang_up(link)
 
     def admit(self, link: Link, packet: Connect, identity: Identity) -> None:
-        """It is known who it is: find or make the session, and answer."""
+        """The client is authenticated: resume or make its session, and send CONNACK."""
         context = self._context
         fault = self._fault(link, packet, identity)
         if fault is not None:
@@ -134,7 +134,7 @@ class Connecting:
                 self._say_last_will(old)
                 self._discard(old)
             else:
-                # It is due if saying it failed when the older connection ended.
+                # It is due if publishing it failed when the older connection ended.
                 self._say_will_if_due(old)
         expiry_s = self._expiry(packet)
         session = context.sessions.get(client_id)
@@ -148,14 +148,14 @@ class Connecting:
         self._settle(session, link, packet, expiry_s, identity)
         data = link.encoded(self._welcome(packet, client_id, expiry_s, present))
         if data is not None:
-            # A session that is said to be there, or to be gone, has to be so after a crash too.
+            # What CONNACK says about the session has to hold after a crash too.
             is_kept = session.is_durable or (old is not None and old.is_durable)
             send = context.gate.send_welcome if is_kept else context.gate.send
             send(link, data)
         context.note("info", "connected", client=client_id, link=link.name, resumed=present)
         if present:
             self._delivery.resume(session, link, context.now)
-        # Behind what waits: whatever this sends must not begin the queue before it is resumed.
+        # After `resume`: what this sends must not start the queue before that.
         self._variables.connection_changed(session)
         link.authenticating = None
 
@@ -192,7 +192,7 @@ class Connecting:
     def _settle(
         self, session: Session, link: Link, packet: Connect, expiry_s: int, identity: Identity
     ) -> None:
-        """Tie session and connection together."""
+        """Attach the connection to the session."""
         context = self._context
         limits = context.limits
         context.steps.saves(link, "session")
@@ -214,7 +214,7 @@ class Connecting:
         self._keep(session)
 
     def _keep_alive(self, packet: Connect) -> int:
-        """The client's own, or ours where its own is too long and it can be told so."""
+        """The client's keep-alive, or ours if that is too long and CONNACK can say so."""
         most_s = self._context.limits.keep_alive_s_max
         if packet.version != V5 or most_s == KEEP_ALIVE_S_LIMIT:
             return packet.keep_alive_s
@@ -241,13 +241,13 @@ class Connecting:
         context.counters.sessions_taken_over += 1
         context.close(old, Reason.SESSION_TAKEN_OVER, "the client has connected again")
         self.left(old, says_will=True)
-        # The older connection is over, whatever becomes of the new one.
+        # The older connection stays closed even if the new one fails.
         context.steps.succeed()
 
-    # -- out -----------------------------------------------------------------------------------
+    # -- disconnecting -------------------------------------------------------------------------
 
     def disconnect(self, link: Link, packet: Disconnect) -> None:
-        """The client says goodbye."""
+        """DISCONNECT has come."""
         session = link.session
         assert session is not None
         expiry_s = packet.properties.session_expiry_s
@@ -263,7 +263,7 @@ class Connecting:
         self.left(link, says_will=packet.reason != Reason.SUCCESS)
 
     def left(self, link: Link, *, says_will: bool) -> None:
-        """The connection is no more."""
+        """The connection is closed."""
         session = link.session
         if session is None:
             return
@@ -283,14 +283,14 @@ class Connecting:
             self._variables.connection_changed(session)
         context.note("info", "disconnected", client=session.client_id, link=link.name)
         context.steps.succeed()
-        # It has left, whatever becomes of the rest: that is tried again.
+        # The connection stays detached even if the rest fails: that is retried.
         if not context.faults.attempt(
             "end of a connection", self._go_on, session, client=session.client_id
         ):
             self._try_again(session)
 
     def _go_on(self, session: Session) -> None:
-        """A client is away: say its will or end its session, if that is due."""
+        """The client is away: publish its will or end its session, if that is due."""
         if _ends_at(session) <= self._context.now:
             self.end(session)
         else:
@@ -298,29 +298,29 @@ class Connecting:
             self._watch(session)
 
     def _try_again(self, session: Session) -> None:
-        """Something failed that has to be done for a client that is away."""
+        """Something failed that has to be done for an absent client."""
         # Also after a restart: it may have been meant to end with its connection.
         self._context.faults.attempt("end of a connection", self._keep, session)
         due = session.watched_at = self._context.now + RETRY_S
         heapq.heappush(self._due, (due, session.number, session))
 
     def end(self, session: Session) -> None:
-        """The session is over: nothing of it stays."""
+        """End a session: nothing of it stays."""
         self._say_last_will(session)
         self._discard(session)
         self._context.steps.succeed()
 
     def _say_last_will(self, session: Session) -> None:
-        """What waits to be said is said now; this is a step of its own."""
+        """Publish a delayed will now; this is a step of its own."""
         if session.will is not None and session.will_at < math.inf:
             self._context.steps.saves(session, "will_at")
             session.will_at = self._context.now
             self._say_will_if_due(session)
-        self._publishing.queue.drain()
+        self._publish_handler.queue.drain()
 
     def _discard(self, session: Session) -> None:
         context = self._context
-        self._subscribing.end_all(session)
+        self._subscribe_handler.end_all(session)
         self._agents.session_ended(session)
         self._delivery.discard(session)
         context.steps.saves_item(context.sessions, session.client_id)
@@ -339,7 +339,7 @@ class Connecting:
         session.will = None
         session.will_at = math.inf
         self._context.next_publication += 1
-        self._publishing.publish_own(
+        self._publish_handler.publish_own(
             will_publication(will, session, self._context.next_publication, self._context.now)
         )
         self._keep(session)
@@ -353,17 +353,17 @@ class Connecting:
     # -- time ----------------------------------------------------------------------------------
 
     def restored(self, session: Session) -> None:
-        """A session was read from disk: its client is away."""
+        """A session was restored from disk: its client is away."""
         self._watch(session)
 
     def _watch(self, session: Session) -> None:
-        """Have the session thought of when its will or its end is due, whichever comes first."""
+        """Have the session checked when its will or its end is due, whichever comes first."""
         due = min(session.will_at, _ends_at(session))
         if due >= session.watched_at:
-            # What is there already comes first, and looks again then.
+            # An earlier timer exists; it will set the next one.
             return
         if len(self._due) > 2 * len(self._context.sessions) + DUE_SPARE:
-            # Sessions that ended would stay in memory until their time is over.
+            # Ended sessions would stay in memory until their timers fire.
             self._due = [one for one in self._due if self._is_watched(*one)]
             heapq.heapify(self._due)
         session.watched_at = due
@@ -374,7 +374,7 @@ class Connecting:
         return is_there and due == session.watched_at
 
     def advance(self) -> None:
-        """Publish wills whose delay is over, end sessions to which nobody came back."""
+        """Publish wills whose delay is over, end sessions that have expired."""
         context = self._context
         while self._due and self._due[0][0] <= context.now:
             *due, session = heapq.heappop(self._due)
@@ -394,13 +394,13 @@ class Connecting:
             self._tell_of(expired)
 
     def _expired(self, session: Session) -> ExpiredSession:
-        """Nobody came back: what waits is about to be lost."""
+        """The client did not come back: its queue is about to be lost."""
         user, dropped = session.identity.user, len(session.queue) + len(session.inflight)
         now = self._context.now
         return ExpiredSession(session.client_id, user, now, session.expiry_s, dropped)
 
     def _tell_of(self, expired: ExpiredSession) -> None:
-        """Tell whoever looks for it."""
+        """Count and log an expired session."""
         context, dropped = self._context, expired.dropped
         context.counters.sessions_expired += 1
         context.counters.notifications_dropped_session += dropped
@@ -409,24 +409,24 @@ class Connecting:
         context.note("warning" if dropped else "info", "session expired", **facts)
 
     def next_change_at(self) -> float:
-        """When `advance` or `close_silent` has something to do at the latest."""
+        """The time by which `advance` and `close_silent` have to be called."""
         due = self._due[0][0] if self._due else math.inf
         return min(due, self._deadlines[0][0]) if self._deadlines else due
 
     # -- silence -------------------------------------------------------------------------------
 
     def watch(self, link: Link) -> None:
-        """Have a connection closed when it has been silent for too long."""
+        """Set the timer that closes a connection that is silent for too long."""
         if link.deadline < math.inf and not link.closing:
             self._looks += 1
             if len(self._deadlines) > 2 * len(self._context.links) + DEADLINES_SPARE:
-                # Connections that are gone would stay in memory until their time is over.
+                # Closed connections would stay in memory until their deadlines.
                 self._deadlines = [one for one in self._deadlines if self._is_looked_at(*one)]
                 heapq.heapify(self._deadlines)
             heapq.heappush(self._deadlines, (link.deadline, self._looks, link))
 
     def _is_looked_at(self, due_at: float, _look: int, link: Link) -> bool:
-        # Letting a client in sets another deadline: the one before it counts no more.
+        # CONNECT sets another deadline, which replaces the one before it.
         return not link.closing and link in self._context.links and due_at == link.deadline
 
     def close_silent(self, attempt: Attempt) -> None:

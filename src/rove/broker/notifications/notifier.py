@@ -1,13 +1,14 @@
-"""Who is notified of a publication: each session once, whatever its subscriptions meet.
+"""Notifying sessions of a publication: each once, however many of its subscriptions match.
 
-Everybody who is told of a publication is told through `notify`: it asks the access rules, goes by
-the way of a policy if there is one, and has it delivered and logged. Only where nothing of that is
-wanted, many sessions are told by one loop (`Delivery.broadcast`).
+Every notification goes through `notify`, which checks the access rules, calls a policy if there is
+one, and has the notification delivered and logged. Only where none of that is needed, one loop
+serves many sessions (`Delivery.broadcast`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
@@ -19,40 +20,32 @@ from rove.broker.policies.agents import Agents
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification, PolicySlot, Session, Subscription, selection
 from rove.broker.sessions.variables import Variables
-from rove.broker.storage.publication_log import PublicationLog
+from rove.broker.storage.log import PublicationLog
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.routes import RankedHit, Route, Target
+from rove.broker.subscriptions.routes import RankedHit, Recipient, TopicRoute
 
 UNDECIDED: Final = "$rove/undecided"
 _WHY: Final = {"initial": b'{"initial":true}', "promoted": b'{"promoted":true}'}
-"""What the log says of notifications that come later than their publication."""
+"""What the log has about notifications that come later than their publication."""
 
 
-class Notifying:
-    """Turns what was matched into notifications."""
+@dataclass(eq=False, repr=False)
+class Notifier:
+    """Turns matches into notifications."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        router: Router,
-        delivery: Delivery,
-        agents: Agents,
-        variables: Variables,
-        log: PublicationLog,
-    ) -> None:
-        self._context = context
-        self._router = router
-        self._delivery = delivery
-        self._agents = agents
-        self._variables = variables
-        self._log = log
+    _context: BrokerContext
+    _router: Router
+    _delivery: Delivery
+    _agents: Agents
+    _variables: Variables
+    _log: PublicationLog
 
-    # -- when it comes -------------------------------------------------------------------------
+    # -- at once -------------------------------------------------------------------------------
 
     def notify_all(
-        self, publication: Publication, matched: Sequence[Subscription], route: Route
+        self, publication: Publication, matched: Sequence[Subscription], route: TopicRoute
     ) -> int:
-        """Notify everybody who wants it, each session once; how many there were."""
+        """Notify all matching sessions, each once; returns how many."""
         context = self._context
         if matched or route.groups:
             return self._notify_merged(publication, matched, route)
@@ -65,7 +58,7 @@ class Notifying:
             count += self._notify_target(publication, target)
         return count
 
-    def _notify_target(self, publication: Publication, found: Target) -> bool:
+    def _notify_target(self, publication: Publication, found: Recipient) -> bool:
         target = found.heard_from(publication.publisher)
         if target is None:
             return False
@@ -76,12 +69,12 @@ class Notifying:
         return self.notify(one, target.slot)
 
     def _notify_merged(
-        self, publication: Publication, matched: Sequence[Subscription], route: Route
+        self, publication: Publication, matched: Sequence[Subscription], route: TopicRoute
     ) -> int:
-        """The same where texts or groups are met: first find out who is notified, and for what."""
+        """The same if expressions or shared groups match: first collect them by session."""
         by_place: dict[Session | PolicySlot, list[Subscription]] = {}
         shared: dict[tuple[str, str], list[Subscription]] = {}
-        # Thousands may be met, nearly all by nothing but their text: one look at each.
+        # There may be thousands, nearly all with one matching expression: one pass.
         for one in matched:
             if one.group is not None:
                 shared.setdefault((one.group, one.topic_filter), []).append(one)
@@ -104,7 +97,7 @@ class Notifying:
         for subscriptions in by_place.values():
             count += self._notify_met(publication, subscriptions)
         for candidates in shared.values():
-            # Of each group, one member is notified.
+            # One member of each group is notified.
             count += self._notify_met(publication, [self._router.pick(candidates)])
         return count
 
@@ -112,9 +105,9 @@ class Notifying:
         self,
         publication: Publication,
         subscriptions: list[Subscription],
-        target: Target | None = None,
+        target: Recipient | None = None,
     ) -> bool:
-        """Notify one session of what several of its subscriptions met."""
+        """Notify one session for all of its matching subscriptions."""
         one = self._merged(publication, subscriptions)
         if publication.retain and any(each.retain_as_published for each in subscriptions):
             one.retain = True
@@ -129,26 +122,26 @@ class Notifying:
         return self.notify(one, subscriptions[0].slot)
 
     def _merged(self, publication: Publication, met: list[Subscription]) -> Notification:
-        """What several subscriptions of one session come to."""
+        """One notification for several subscriptions of a session."""
         first = met[0]
         if len(met) == 1:
             ids: tuple[int, ...] = (first.identifier,) if first.identifier else ()
             numbers: tuple[int, ...] = (first.number,)
             qos = first.qos
-            # The way of nearly all; what one selects is what it wants.
+            # The common case: one subscription, and its own selection.
             select = None if first.interest is None else first.interest.parsed.select
         else:
             ids = tuple([one.identifier for one in met if one.identifier])
-            # What the publication itself does not allow need not be asked of each.
+            # The QoS of the publication is the upper bound anyway.
             qos = max([one.qos for one in met]) if publication.qos else 0
             numbers = tuple([one.number for one in met]) if self._log.keeps_notifications else ()
             select = selection(met)
         return Notification(first.session, publication, qos, False, ids, select, numbers)
 
-    # -- when it comes later -------------------------------------------------------------------
+    # -- later ---------------------------------------------------------------------------------
 
     def promote(self, hits: Iterable[RankedHit]) -> None:
-        """Notify of publications that moved up in a window, each as a step."""
+        """Notify of publications that were promoted in a window, each as a step."""
         for hit in hits:
             owner = hit.subscription.session
             self._context.faults.attempt(
@@ -169,7 +162,7 @@ class Notifying:
         *,
         why: Literal["initial", "promoted"],
     ) -> None:
-        """Notify a subscription later than others: of what is kept, or of what moved up."""
+        """Notify a subscription later: of a kept publication, or of a promoted one."""
         self.notify_behind(publication, [one], _WHY[why], retain=retain)
 
     def notify_behind(
@@ -180,11 +173,11 @@ class Notifying:
         *,
         retain: bool = False,
     ) -> None:
-        """Notify one session, behind what waits for this turn's commit; `why` is for the log."""
+        """Notify one session, after what waits for this turn's commit; `why` is for the log."""
         slot = subscriptions[0].slot
         others = [one for one in subscriptions if one.slot is not slot]
         if others:
-            # Whoever has a policy of its own is told by itself.
+            # Subscriptions with a policy of their own are notified separately.
             subscriptions = [one for one in subscriptions if one.slot is slot]
             self.notify_behind(publication, others, why, retain=retain)
         one = self._merged(publication, subscriptions)
@@ -192,11 +185,11 @@ class Notifying:
         self.notify(one, slot)
 
     def tell_undecided(self, passed_over: Sequence[Subscription]) -> None:
-        """Tell subscribers that it is not known whether they wanted what was just published.
+        """Report to subscribers that a publication could not be matched with their patterns.
 
-        Trying patterns on a long string takes steps, and a publication has only so many
-        (`rove.match.texts`). A pattern that they do not suffice for passes its subscription over.
-        That must not be silent: it is counted, logged once per batch, and told.
+        Trying patterns on a long string takes steps, and their number per publication is limited
+        (`rove.match.patterns`). A subscription whose pattern exceeds the limit is skipped. That
+        must not be silent: it is counted, logged once per batch, and reported to the subscriber.
         """
         context = self._context
         context.counters.matches_undecided += len(passed_over)
@@ -216,12 +209,12 @@ class Notifying:
             }
             self._variables.tell(one.session, UNDECIDED, msgspec.json.encode(facts))
 
-    # -- the way of all ------------------------------------------------------------------------
+    # -- every notification --------------------------------------------------------------------
 
     def notify(self, one: Notification, slot: PolicySlot | None = None) -> bool:
-        """Tell a session; False if the access rules keep it from that.
+        """Notify a session; False if the access rules forbid it.
 
-        `slot` is the policy of the subscriptions that were met, if they have one of their own.
+        `slot` is the policy of the matching subscriptions, if they have one of their own.
         """
         context, session = self._context, one.session
         if context.is_guarded and not context.rules.may_receive(

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from rove.broker.broker import Broker
-from rove.broker.context import LakeStream, Settings
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
 from rove.broker.sessions.session import Session
 from rove.broker.storage.records import (
@@ -406,7 +406,7 @@ def test_a_restored_broker_is_the_one_that_died() -> None:
 
 def test_those_that_spark_serves_are_served_again() -> None:
     channel = LakeStream("all", ("#",))
-    world = SimulatedBroker(settings=Settings(channels=(channel,), keeps_subscriptions=True))
+    world = SimulatedBroker(settings=BrokerSettings(channels=(channel,), keeps_subscriptions=True))
     client = world.connect(expiry_s=600)
     client.subscribe("b", qos=1, filter="x > 1", engine="spark")
     index = world.broker.saved_index()

@@ -2,7 +2,7 @@
 
 import gc
 
-from rove.broker.access import Identity, Rules
+from rove.broker.access import AccessRules, Identity
 from rove.broker.broker import PENDING_MAX
 from rove.broker.limits import Limits
 from rove.broker.sessions.session import Link, Session
@@ -409,7 +409,7 @@ class TestWills:
         assert refused(client).reason == Reason.TOPIC_NAME_INVALID
 
     def test_a_will_that_may_not_be_published_is_refused(self) -> None:
-        rules = Rules.parse("allow user * publish,subscribe air/#", "rules")
+        rules = AccessRules.parse("allow user * publish,subscribe air/#", "rules")
         client = SimulatedBroker(rules=rules).client()
         client.send_connect(will=WILL)
         assert refused(client).reason == Reason.NOT_AUTHORIZED
@@ -692,6 +692,6 @@ class TestMemory:
             client.come_back(100_000)
             client.drop()
             world.advance(1)
-        assert len(world.broker._connecting._due) < 150
+        assert len(world.broker._lifecycle._due) < 150
         world.advance(100_000)
         assert world.broker.context.sessions == {}

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rove.broker.access import Rules
-from rove.broker.context import LakeStream, Settings
+from rove.broker.access import AccessRules
+from rove.broker.context import BrokerSettings, LakeStream
 from rove.broker.limits import Limits
 from rove.broker.storage.records import SubscriptionRow
-from rove.broker.subscriptions.subscribing import KEPT_AT_ONCE, PREDICATES_PER_LOOK
+from rove.broker.subscriptions.subscribe import KEPT_AT_ONCE, PREDICATES_PER_LOOK
 from rove.mqtt.packets import (
     V311,
     Filter,
@@ -43,7 +43,7 @@ class TestAnswers:
         assert world.broker.counters.subscriptions_refused == 4
 
     def test_what_may_not_be_subscribed_to_is_refused(self) -> None:
-        rules = Rules.parse("allow user * publish,subscribe ok/#", "rules")
+        rules = AccessRules.parse("allow user * publish,subscribe ok/#", "rules")
         client = SimulatedBroker(rules=rules).connect()
         answer = client.subscribe("no", "ok/a", "$share/g/no")
         assert answer.reasons == (Reason.NOT_AUTHORIZED, 0, Reason.NOT_AUTHORIZED)
@@ -404,7 +404,7 @@ class TestServedBySpark:
     AIR = LakeStream("air", ("air/#",))
 
     def world(self, *channels: LakeStream, keeps_subscriptions: bool = True) -> SimulatedBroker:
-        settings = Settings(channels=channels, keeps_subscriptions=keeps_subscriptions)
+        settings = BrokerSettings(channels=channels, keeps_subscriptions=keeps_subscriptions)
         return SimulatedBroker(settings=settings)
 
     def why_not(self, world: SimulatedBroker, topic_filter: str, **user: Any) -> str:
@@ -444,7 +444,7 @@ class TestServedBySpark:
 
 
 class TestTopicText:
-    WORLD = Settings(topic_text=True)
+    WORLD = BrokerSettings(topic_text=True)
 
     def test_a_3_1_1_client_says_it_behind_a_question_mark(self) -> None:
         world = SimulatedBroker(settings=self.WORLD)

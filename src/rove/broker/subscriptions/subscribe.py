@@ -1,33 +1,34 @@
-"""SUBSCRIBE and UNSUBSCRIBE, and what a new subscription is given at once.
+"""SUBSCRIBE and UNSUBSCRIBE, and the initial delivery to a new subscription.
 
 Each topic filter of a packet is granted or refused by itself. A refusal never costs the
-connection: its reason code stands in the acknowledgement, its explanation in the reason string
-and in the log.
+connection: its reason code is in the acknowledgement, its explanation in the reason string and in
+the log.
 
-A new subscription is given what is retained on its topics (as its retain handling asks) and what
-is still valid there, as far as its text is met. Ranked subscriptions look only forward, and so do
-those that Spark serves. Where much is kept, it is looked through a part at a time, so that nobody
-else waits; the acknowledgement then comes at the end, so that a subscriber who has it has missed
-nothing even if the broker dies.
+A new subscription gets the retained publications on its topics (as its retain handling says) and
+those that are still valid there, as far as its filter expression matches. Ranked subscriptions and
+those that Spark serves get only later publications. If many publications are kept, they are
+searched a part at a time, so that other clients do not wait. The acknowledgement then comes at the
+end: a subscriber that has it has missed nothing, even if the broker crashes.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import NamedTuple
 
 from rove.broker.access import filters_overlap
 from rove.broker.context import BrokerContext
-from rove.broker.notifications.notifying import Notifying
+from rove.broker.notifications.notifier import Notifier
 from rove.broker.policies.agents import Agents
-from rove.broker.publications.publication import Publication, user_property
+from rove.broker.publications.publication import Publication
 from rove.broker.publications.retained_store import RetainedStore
 from rove.broker.sessions.session import Link, Session, Subscription
 from rove.broker.sessions.variables import ME, Variables
+from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import encoded
-from rove.broker.storage.subscription_log import SubscriptionLog
 from rove.broker.subscriptions.interest import (
     Interest,
     interest_in,
@@ -38,7 +39,7 @@ from rove.broker.subscriptions.interest import (
     text_fault,
 )
 from rove.broker.subscriptions.router import Router
-from rove.broker.subscriptions.spelling import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt
+from rove.broker.user_properties import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt, user_property
 from rove.lang.costs import NO_COST
 from rove.lang.errors import LanguageError
 from rove.lang.normal import NormalForm, holds, normalise, parts_of
@@ -60,9 +61,9 @@ IDENTIFIER_PROPERTY = "subscription"
 """Of an UNSUBSCRIBE: only the subscription with this identifier."""
 RETAINED_IF_NEW, RETAINED_NEVER = 1, 2
 KEPT_AT_ONCE = 2_000
-"""Publications looked through before others have their turn: some 10 ms."""
+"""Publications that are searched in one part: some 10 ms."""
 PREDICATES_PER_LOOK = 8
-"""Predicates of a text that take as long as a look at a publication."""
+"""Predicates of an expression that take as long as finding a publication."""
 
 
 class _Refused(Exception):
@@ -77,40 +78,33 @@ class _Refused(Exception):
 _Match = tuple[Publication, Subscription, bool]
 
 
-class _Kept(NamedTuple):
-    """What is still to be given to new subscriptions, and what is said at the end of it."""
+class _InitialDelivery(NamedTuple):
+    """Kept publications still to be delivered to new subscriptions, and the SUBACK after them."""
 
     link: Link
     acknowledgement: bytes
     matches: Iterator[_Match | None]
 
 
-class Subscribing:
+@dataclass(eq=False, repr=False)
+class SubscribeHandler:
     """Makes and ends subscriptions."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        router: Router,
-        retained: RetainedStore,
-        variables: Variables,
-        agents: Agents,
-        notifying: Notifying,
-        log: SubscriptionLog,
-    ) -> None:
-        self._context = context
-        self._router = router
-        self._retained = retained
-        self._variables = variables
-        self._agents = agents
-        self._log = log
-        self._notifying = notifying
-        self._giving: deque[_Kept] = deque()
+    _context: BrokerContext
+    _router: Router
+    _retained: RetainedStore
+    _variables: Variables
+    _agents: Agents
+    _notifier: Notifier
+    _log: SubscriptionLog
+
+    def __post_init__(self) -> None:
+        self._giving: deque[_InitialDelivery] = deque()
 
     # -- making --------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, link: Link, packet: Subscribe) -> None:
-        """Grant what can be granted, acknowledge, then send what is there already."""
+        """Grant what can be granted, acknowledge, then deliver what is kept."""
         context = self._context
         reasons: list[int] = []
         texts: list[str] = []
@@ -136,51 +130,53 @@ class Subscribing:
         if texts and link.wants_problems:
             properties = link.explained("; ".join(dict.fromkeys(texts)))
         data = link.encoded(Suback(packet.packet_id, tuple(reasons), properties))
-        kept = _Kept(link, data or b"", self._first_matches(made_here, context.next_publication))
+        kept = _InitialDelivery(
+            link, data or b"", self._first_matches(made_here, context.next_publication)
+        )
         if not self._give(kept, is_first=True):
             context.steps.undoes(self._giving.remove, kept)
             self._giving.append(kept)
         for made, _, _ in made_here:
             self._greet(made)
 
-    def _give(self, kept: _Kept, *, is_first: bool = False) -> bool:
-        """Notify a new subscription of the next part of what is kept; True if that was all."""
+    def _give(self, kept: _InitialDelivery, *, is_first: bool = False) -> bool:
+        """Deliver the next part of what is kept; True if that was all."""
         part = list(islice(kept.matches, KEPT_AT_ONCE))
         is_all = len(part) < KEPT_AT_ONCE
         if is_all and is_first:
             self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
         for found in part:
             if found is not None:
-                self._notifying.notify_later(*found, why="initial")
+                self._notifier.notify_later(*found, why="initial")
         if is_all and not is_first:
             self._context.gate.send_after_commit(kept.link, kept.acknowledgement)
         return is_all
 
     def _greet(self, made: Subscription) -> None:
-        """Who subscribes to its own variables is shown them."""
+        """Send a client its variables if it has subscribed to them."""
         if made.topic_filter == ME:
             self._variables.tell_variables(made.session)
 
     @property
     def is_giving(self) -> bool:
-        """Whether somebody waits for the next part of what is kept."""
+        """Whether any client waits for the next part of an initial delivery."""
         return bool(self._giving)
 
     def go_on(self) -> None:
-        """Give the next who waits a part; one at a time, so that many take no longer than one."""
+        """Deliver one part to the next client that waits: many take no longer than one."""
         if self._giving:
             kept = self._giving.popleft()
             attempt = self._context.faults.attempt
             attempt("kept publications", self._give_next, kept, link=kept.link)
 
-    def _give_next(self, kept: _Kept) -> None:
+    def _give_next(self, kept: _InitialDelivery) -> None:
         if not self._give(kept):
             self._giving.append(kept)
 
     def _granted(
         self, session: Session, link: Link, asked: Filter, properties: Properties
     ) -> tuple[Subscription, bool]:
-        """The subscription that a filter asks for, in force; and whether there was none before."""
+        """Make the subscription for a topic filter; also returns whether there was none before."""
         context = self._context
         if properties.user and (wrong := misspelt(properties.user, SUBSCRIBE_NAMES)) is not None:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, wrong)
@@ -201,7 +197,7 @@ class Subscribing:
         number = context.next_subscription
         made = Subscription(number, session, asked, identifier, interest, context.now)
         try:
-            # The new one first: if it is refused after all, the old one stays.
+            # Add the new one first: if it is refused after all, the old one stays.
             self._router.add(made)
         except LanguageError as error:
             raise _Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
@@ -249,7 +245,7 @@ class Subscribing:
             raise _Refused(Reason.NOT_AUTHORIZED, f"subscribing to {topic_filter} is not allowed")
 
     def _check_served(self, topic_filter: str) -> None:
-        """Refuse what Spark could not serve, because the lake will not tell it."""
+        """Refuse what Spark could not serve, because it is not in the lake."""
         settings = self._context.settings
         if not settings.keeps_subscriptions:
             what = "engine = spark needs a lake with subscriptions, and this broker keeps none"
@@ -290,15 +286,15 @@ class Subscribing:
             self._context.counters.quota_hits += 1
             raise _Refused(Reason.QUOTA_EXCEEDED, fault)
 
-    # -- what is there already -----------------------------------------------------------------
+    # -- initial delivery ----------------------------------------------------------------------
 
     def _first_matches(
         self, made_here: list[tuple[Subscription, Filter, bool]], last: int
     ) -> Iterator[_Match | None]:
-        """What new subscriptions meet of what is kept, each once; None for what they do not meet.
+        """The kept publications that new subscriptions match; None for each that they do not.
 
-        A text of many predicates gives more of these, so that a part of it takes no longer.
-        What was published after the number `last` is none of our business: it was routed.
+        An expression with many predicates gives more of these, so that a part takes no longer.
+        Publications after the number `last` are skipped: they were routed.
         """
         for made, asked, is_new in made_here:
             if not _looks_back(made):
@@ -319,7 +315,7 @@ class Subscribing:
     def _kept(
         self, made: Subscription, asked: Filter, is_new: bool
     ) -> Iterator[tuple[Publication, bool]]:
-        """What is kept on the topics of a new subscription, and whether it is retained."""
+        """The kept publications on the topics of a subscription, and whether each is retained."""
         context = self._context
         retained_ones: set[Publication] = set()
         if asked.retain_handling != RETAINED_NEVER and (
@@ -366,7 +362,7 @@ class Subscribing:
         return reasons
 
     def end_all(self, session: Session) -> None:
-        """The session ends, and all its subscriptions with it."""
+        """End all subscriptions of a session."""
         for one in session.subscriptions.values():
             self._end(one)
         self._context.steps.saves(session, "subscriptions")
@@ -381,7 +377,7 @@ class Subscribing:
 
 
 def _looks_back(subscription: Subscription) -> bool:
-    """Whether it is given what is there already."""
+    """Whether a new subscription gets kept publications."""
     interest = subscription.interest
     return subscription.group is None and (
         interest is None or (interest.is_live and not interest.is_ranked)
@@ -389,7 +385,7 @@ def _looks_back(subscription: Subscription) -> bool:
 
 
 def _meets(subscription: Subscription, publication: Publication, form: NormalForm | None) -> bool:
-    """Whether a subscription that begins now wants what is there already."""
+    """Whether a new subscription matches a kept publication."""
     if subscription.no_local and publication.publisher == subscription.session.client_id:
         return False
     return form is None or holds(form, publication.attributes(), 0.0, subscription.session.me)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rove.broker.access import Rules
-from rove.broker.context import Settings
+from rove.broker.access import AccessRules
+from rove.broker.context import BrokerSettings
 from rove.broker.limits import Limits
-from rove.broker.publications.publishing import RECENT_MAX, moment_of
+from rove.broker.publications.publish import RECENT_MAX, moment_of
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -251,7 +251,7 @@ class TestReceiveMaximum:
         assert not client.is_closed()
 
     def test_a_refused_publication_makes_room(self) -> None:
-        rules = Rules.parse("allow user * publish ok/#", "rules")
+        rules = AccessRules.parse("allow user * publish ok/#", "rules")
         client = SimulatedBroker(limits=Limits(receive_max=2), rules=rules).connect()
         for packet_id in range(1, 10):
             client.publish("a", b"", 2, packet_id=packet_id)
@@ -277,7 +277,9 @@ class TestReceiveMaximum:
 
 class TestRefusals:
     def test_a_topic_that_may_not_be_published_on(self) -> None:
-        world = SimulatedBroker(rules=Rules.parse("allow user * publish,subscribe ok/#", "rules"))
+        world = SimulatedBroker(
+            rules=AccessRules.parse("allow user * publish,subscribe ok/#", "rules")
+        )
         client = world.connect()
         client.publish("no", b"", 1)
         answer = client.only(Puback)
@@ -289,7 +291,7 @@ class TestRefusals:
         assert not client.is_closed()
 
     def test_reason_strings_are_kept_from_who_does_not_want_them(self) -> None:
-        world = SimulatedBroker(rules=Rules.parse("allow user * publish ok/#", "rules"))
+        world = SimulatedBroker(rules=AccessRules.parse("allow user * publish ok/#", "rules"))
         client = world.connect(properties=Properties(request_problem_information=0))
         client.publish("no", b"", 1)
         assert client.only(Puback) == Puback(1, Reason.NOT_AUTHORIZED)
@@ -310,7 +312,7 @@ class TestRefusals:
         assert len(reasons) == 2
 
     def test_a_refused_qos_2_is_over_with_its_answer(self) -> None:
-        world = SimulatedBroker(rules=Rules.parse("allow user * publish ok/#", "rules"))
+        world = SimulatedBroker(rules=AccessRules.parse("allow user * publish ok/#", "rules"))
         client = world.connect(expiry_s=60)
         client.publish("no", b"", 2, packet_id=4)
         assert client.only(Pubrec).reason == Reason.NOT_AUTHORIZED
@@ -319,7 +321,7 @@ class TestRefusals:
         assert "received" not in world.disk.sizes()
 
     def test_3_1_1_cannot_be_told_and_is_acknowledged(self) -> None:
-        world = SimulatedBroker(rules=Rules.parse("allow user * publish ok/#", "rules"))
+        world = SimulatedBroker(rules=AccessRules.parse("allow user * publish ok/#", "rules"))
         client = world.connect(version=V311)
         client.publish("no", b"", 1, packet_id=3)
         client.publish("no", b"", 2, packet_id=4)
@@ -514,8 +516,8 @@ class TestGuarded:
     RULES = "allow user * publish,subscribe #\ndeny user * subscribe secret/#"
 
     def world(self) -> SimulatedBroker:
-        rules = Rules.parse(self.RULES, "rules")
-        return SimulatedBroker(rules=rules, settings=Settings(is_guarded=True))
+        rules = AccessRules.parse(self.RULES, "rules")
+        return SimulatedBroker(rules=rules, settings=BrokerSettings(is_guarded=True))
 
     def test_what_may_not_be_received_is_left_out_of_a_wider_subscription(self) -> None:
         world = self.world()

@@ -1,10 +1,10 @@
-"""Pressure: who does not take what it is sent, and who sends more than can be taken.
+"""Backpressure: slow receivers are disconnected, publishers that outrun the others are paused.
 
-A receiver that takes nothing for long is closed. Publishers wait while too much waits inside,
-for a commit or for receivers that are behind because all is quick, and one that publishes more
-than its rate waits by itself. The shell acts on what is decided here.
+A receiver that takes nothing for long is disconnected. All publishers are paused while too much
+waits inside, for a commit or for receivers that fall behind because the load is high; a publisher
+above its rate is paused alone. This decides; the shell stops and resumes reading.
 
-Costs nothing while nobody is behind.
+Costs nothing while every receiver keeps up.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ from rove.broker.context import BrokerContext
 from rove.broker.sessions.session import Link, Session
 
 CONGESTED_SHARE = 0.5
-"""Publishers are paused when so many of the receivers cannot keep up; fewer are on their own."""
+"""Publishers are paused when this share of the receivers cannot keep up."""
 STUCK_LATELY_SHARE = 0.05
 STUCK_LATELY_S = 0.2
 """The same for those that got stuck within this time."""
 STUCK_S = 1.0
-"""A receiver that took nothing for so long pauses nobody any more."""
+"""A receiver that has taken nothing for this long no longer pauses publishers."""
 
 
-class Pressure:
-    """Who is slow, who is quick, and who has to wait."""
+class Backpressure:
+    """Tracks slow receivers and fast publishers."""
 
     def __init__(self, context: BrokerContext, leave: Callable[[Link], None]) -> None:
-        """`leave` ends what a connection was for."""
+        """`leave` detaches a connection from its session."""
         self._context = context
         self._leave = leave
         self.is_paused = False
+        """No publisher is read from until less waits inside."""
         self.backlog_bytes = 0
+        """What the shell was given to commit and has not; the shell keeps it up to date."""
         self.stuck_links: dict[Link, None] = {}
-        """Those that take nothing for the moment."""
+        """Those that take nothing for the moment; the shell updates their `buffered_bytes` before
+        every tick."""
         self._given_up: dict[Link, None] = {}
         self._throttled: dict[Link, None] = {}
 
     @property
     def is_throttling(self) -> bool:
-        """Whether some publishers are too quick."""
+        """Whether any publisher is above its rate."""
         return bool(self._throttled)
 
     def is_throttled(self, link: Link) -> bool:
-        """Whether it publishes too quickly and has to wait."""
+        """Whether it is above its rate and has to wait."""
         return link in self._throttled
 
     @property
@@ -89,7 +92,7 @@ class Pressure:
             if context.now - link.moved_at >= context.limits.unsent_disconnect_s:
                 del self.stuck_links[link]
                 context.counters.slow_disconnected += 1
-                # It would not take a goodbye either.
+                # It would not take a DISCONNECT either.
                 link.closing = True
                 self._given_up[link] = None
                 context.gate.ready.append(link)
@@ -97,7 +100,11 @@ class Pressure:
                 self._leave(link)
 
     def judge(self) -> None:
-        """Pause publishers while too much waits inside, and let them go on when it has gone."""
+        """Pause publishers while too much waits inside, and resume them when it has gone.
+
+        The shell calls this too when sending has left a receiver stuck: what it read before the
+        next turn would be dropped.
+        """
         context = self._context
         waiting = self.backlog_bytes + context.gate.held_bytes
         limits = context.limits
@@ -110,10 +117,11 @@ class Pressure:
             context.counters.publishers_paused += 1
 
     def _is_congested(self) -> bool:
-        """Whether receivers are behind because all is quick, and not because they are slow.
+        """Whether receivers are behind because the load is high, and not because they are slow.
 
         Either half of them are stuck and still take something, or several got stuck a moment ago,
-        as happens when publishers outrun everybody. Few that are slow for long slow nobody.
+        as happens when publishers outrun them all. A few receivers that are slow for long do not
+        slow down the others.
         """
         if not self.stuck_links:
             return False
@@ -126,7 +134,7 @@ class Pressure:
         return fresh >= max(2, receivers * STUCK_LATELY_SHARE)
 
     def _refill(self, session: Session) -> None:
-        """Let a publisher have what it saved since the last time, a second's worth at most."""
+        """Add what a publisher may send since the last time, at most a second's worth."""
         rate = self._context.limits.publish_per_s_max
         now = self._context.now
         saved = rate * (now - session.publish_allowance_at)
@@ -134,7 +142,7 @@ class Pressure:
         session.publish_allowance_at = now
 
     def release_throttled(self) -> None:
-        """Let publishers go on that were too quick and have waited for it."""
+        """Resume publishers that have waited for as long as they were ahead."""
         for link in list(self._throttled):
             session = link.session
             if session is None:

@@ -29,7 +29,7 @@ from rove.elastic.arrangements import Arrangement, Hierarchical, Partitioned, Re
 from rove.elastic.commands import Remove
 from rove.elastic.coordinator import Coordinator
 from rove.elastic.division import divide, divided
-from rove.elastic.elasticity import Decision
+from rove.elastic.elasticity import ScalingDecision
 from rove.elastic.records import CellRecord
 from rove.elastic.view import Kind, Layout, MatchersView, MatcherView, Reconfiguration
 from rove.match.cell import Cell
@@ -54,7 +54,7 @@ class GivenUp(Exception):
     """A rearrangement cannot be completed."""
 
 
-class Rearranging:
+class Reconfigurer:
     """Decides on rearrangements, and carries out one at a time."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Rearranging:
         """How many matchers there should be; a dead one is replaced."""
         self._steps: Steps | None = None
         self._ready: Ready = lambda: True
-        self._decision: Decision | None = None
+        self._decision: ScalingDecision | None = None
         self._now = 0.0
         self._considered_at = float("-inf")
         self._recovers_at = float("-inf")
@@ -139,7 +139,7 @@ class Rearranging:
             numbers.sort(key=lambda number: number != parent)
         return numbers
 
-    def _decide(self, decision: Decision) -> None:
+    def _decide(self, decision: ScalingDecision) -> None:
         self._decision = decision
         self._begin(decision.kind, decision.reason, self._to(decision.matchers))
 

@@ -1,7 +1,7 @@
-"""From the rows of the journal back to a broker that knows everything.
+"""Restoring the broker's state from the rows of the journal.
 
-Clients are all away after a restart, whatever they were before: those that were connected left
-when the broker did. A queue whose publication is no longer there was withdrawn, and is dropped.
+After a restart no client is connected: those that were count as disconnected by it. An entry of a
+queue without its publication is deleted.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from rove.mqtt.packets import Filter
 from rove.policy.agents import Kept
 
 
-class Parts(Protocol):
-    """The parts of a broker that are filled."""
+class RestorableParts(Protocol):
+    """The parts of a broker whose state is restored."""
 
     context: BrokerContext
     router: Router
@@ -55,8 +55,8 @@ Rows = Iterable[tuple[Key, bytes]]
 ENTRY_MASK = (1 << QUEUE_ENTRY_BITS) - 1
 
 
-def restore(parts: Parts, tables: Mapping[str, Rows]) -> Iterator[Session]:
-    """Fill the state from the tables; gives the sessions."""
+def restore(parts: RestorableParts, tables: Mapping[str, Rows]) -> Iterator[Session]:
+    """Restore the state from the tables; returns the sessions."""
     context = parts.context
     sessions = _sessions(context, tables.get("sessions", ()))
     _subscriptions(parts, tables.get("subscriptions", ()))
@@ -111,7 +111,7 @@ def _sessions(context: BrokerContext, rows: Rows) -> dict[int, Session]:
     return sessions
 
 
-def _subscriptions(parts: Parts, rows: Rows) -> None:
+def _subscriptions(parts: RestorableParts, rows: Rows) -> None:
     context = parts.context
     for number, row in rows:
         assert isinstance(number, int)
@@ -129,7 +129,7 @@ def _subscriptions(parts: Parts, rows: Rows) -> None:
             made.filter_number = kept.filter_number
             parts.router.add(made)
         except LanguageError as error:
-            # Written by a version with another language: the rest must not suffer.
+            # Written by a version with another language: restore the others nevertheless.
             context.note("warning", "subscription lost", client=kept.client_id, reason=str(error))
             continue
         session.subscriptions[made.key] = made
@@ -144,12 +144,12 @@ def _interest(kept: SubscriptionRow) -> Interest | None:
         uses_me=kept.uses_me,
         is_ranked=kept.is_ranked,
         engine=engine_of(kept.engine),
-        # How long its window is, is no question any more.
+        # The length of its window was checked when it was accepted.
         cost=Cost(kept.matching_steps, kept.moving_steps, 0.0 if kept.is_ranked else None),
     )
 
 
-def _publications(parts: Parts, rows: Rows) -> dict[int, Publication]:
+def _publications(parts: RestorableParts, rows: Rows) -> dict[int, Publication]:
     context = parts.context
     publications: dict[int, Publication] = {}
     for number, row in rows:
@@ -167,12 +167,12 @@ def _publications(parts: Parts, rows: Rows) -> dict[int, Publication]:
 
 
 def _find_owner(context: BrokerContext, publication: Publication) -> None:
-    """Ask the publisher's session, if there is one, whose a publication is that does not say."""
+    """Determine the owner of an old publication by its publisher's session, if there is one."""
     session = context.sessions.get(publication.publisher)
     if session is not None:
         publication.user = session.identity.user
         changes = context.gate.changes
-        # Deleted first: what is dropped before this is committed must not stay on disk.
+        # Delete first: if it is dropped before this is committed, it must not stay on disk.
         changes.delete("publications", publication.number)
         changes.put("publications", publication.number, encoded(publication.row()))
 
@@ -202,12 +202,12 @@ def _queues(
             kept.select,
             packet_id=kept.packet_id,
             released=kept.released,
-            # It may be on disk more than once as far as we know: deleting it must delete.
+            # More than once, so that removing it deletes the row instead of dropping a put.
             times_kept=2,
             queued_at=kept.queued_at,
         )
         publication.kept += 1
-        # Rows come in the order of their keys.
+        # Rows are read in the order of their keys.
         session.next_entry = number + 1
         if entry.packet_id:
             session.inflight[entry.packet_id] = entry
@@ -217,7 +217,7 @@ def _queues(
 
 
 def _policies(
-    parts: Parts,
+    parts: RestorableParts,
     sessions: Mapping[int, Session],
     publications: Mapping[int, Publication],
     tables: Mapping[str, Rows],
