@@ -50,7 +50,7 @@ from rove.elastic.ports import Matchers
 from rove.elastic.rearranging import Rearranging
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
-from rove.match.saving import SavedError
+from rove.match.saved import SavedError
 from rove.mqtt.encoder import PINGRESP
 from rove.mqtt.packets import (
     V5,

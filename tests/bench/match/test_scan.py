@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rove.bench.match import scan as scan_module
 from rove.bench.match.scan import Scan
 from rove.lang import matches, parse
-from rove.match import scan as scan_module
 from rove.testing.boxes import Boxes, Events, Name, workload
 from tests.effort import is_soak
 

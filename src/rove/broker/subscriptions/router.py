@@ -198,12 +198,12 @@ class Router:
                 return
             # Its state may have changed since; what was saved of it is out of date.
             cell.remove(new.number)
-        if wanted.is_kept:
+        if wanted.is_stateful:
             # Beside the others of its kind, which the last cell has: they move together.
             cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest, 1)
-        if outside is not None and outside.next_layout is not None and not wanted.is_kept:
+        if outside is not None and outside.next_layout is not None and not wanted.is_stateful:
             self._with_text[new.number] = new
             outside.place_next(new.number)
 
@@ -634,7 +634,7 @@ class Router:
             one.accepted_at,
             dict(one.session.me) if interest.uses_me else None,
             interest.evolve_text,
-            _wanted(one, interest).is_kept,
+            _wanted(one, interest).is_stateful,
         )
 
     def _own_cells(self) -> list[Cell]:
@@ -665,7 +665,7 @@ class Router:
         a number in it never means anything else, however old it is.
         """
         head = next_subscription.to_bytes(8, "little").ljust(HEAD_BYTES, b"\0")
-        return b"".join((head, *self._cells[0].save(kept=False)))
+        return b"".join((head, *self._cells[0].save(stateful=False)))
 
     def load(self, saved: bytes | memoryview) -> int:
         """Begin with an index that was saved; gives the number to go on from.
