@@ -12,13 +12,13 @@ from rove.client.protocol import (
     PACKET_ID_MAX,
     RECEIVE_MAX,
     WINDOW_MAX,
-    Arrived,
     Ended,
     Event,
     Opened,
     Protocol,
+    ProtocolSettings,
+    PublishReceived,
     Response,
-    Settings,
     subscribe_packet,
     unsubscribe_packet,
 )
@@ -53,7 +53,7 @@ class Line:
     """A protocol, and a broker's view of what it says."""
 
     def __init__(self, **settings: Any) -> None:
-        self.protocol = Protocol(Settings(**settings))
+        self.protocol = Protocol(ProtocolSettings(**settings))
         self.now = 0.0
         self.reader = PacketDecoder()
 
@@ -245,7 +245,7 @@ def test_notifications_are_events() -> None:
     line = Line()
     line.open()
     publish = Publish("a", b"x", properties=Properties(subscription_ids=(1, 2)))
-    assert line.hear(publish) == [Arrived(publish, None)]
+    assert line.hear(publish) == [PublishReceived(publish, None)]
 
 
 def test_a_topic_alias_that_was_not_offered_ends_the_connection() -> None:

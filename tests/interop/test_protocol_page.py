@@ -20,7 +20,7 @@ from rove.broker.limits import Limits
 from rove.mqtt.decoder import PacketDecoder
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import V5, V311, Malformed, Packet, Reason
-from rove.testing.mqtt import SimulatedClient, World
+from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 VERSIONS = {"anna": V5, "bea": V5, "carl": V311}
@@ -82,7 +82,7 @@ EXAMPLES = tuple(examples(PAGE.read_text(encoding="utf-8")))
 class Listener(SimulatedClient):
     """Keeps the bytes that it is sent as they are."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimulatedBroker, name: str) -> None:
         super().__init__(world, name, VERSIONS[name])
         self.unheard = b""
 
@@ -91,7 +91,7 @@ class Listener(SimulatedClient):
 
 
 def test_the_conversation_goes_as_the_page_says() -> None:
-    world = World(settings=Settings(version="0.1.0", topic_text=True))
+    world = SimulatedBroker(settings=Settings(version="0.1.0", topic_text=True))
     clients = {name: Listener(world, name) for name in VERSIONS}
     for client in clients.values():
         client.open()

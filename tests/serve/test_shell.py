@@ -8,7 +8,7 @@ from rove.broker.access import Identity
 from rove.broker.broker import Broker
 from rove.broker.context import Output
 from rove.broker.limits import Limits
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.broker.storage.journal import Changes
 from rove.mqtt.decoder import PacketDecoder
 from rove.mqtt.encoder import encode

@@ -14,8 +14,7 @@ from rove.broker.counters import Counters
 from rove.broker.faults import Faults, Level, Note
 from rove.broker.gate import Gate
 from rove.broker.limits import Limits
-from rove.broker.sessions.links import Link
-from rove.broker.sessions.session import Session
+from rove.broker.sessions.session import Link, Session
 from rove.broker.steps import Steps
 from rove.broker.storage.journal import Changes
 from rove.broker.storage.records import LogRow, encoded

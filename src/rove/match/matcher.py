@@ -497,7 +497,7 @@ def checked(
         )
     if evolve.design in ("pes", "clees"):
         checked_seconds(evolve.design, evolve.seconds)
-    elif evolve.design not in ("exact", "lees"):
+    elif evolve.design not in ("exact", *_DESIGNS):
         raise LanguageError(f"there is no design {evolve.design}", "see parse_evolve")
     state = dict(me or {})
     admit(state)

@@ -18,7 +18,7 @@ from rove.mqtt.decoder import PacketDecoder
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Connack, Properties, Puback, Publish
 from rove.testing import broker_processes
-from rove.testing.broker_processes import BrokerBenchError, Running
+from rove.testing.broker_processes import BrokerProcessError, Running
 from rove.testing.ports import free_port
 
 WORK = work_of("gas", 60)
@@ -79,7 +79,7 @@ class TestListener:
         *before, last = [notification(publisher, number, more) for number, more in numbers_and_more]
         for data in before:
             taker.protocol.reader.feed(data)
-        with pytest.raises(BrokerBenchError, match="bytes of identifiers, not"):
+        with pytest.raises(BrokerProcessError, match="bytes of identifiers, not"):
             taker.protocol.reader.feed(last)
 
 
@@ -173,5 +173,5 @@ def test_as_many_as_are_taken(broker: Running) -> None:
 
 def test_a_broker_that_is_not_there_is_told_of() -> None:
     job = Flooded(port=free_port(), pid=1, size=1, publishers=1, under_way=1, seconds=0.1)
-    with pytest.raises(BrokerBenchError, match="cannot connect"):
+    with pytest.raises(BrokerProcessError, match="cannot connect"):
         elastic_load.run(job)

@@ -5,7 +5,7 @@ import pytest
 
 from rove.match.patterns import automaton
 from rove.mqtt.packets import Puback, Publish, Reason
-from rove.testing.mqtt import World
+from rove.testing.mqtt import SimulatedBroker
 
 
 def test_patterns_that_take_too_many_steps_are_told_to_their_owner(
@@ -13,7 +13,7 @@ def test_patterns_that_take_too_many_steps_are_told_to_their_owner(
 ) -> None:
     """The publication is taken, whoever is decided gets it, and a counter counts the rest."""
     monkeypatch.setattr(automaton, "PATTERN_STEPS_MAX", -64 * 1_000)
-    world = World()
+    world = SimulatedBroker()
     publisher, other = world.connect("publisher"), world.connect("other")
     owner = world.connect("owner")
     owner.subscribe("$rove/undecided")

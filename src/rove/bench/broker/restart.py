@@ -32,7 +32,7 @@ from rove.serve.disk.store import Store
 from rove.testing.broker_processes import (
     HOST,
     START_S_MAX,
-    BrokerBenchError,
+    BrokerProcessError,
     await_ports,
     cpu_seconds,
     rove_starting,
@@ -138,7 +138,7 @@ def restart(folder: Path, what: Folder) -> Restart:
         ("rove_queued_messages", what.notifications),
     ):
         if metrics[name] != wanted:
-            raise BrokerBenchError(
+            raise BrokerProcessError(
                 f"{name} is {metrics[name]:,.0f} after a restart, not {wanted:,}"
             )
     return found
@@ -157,5 +157,5 @@ def first_connack(port: int, is_alive: Callable[[], bool]) -> None:
             continue
         if isinstance(answer, Connack) and not answer.reason:
             return
-        raise BrokerBenchError(f"the first client was not let in: {answer}")
-    raise BrokerBenchError("the broker did not start again")
+        raise BrokerProcessError(f"the first client was not let in: {answer}")
+    raise BrokerProcessError("the broker did not start again")

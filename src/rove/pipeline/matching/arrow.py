@@ -81,7 +81,7 @@ def columns_of(
     """The rows of a batch as publications.
 
     The column `topic` is seen as the attribute of that name, too, and wins over another one.
-    `filters` are numbers of topic filters (`rove.pipeline.matching.topics`).
+    `filters` are numbers of topic filters (`rove.pipeline.matching.topic_filters`).
     """
     parts = _parts_of(batch, topic, leave_out)
     if filters is not None:

@@ -39,8 +39,8 @@ from rove.match.saved import PoolState, load, save
 from rove.pipeline.lake.versions import ANY_TOPIC, Version
 from rove.pipeline.matching.arrow import columns_of, path_of, times_of
 from rove.pipeline.matching.index import Subscriptions, identified
-from rove.pipeline.matching.table_check import Uses
-from rove.pipeline.ranked.remembered import Remembered
+from rove.pipeline.matching.table_check import ColumnUses
+from rove.pipeline.ranked.row_store import RowStore
 
 ADDED: Final = ("subscription", "due", "score", "promoted")
 """The columns that are added to those of a row."""
@@ -80,9 +80,9 @@ class RankedTexts(msgspec.Struct, frozen=True):
         """Whether they are called by texts, not by numbers."""
         return isinstance(self.ids[0], str)
 
-    def uses(self) -> Uses:
+    def uses(self) -> ColumnUses:
         """What they ask of a table."""
-        uses = Uses()
+        uses = ColumnUses()
         for id, text in zip(self.ids, self.texts, strict=True):
             uses.add(parsed(text), f"subscription {id} ({text})")
         return uses
@@ -188,7 +188,7 @@ class RankedTable:
             self._windows.add(
                 number, texts.texts[number], texts.accepted_at[number], texts.me[number]
             )
-        self._rows = Remembered(_SEQUENCE, schema.append(pa.field(_SEQUENCE, pa.int64())))
+        self._rows = RowStore(_SEQUENCE, schema.append(pa.field(_SEQUENCE, pa.int64())))
         self._next = 0
 
     def enter(self, rows: pa.Table) -> pa.Table:
@@ -242,7 +242,7 @@ class RankedTable:
         version of Rove."""
         head, _ = load(saved, "ranked table", _TableState)
         self._windows = RankedPool.from_state(head.windows)
-        self._rows = Remembered.load(_SEQUENCE, head.rows)
+        self._rows = RowStore.load(_SEQUENCE, head.rows)
         self._next = head.next
 
 
@@ -277,7 +277,7 @@ def _column(array: pa.Array) -> NumberColumn | None:
 # -- rows that come late ---------------------------------------------------------------------------
 
 
-class Taken(NamedTuple):
+class EnteredRows(NamedTuple):
     """What came of some rows."""
 
     given: pa.Table
@@ -319,14 +319,14 @@ class RankedStream:
         self._now = -math.inf
         self.late_count = 0
 
-    def take(self, rows: pa.Table) -> Taken:
+    def take(self, rows: pa.Table) -> EnteredRows:
         """More rows; some are let in, others held back, and some are late."""
         times = times_of(rows[self._at].combine_chunks(), self._at)
         is_late = times < self._now
         self.late_count += int(is_late.sum())
         self._held = pa.concat_tables([self._held, rows.filter(pa.array(~is_late))])
         until = max(self._now, float(times.max(initial=-math.inf)) - self._lateness_s)
-        return Taken(self._let_in(until), rows.filter(pa.array(is_late)))
+        return EnteredRows(self._let_in(until), rows.filter(pa.array(is_late)))
 
     def finish(self, until: float) -> pa.Table:
         """Let in all that was held back, and time pass to that moment, if it is later."""
