@@ -130,7 +130,7 @@ class TestCommands:
     def test_a_subscription_that_evolves_by_a_design(self) -> None:
         host = Host()
         host.do(Open(1), Add(1, 1, "x > t", 1, 0.0, None, "pes 500ms"))
-        assert host.host.cells[1].kept_ids() == {1}
+        assert host.host.cells[1].stateful_ids() == {1}
         assert met(host.asked(1, row(1, x=3), row(2, x=1))) == {0: [1]}
 
 

@@ -17,7 +17,7 @@ from rove.lang.ranking import RankedWindow
 from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import parse_evolve
 from rove.match.ranked.ranks import RankedDelivery
-from rove.match.saving import SavedError
+from rove.match.saved import SavedError
 
 PLAIN = (
     "x > 5",
@@ -157,11 +157,11 @@ def test_a_life_gives_what_the_oracle_says(seed: int) -> None:
     for _ in range(120):
         judged.random.choices(actions, (10, 2, 2, 2, 2, 1))[0]()
         assert judged.cell.ids() == judged.subscriptions.keys()
-        assert judged.cell.kept_ids() == judged.windows.keys()
+        assert judged.cell.stateful_ids() == judged.windows.keys()
 
 
 def full() -> Cell:
-    """Three plain ones, three ranked ones, three that evolve by a design, on three filters."""
+    """Three stateless ones, three ranked ones, three that evolve by a design, on three filters."""
     cell = Cell()
     kinds = [(text, "") for text in ("x > 5", "x > t", "x > me.x")]
     kinds += [(text, "") for text in RANKED]
@@ -201,20 +201,20 @@ class TestSaving:
         cell = self.begun()
         loaded = Cell.load(b"".join(cell.save()))
         assert loaded.ids() == cell.ids() == set(range(1, 10))
-        assert loaded.plain_ids() == {1, 2, 3}
-        assert loaded.kept_ids() == {4, 5, 6, 7, 8, 9}
+        assert loaded.stateless_ids() == {1, 2, 3}
+        assert loaded.stateful_ids() == {4, 5, 6, 7, 8, 9}
         assert loaded.next_change_at() == cell.next_change_at()
         assert set(loaded.live_keys()) == set(cell.live_keys()) != set()
         assert life_of(loaded) == life_of(cell)
 
     def test_one_kind_only(self) -> None:
         cell = self.begun()
-        plain = Cell.load(b"".join(cell.save(kept=False)))
-        kept = Cell.load(b"".join(cell.save(plain=False)))
-        assert plain.ids() == {1, 2, 3}
-        assert kept.ids() == {4, 5, 6, 7, 8, 9}
+        stateless = Cell.load(b"".join(cell.save(stateful=False)))
+        stateful = Cell.load(b"".join(cell.save(stateless=False)))
+        assert stateless.ids() == {1, 2, 3}
+        assert stateful.ids() == {4, 5, 6, 7, 8, 9}
         said = life_of(cell)
-        assert life_of(plain, kept) == said
+        assert life_of(stateless, stateful) == said
         assert any(ids for ids, _ in said)
         assert any(ranked for _, ranked in said)
 
@@ -246,7 +246,7 @@ class TestChanging:
         for id in range(1, 10):
             cell.remove(id)
         assert len(cell) == 0
-        assert cell.kept_ids() == set()
+        assert cell.stateful_ids() == set()
         assert cell.ids() == set()
 
     def test_one_that_is_not_there(self) -> None:

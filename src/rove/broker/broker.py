@@ -48,7 +48,7 @@ from rove.elastic.ports import MatcherProcesses
 from rove.elastic.reconfiguration import Reconfigurer
 from rove.elastic.view import Kind, Layout
 from rove.match.matcher import Work
-from rove.match.saving import SavedError
+from rove.match.saved import SavedError
 from rove.mqtt.encoder import PINGRESP
 from rove.mqtt.packets import (
     V5,

@@ -297,7 +297,7 @@ class Reconfigurer:
         c = self._c
         plain: list[CellRecord] = []
         for own in self._own_cells():
-            ids = own.plain_ids()
+            ids = own.stateless_ids()
             if ids or not plain:
                 plain.append(self._taken_over(matcher, own, ids, is_kept=False))
         coming = Replicated(plain) if self._is_one_replica(plain) else Partitioned(plain)
@@ -306,7 +306,7 @@ class Reconfigurer:
         kept = [
             self._taken_over(matcher, own, kept_ids, is_kept=True)
             for own in self._own_cells()
-            if (kept_ids := own.kept_ids())
+            if (kept_ids := own.stateful_ids())
         ]
         c.current, c.next_layout = coming, None
         c.kept = kept
@@ -323,7 +323,7 @@ class Reconfigurer:
         c = self._c
         path = c.matchers.new_path()
         try:
-            c.matchers.write(path, own.save(plain=not is_kept, kept=is_kept))
+            c.matchers.write(path, own.save(stateless=not is_kept, stateful=is_kept))
         except OSError as error:
             c.matchers.forget(path)
             raise GivenUp(f"{path} cannot be written: {error.strerror}") from None

@@ -10,7 +10,7 @@ timer can be set for it. Everything is sorted anew at every step: n log n, and o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -45,13 +45,16 @@ class Member(msgspec.Struct):
 class RankedWindow:
     """The window of one ranked subscription, accepted at `accepted_at` seconds."""
 
-    def __init__(self, subscription: Subscription, accepted_at: float = 0.0) -> None:
+    def __init__(
+        self, subscription: Subscription, accepted_at: float = 0.0, members: Iterable[Member] = ()
+    ) -> None:
+        """A window that is empty, or that has members, in the order of their arrival."""
         assert subscription.rank is not None, "only a ranked subscription has a window"
         self.subscription = subscription
         self._rank = subscription.rank
         self.accepted_at = accepted_at
-        self._members: list[Member] = []
-        self._arrivals = 0
+        self._members = list(members)
+        self._arrivals = self._members[-1].arrival if self._members else 0
 
     def publish(
         self, publication: Publication, at: float, me: State = NO_STATE, key: object = None

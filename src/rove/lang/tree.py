@@ -33,7 +33,11 @@ class Kind(Enum):
     ANY = "any"
 
 
-class Literal(msgspec.Struct, frozen=True, gc=False, eq=False):
+class _Tagged(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A node; when it is saved, its name stands before its fields."""
+
+
+class Literal(_Tagged, frozen=True, gc=False, eq=False):
     """A value written in the text. 1, 1.0 and TRUE are three different literals."""
 
     value: Value
@@ -52,68 +56,68 @@ class Literal(msgspec.Struct, frozen=True, gc=False, eq=False):
         return hash((type(self.value), self.value))
 
 
-class Attribute(msgspec.Struct, frozen=True, gc=False):
+class Attribute(_Tagged, frozen=True, gc=False):
     """A value of the publication, by name; several segments reach into nested objects."""
 
     path: Path
 
 
-class Me(msgspec.Struct, frozen=True, gc=False):
+class Me(_Tagged, frozen=True, gc=False):
     """A variable of the subscriber's own state."""
 
     path: Path
 
 
-class Time(msgspec.Struct, frozen=True, gc=False):
+class Time(_Tagged, frozen=True, gc=False):
     """`t`: seconds since the subscription was accepted."""
 
 
-class Negation(msgspec.Struct, frozen=True):
+class Negation(_Tagged, frozen=True):
     """Unary minus."""
 
     operand: ValueNode
 
 
-class Arithmetic(msgspec.Struct, frozen=True):
+class Arithmetic(_Tagged, frozen=True):
     operator: Operator
     left: ValueNode
     right: ValueNode
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(_Tagged, frozen=True):
     """A function of values; the name is in lower case."""
 
     name: str
     arguments: tuple[ValueNode, ...]
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(_Tagged, frozen=True):
     comparator: Comparator
     left: ValueNode
     right: ValueNode
 
 
-class Between(msgspec.Struct, frozen=True):
+class Between(_Tagged, frozen=True):
     value: ValueNode
     low: ValueNode
     high: ValueNode
     negated: bool = False
 
 
-class In(msgspec.Struct, frozen=True):
+class In(_Tagged, frozen=True):
     value: ValueNode
     items: tuple[Literal, ...]
     negated: bool = False
 
 
-class Like(msgspec.Struct, frozen=True):
+class Like(_Tagged, frozen=True):
     value: ValueNode
     pattern: str
     escape: str | None = None
     negated: bool = False
 
 
-class TextTest(msgspec.Struct, frozen=True):
+class TextTest(_Tagged, frozen=True):
     """startswith, endswith or contains."""
 
     name: TextTestName
@@ -121,20 +125,20 @@ class TextTest(msgspec.Struct, frozen=True):
     text: str
 
 
-class IsNull(msgspec.Struct, frozen=True):
+class IsNull(_Tagged, frozen=True):
     value: Attribute | Me
     negated: bool = False
 
 
-class Not(msgspec.Struct, frozen=True):
+class Not(_Tagged, frozen=True):
     operand: Condition
 
 
-class And(msgspec.Struct, frozen=True):
+class And(_Tagged, frozen=True):
     operands: tuple[Condition, ...]
 
 
-class Or(msgspec.Struct, frozen=True):
+class Or(_Tagged, frozen=True):
     operands: tuple[Condition, ...]
 
 

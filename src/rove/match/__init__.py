@@ -8,7 +8,7 @@ from rove.match.designs.design import Counters, Evolve, parse_evolve
 from rove.match.engine import warm_up
 from rove.match.matcher import Matcher, Matches, Work
 from rove.match.ranked.ranks import RankedDelivery
-from rove.match.saving import SavedError
+from rove.match.saved import SavedError
 
 __all__ = [
     "Counters",

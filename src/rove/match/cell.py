@@ -20,28 +20,24 @@ Costs what `rove.match.matcher` costs, and about 2 µs per publication and filte
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol, Self
 
 import msgspec
 import numpy as np
 
-from rove.lang.tree import TRUE, And, Attribute, Comparison, Condition, Literal
-from rove.lang.tree import Subscription as Text
+from rove.lang.tree import TRUE, And, Attribute, Comparison, Condition, Literal, Subscription
 from rove.match.designs.design import Counters, Evolve
 from rove.match.index.rows import Positions
 from rove.match.matcher import EXACT, Matcher, Work, checked
 from rove.match.pairs import Pairs
 from rove.match.ranked.ranks import RankedDelivery
-from rove.match.saving import SavedError
+from rove.match.saved import load, save
 
 FILTER_ATTRIBUTE: Final = "$filter"
 """No name of the language begins with $, so no text can speak of it."""
-_PAGE: Final = 4096
-_PLACE: Final = struct.Struct("<qqq")
-"""Of a matcher in a saved cell: which it is, where it begins, its length."""
-_PLAIN, _DESIGNS = 0, -1
+_CONTENTS: Final = "cell"
+_STATELESS, _DESIGNS = 0, -1
 """What stands for the two matchers that belong to no single topic filter."""
 
 
@@ -68,14 +64,14 @@ class CellSubscription(msgspec.Struct, gc=False):
     """A subscription, as a cell takes it."""
 
     id: int
-    text: Text
+    text: Subscription
     filter: int
     accepted_at: float
     me: Mapping[str, object] | None = None
     evolve: Evolve = EXACT
 
     @property
-    def is_kept(self) -> bool:
+    def is_stateful(self) -> bool:
         """Whether its past decides what it is given."""
         return self.text.rank is not None or self.evolve.design != "exact"
 
@@ -109,7 +105,7 @@ class Cell:
 
     def __init__(self, *, compiled: bool = True) -> None:
         self._compiled = compiled
-        self._plain = Matcher(compiled=compiled)
+        self._stateless = Matcher(compiled=compiled)
         self._designs = Matcher(compiled=compiled)
         self._ranked: dict[int, Matcher] = {}
         """By the number of the topic filter."""
@@ -119,20 +115,20 @@ class Cell:
         """Topic filters whose windows the last batch was shown to, or begun to be."""
 
     def __len__(self) -> int:
-        return len(self._plain) + len(self._designs) + len(self._rank_filter)
+        return len(self._stateless) + len(self._designs) + len(self._rank_filter)
 
     def __contains__(self, id: int) -> bool:
-        return id in self._plain or id in self._rank_filter or id in self._designs
+        return id in self._stateless or id in self._rank_filter or id in self._designs
 
     def ids(self) -> set[int]:
         """The numbers of all subscriptions."""
-        return self._plain.ids() | self._designs.ids() | self._rank_filter.keys()
+        return self._stateless.ids() | self._designs.ids() | self._rank_filter.keys()
 
-    def plain_ids(self) -> set[int]:
+    def stateless_ids(self) -> set[int]:
         """Those that have no past."""
-        return self._plain.ids()
+        return self._stateless.ids()
 
-    def kept_ids(self) -> set[int]:
+    def stateful_ids(self) -> set[int]:
         """Those that have one."""
         return self._designs.ids() | self._rank_filter.keys()
 
@@ -146,7 +142,7 @@ class Cell:
             self._ranked[one.filter] = matcher
             self._rank_filter[one.id] = one.filter
             return
-        matcher = self._plain if one.evolve.design == "exact" else self._designs
+        matcher = self._stateless if one.evolve.design == "exact" else self._designs
         matcher.add(one.id, _with_filter(one), one.accepted_at, one.me, one.evolve)
 
     def remove(self, id: int) -> None:
@@ -168,14 +164,14 @@ class Cell:
         filter = self._rank_filter.get(id)
         if filter is not None:
             return self._ranked[filter]
-        return self._designs if id in self._designs else self._plain
+        return self._designs if id in self._designs else self._stateless
 
     # -- matching ------------------------------------------------------------------------------
 
     def match(self, shown: Sequence[ShownPublication]) -> CellMatches:
         """Whom publications meet; times must not decrease."""
         self.touched = []
-        asked = [one for one in (self._plain, self._designs) if len(one)]
+        asked = [one for one in (self._stateless, self._designs) if len(one)]
         counts, ids = self._unranked(shown, asked)
         ranked: list[RankedDelivery] = []
         for filter, matcher in self._ranked.items():
@@ -234,12 +230,12 @@ class Cell:
 
     def renew_unranked(self, wanted: Sequence[CellSubscription]) -> None:
         """Make the indexes of all that are not ranked anew, with these in them."""
-        plain, designs = Matcher(compiled=self._compiled), Matcher(compiled=self._compiled)
+        stateless, designs = Matcher(compiled=self._compiled), Matcher(compiled=self._compiled)
         for one in wanted:
             if one.text.rank is None:
-                matcher = plain if one.evolve.design == "exact" else designs
+                matcher = stateless if one.evolve.design == "exact" else designs
                 matcher.add(one.id, _with_filter(one), one.accepted_at, one.me, one.evolve)
-        self._plain, self._designs = plain, designs
+        self._stateless, self._designs = stateless, designs
 
     def renew_ranked(
         self,
@@ -278,46 +274,32 @@ class Cell:
 
     def merge_due(self) -> Work | None:
         """Work on an index that is to be run beside, then installed (see `Matcher`)."""
-        for matcher in (self._plain, self._designs, *self._ranked.values()):
+        for matcher in (self._stateless, self._designs, *self._ranked.values()):
             if (work := matcher.merge_due()) is not None:
                 return work
         return None
 
     # -- saving --------------------------------------------------------------------------------
 
-    def save(self, *, plain: bool = True, kept: bool = True) -> list[bytes | memoryview]:
+    def save(self, *, stateless: bool = True, stateful: bool = True) -> list[bytes | memoryview]:
         """Everything, or one kind only, as parts of one buffer."""
-        matchers: dict[int, Matcher] = {_PLAIN: self._plain} if plain else {}
-        if kept:
+        matchers: dict[int, Matcher] = {_STATELESS: self._stateless} if stateless else {}
+        if stateful:
             matchers |= {_DESIGNS: self._designs, **self._ranked}
-        saved = {which: one.save() for which, one in matchers.items()}
-        at = _whole_pages(8 + _PLACE.size * len(saved))
-        head = [len(saved).to_bytes(8, "little")]
-        body: list[bytes | memoryview] = [b""]
-        for which, parts in saved.items():
-            size = sum(len(part) for part in parts)
-            head.append(_PLACE.pack(which, at, size))
-            body += [*parts, bytes(-size % _PAGE)]
-            at += _whole_pages(size)
-        body[0] = b"".join(head).ljust(_whole_pages(8 + _PLACE.size * len(saved)), b"\0")
-        return body
+        return save(_CONTENTS, list(matchers), [one.save() for one in matchers.values()])
 
     @classmethod
     def load(cls, saved: bytes | memoryview, *, compiled: bool = True) -> Self:
         """The cell that was saved; SavedError if it is none."""
-        view = memoryview(saved)
         cell = cls(compiled=compiled)
-        count = int.from_bytes(view[:8], "little")
-        if len(view) < 8 + count * _PLACE.size:
-            raise SavedError("the saved cell is cut short")
-        for number in range(count):
-            which, at, size = _PLACE.unpack_from(view, 8 + number * _PLACE.size)
-            cell._take(which, Matcher.load(view[at : at + size], compiled=compiled))
+        kinds, blocks = load(saved, _CONTENTS, list[int])
+        for which, block in zip(kinds, blocks, strict=False):
+            cell._take(which, Matcher.load(block, compiled=compiled))
         return cell
 
     def _take(self, which: int, matcher: Matcher) -> None:
-        if which == _PLAIN:
-            self._plain = matcher
+        if which == _STATELESS:
+            self._stateless = matcher
         elif which == _DESIGNS:
             self._designs = matcher
         else:
@@ -349,13 +331,9 @@ def check(one: CellSubscription) -> None:
     checked(one.id, one.text, one.accepted_at, one.me, one.evolve)
 
 
-def _whole_pages(size: int) -> int:
-    return size + -size % _PAGE
-
-
-def _with_filter(one: CellSubscription) -> Text:
+def _with_filter(one: CellSubscription) -> Subscription:
     """The text, for the topics of the subscription's filter only."""
-    return Text(on_filter(one.filter, one.text.condition), one.text.select, one.text.rank)
+    return Subscription(on_filter(one.filter, one.text.condition), one.text.select, one.text.rank)
 
 
 def on_filter(number: int, condition: Condition) -> Condition:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from operator import index as as_integer
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
+import msgspec
 import numpy as np
 
 from rove.lang.errors import LanguageError, PublicationError
@@ -26,22 +27,33 @@ from rove.lang.oracle import Publication
 from rove.lang.tree import Subscription
 from rove.lang.values import admit, change_state
 from rove.match.designs.clees import Clees
-from rove.match.designs.design import Counters, Design, Evolve, checked_seconds
+from rove.match.designs.design import Counters, Design, DesignState, Evolve, checked_seconds
 from rove.match.designs.lees import Lees
 from rove.match.designs.pes import Pes
 from rove.match.engine import want, warm_up
 from rove.match.index.batch import PublicationBatch
 from rove.match.index.columns import PublicationTable, batch_of
 from rove.match.index.index import ExactIndex, ReadingMatcher
+from rove.match.index.layout import Buffer
 from rove.match.index.rows import Floats, Integers, Positions
 from rove.match.index.subjects import Subjects
 from rove.match.pairs import Pairs
 from rove.match.ranked.ranks import RankedDelivery, is_conditional
 from rove.match.ranked.windows import Windows
-from rove.match.saving import packed, unpacked
+from rove.match.saved import (
+    IndexState,
+    SavedError,
+    SavedSubject,
+    WindowsState,
+    load,
+    save,
+    without_collector,
+)
 
 EXACT = Evolve()
 _DESIGNS: Final[dict[str, type[Pes | Lees | Clees]]] = {"pes": Pes, "lees": Lees, "clees": Clees}
+
+_CONTENTS: Final = "matcher"
 
 
 class Matches(Pairs):
@@ -365,58 +377,84 @@ class Matcher:
 
     # -- saving ------------------------------------------------------------------------------
 
+    @without_collector()
     def save(self) -> list[bytes | memoryview]:
         """Everything, as parts of one buffer (`file.writelines` takes them)."""
-        subjects = self._subjects.state()
-        index, index_buffers = self._index.state()
-        conditions, condition_buffers = self._conditions.state()
-        head = {
-            "subjects": subjects,
-            "index": index,
-            "conditions": conditions,
-            "segments": len(index_buffers),
-            "windows": self._windows.state(),
-            "is_ranked": self._is_ranked,
-            "designs": {name: design.state() for name, design in self._designs.items()},
-            "states": self._states,
-            "published": self._published,
-        }
-        return packed(head, index_buffers + condition_buffers)
+        index, segments = self._index.state()
+        conditions, condition_segments = self._conditions.state()
+        state = _MatcherState(
+            self._subjects.state(),
+            index,
+            conditions,
+            len(segments),
+            self._windows.state(),
+            self._is_ranked,
+            {name: design.state() for name, design in self._designs.items()},
+            self._states,
+            self._published,
+        )
+        blocks = [[buffer.data] for buffer in segments + condition_segments]
+        return save(_CONTENTS, state, blocks)
 
     @classmethod
+    @without_collector()
     def load(cls, saved: bytes | memoryview, *, compiled: bool = True) -> Self:
         """The matcher that was saved; a private mapping of a file is not read before it is used.
 
         SavedError if `saved` holds no matcher of this version.
         """
-        head, buffers = unpacked(saved)
+        state, blocks = load(saved, _CONTENTS, _MatcherState)
+        segments = [_segment(block) for block in blocks]
         matcher = cls(compiled=compiled)
-        subjects = matcher._subjects = Subjects.from_state(head["subjects"])
-        own, others = buffers[: head["segments"]], buffers[head["segments"] :]
-        matcher._index = ExactIndex.from_state(head["index"], own, subjects, compiled=compiled)
+        subjects = matcher._subjects = Subjects.from_state(state.subjects)
+        own, others = segments[: state.segments], segments[state.segments :]
+        matcher._index = ExactIndex.from_state(state.index, own, subjects, compiled=compiled)
         matcher._conditions = ExactIndex.from_state(
-            head["conditions"], others, subjects, compiled=compiled
+            state.conditions, others, subjects, compiled=compiled
         )
-        matcher._restore(head)
+        matcher._restore(state)
         if len(matcher):
             matcher._want(ranked=bool(matcher._is_ranked))
         return matcher
 
-    def _restore(self, head: Mapping[str, Any]) -> None:
+    def _restore(self, state: _MatcherState) -> None:
         """What stands outside of the indexes."""
-        self._windows = Windows.from_state(head["windows"])
-        self._is_ranked = head["is_ranked"]
-        for name, state in head["designs"].items():
-            design = _DESIGNS[name].from_state(state, self._new_index)
+        self._windows = Windows.from_state(state.windows)
+        self._is_ranked = state.is_ranked
+        for name, design_state in state.designs.items():
+            design = _DESIGNS[name].from_state(design_state, self._new_index)
             self._designs[name] = design
-            self._design_of |= {kept.id: design for kept in state.subscriptions}
-        self._states = head["states"]
-        self._published = head["published"]
+            self._design_of |= {saved.id: design for saved in design_state.subscriptions}
+        self._states = state.states
+        self._published = state.published
 
     @property
     def nbytes(self) -> int:
         """Bytes of the indexes."""
         return self._index.nbytes + self._conditions.nbytes
+
+
+class _MatcherState(msgspec.Struct, frozen=True):
+    """A matcher without its segments, as it is saved."""
+
+    subjects: list[SavedSubject]
+    index: IndexState
+    conditions: IndexState
+    segments: int
+    """How many of the segments are of `index`; the others are of `conditions`."""
+    windows: WindowsState
+    is_ranked: dict[int, bool]
+    designs: dict[str, DesignState]
+    states: dict[int, dict[str, object]]
+    published: int
+
+
+def _segment(block: memoryview) -> Buffer:
+    """A segment where it lies, or a copy where that cannot be written to."""
+    if len(block) % 8:
+        raise SavedError("the saved matcher has a segment that is not made of whole words")
+    buffer: Buffer = np.frombuffer(block, np.int64)
+    return buffer.copy() if block.readonly else buffer
 
 
 class Work(Protocol):

@@ -308,12 +308,12 @@ def test_who_can_never_be_delivered_is_dropped() -> None:
     pool.add(1, parse("ORDER BY a LIMIT 2 WITHIN 1 HOUR"))
     for number in range(2_000):
         pool.enter({"a": -number}, number / 10, ALL)
-        assert len(pool.told()) == 1
+        assert len(pool.take_deliveries()) == 1
     assert pool.live_sequences().size <= 8
     assert pool.live_sequences()[-2:].tolist() == [1_998, 1_999]
     for number in range(2_000, 2_100):
         pool.enter({"a": number}, number / 10, ALL)
-        assert len(pool.told()) == 0
+        assert len(pool.take_deliveries()) == 0
     assert pool.live_sequences().size >= 102
 
 

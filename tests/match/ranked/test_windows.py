@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from rove.lang import RankedWindow, Subscription, matches, parse
 from rove.lang.ranking import Delivery
 from rove.lang.tree import TRUE, Rank, Window
-from rove.match import Matcher, RankedDelivery, SavedError, engine
+from rove.match import Matcher, RankedDelivery, engine
 from rove.match.ranked.pool import RankedPool
 from rove.match.ranked.ranks import is_conditional
 from rove.match.ranked.windows import Windows
@@ -675,13 +675,3 @@ print("numba" in sys.modules)
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[0, 1, 2, 3, 4] [5, 6]", "False"]
-
-
-def test_what_an_older_version_saved_is_read_or_refused() -> None:
-    empty: dict[str, Any] = {"held": {}, "rest": {"held": {}}}
-    old: dict[str, Any] = {"now": 2.0, "published": 0, "plain": {}, "quick": empty}
-    assert len(Windows.from_state(old)) == 0
-    with pytest.raises(SavedError, match="older version of Rove"):
-        Windows.from_state(old | {"quick": empty | {"held": {1: ()}}})
-    with pytest.raises(SavedError, match="another version of Rove"):
-        RankedPool.from_state({"pool": {}, "kept": {}, "row_of": {}, "shapes": b"", "columns": []})

@@ -18,7 +18,7 @@ def test_a_publication_touches_only_those_that_may_want_it(monkeypatch: pytest.M
         pool.add(id, parse(f"ORDER BY abs(a - {random.random()}) LIMIT 2 WITHIN 10 SECONDS"))
     for number in range(1_000):
         pool.enter({"a": random.random()}, number / 100, np.empty(0, np.int64))
-        pool.told()
+        pool.take_deliveries()
     (zones,) = pool._zones
     assert zones.program is not None
     for publication in ({"a": 0.5}, {"a": 2**53 + 1}):

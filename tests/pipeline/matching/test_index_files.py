@@ -49,12 +49,14 @@ def test_nothing_can_be_written_too(tmp_path: Path) -> None:
 
 def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"something else, long enough to have a head")
-    with pytest.raises(IndexFileError, match=r"cannot open the index .*other: it is no index"):
+    with pytest.raises(
+        IndexFileError, match=r"cannot open the index .*other: it is not a file of this version"
+    ):
         open_index(str(tmp_path / "other"))
     with pytest.raises(IndexFileError, match=r"cannot open the index .*none: "):
         open_index(str(tmp_path / "none"))
     write_segments([], tmp_path / "segments")
-    with pytest.raises(IndexFileError, match="it is an index of segments, not of versions"):
+    with pytest.raises(IndexFileError, match="it holds segments, not versions"):
         open_index(str(tmp_path / "segments"))
     with pytest.raises(IndexFileError, match=r"subscription 8: ."):
         write_index([Version(number=8, text="x >")], tmp_path / "bad.index")

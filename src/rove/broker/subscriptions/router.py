@@ -192,12 +192,16 @@ class Router:
                 return
             # Its state may have changed since: the saved entry is out of date.
             cell.remove(new.number)
-        if wanted.is_kept:
+        if wanted.is_stateful:
             # The last cell has all windows and designs: they move to matchers together.
             cell = self._cells[-1]
         cell.add(wanted)
         self._count_ranked(new, interest, 1)
-        if coordinator is not None and coordinator.next_layout is not None and not wanted.is_kept:
+        if (
+            coordinator is not None
+            and coordinator.next_layout is not None
+            and not wanted.is_stateful
+        ):
             self._with_text[new.number] = new
             coordinator.place_next(new.number)
 
@@ -633,7 +637,7 @@ class Router:
             one.accepted_at,
             dict(one.session.me) if interest.uses_me else None,
             interest.evolve_text,
-            _wanted(one, interest).is_kept,
+            _wanted(one, interest).is_stateful,
         )
 
     def _own_cells(self) -> list[Cell]:
@@ -664,7 +668,7 @@ class Router:
         number in it never means another subscription, however old the index is.
         """
         head = next_subscription.to_bytes(8, "little").ljust(HEAD_BYTES, b"\0")
-        return b"".join((head, *self._cells[0].save(kept=False)))
+        return b"".join((head, *self._cells[0].save(stateful=False)))
 
     def load(self, saved: bytes | memoryview) -> int:
         """Begin with a saved index; returns the next free number.

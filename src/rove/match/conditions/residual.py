@@ -36,6 +36,7 @@ from rove.match.designs.design import Split, split
 from rove.match.index.batch import PublicationBatch
 from rove.match.index.rows import IndexRow, Integers
 from rove.match.index.subjects import Subjects
+from rove.match.saved import ResidualState, SavedConjunction
 
 Publication = Mapping[str, object]
 State = Mapping[str, object]
@@ -142,6 +143,17 @@ class ResidualConditions(msgspec.Struct):
     splits: list[Split] | None = None
     asked: frozenset[int] = frozenset()
     """If it follows, the patterns that its rows ask for: with `me.` known, some may be settled."""
+
+    def state(self) -> ResidualState:
+        """What is saved of it; what was compiled is not."""
+        conjunctions = list(map(SavedConjunction.of, self.conjunctions))
+        return ResidualState(conjunctions, self.accepted_at, dict(self.me), self.follows)
+
+    @classmethod
+    def from_state(cls, state: ResidualState) -> Self:
+        """What `state` was taken from."""
+        conjunctions = tuple(saved.conjunction() for saved in state.conjunctions)
+        return cls(conjunctions, state.accepted_at, state.me, state.follows)
 
     @property
     def work(self) -> int:

@@ -25,25 +25,22 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from rove.lang.normal import Conjunction
-from rove.lang.oracle import Publication, State
+from rove.lang.oracle import Publication
 from rove.lang.values import Path
 from rove.match.designs.design import (
     Answers,
-    Counters,
-    DesignState,
     Evolving,
+    EvolvingDesign,
     NewIndex,
     Versions,
     by_publication,
     checked_seconds,
     covers,
     in_order_of_time,
-    refuse_second,
 )
 from rove.match.designs.version_index import VersionIndex
 from rove.match.pairs import Pairs
@@ -77,60 +74,42 @@ class _FamilyMembers(msgspec.Struct):
     versions: Versions
 
 
-class Clees:
+class Clees(EvolvingDesign[_Cached]):
     """Lazily evaluated subscriptions with a cache, over two static indexes."""
 
     def __init__(self, new_index: NewIndex) -> None:
-        self.counters = Counters()
+        super().__init__(new_index)
         self._fixed = new_index()
         """Subscriptions without an evolving part."""
         self._cache = VersionIndex(new_index)
-        self._storage: dict[int, _Cached] = {}
         self._expiries: list[tuple[float, int]] = []
         """(when it expires, id) of every version that ever does, in this order."""
         self._families: dict[_Family, _FamilyMembers] = {}
 
-    def __len__(self) -> int:
-        return len(self._storage)
-
-    def add(
-        self,
-        id: int,
-        conjunctions: Sequence[Conjunction],
-        accepted_at: float,
-        me: State,
-        option: float | None = None,
-    ) -> None:
-        """Add a subscription whose versions are used for `option` seconds."""
-        refuse_second(id, self._storage)
-        threshold_s = checked_seconds("clees", option)
-        evolving = Evolving.of(id, conjunctions, accepted_at, me, option)
+    def _insert(self, evolving: Evolving) -> _Cached:
+        threshold_s = checked_seconds("clees", evolving.option)
         needs = frozenset(split.attributes for split in evolving.splits)
-        family = _Family(needs, evolving.uses_time)
-        self._storage[id] = _Cached(evolving, threshold_s, family)
+        one = _Cached(evolving, threshold_s, _Family(needs, evolving.uses_time))
         if not evolving.is_fixed:
-            stored = self._families.setdefault(family, _FamilyMembers(set(), Versions()))
-            stored.waiting.add(id)
+            members = self._families.setdefault(one.family, _FamilyMembers(set(), Versions()))
+            members.waiting.add(evolving.id)
         elif evolving.splits:
-            self._fixed.add(id, [split.fixed for split in evolving.splits])
+            self._fixed.add(evolving.id, [split.fixed for split in evolving.splits])
+        return one
 
-    def remove(self, id: int) -> None:
-        """Remove a subscription; KeyError if there is none of that id."""
-        one = self._storage[id]
+    def _delete(self, one: _Cached) -> None:
         self._discard_early(one)
-        del self._storage[id]
+        id = one.evolving.id
         if not one.evolving.is_fixed:
-            stored = self._families[one.family]
-            stored.waiting.remove(id)
-            if not stored.waiting and not stored.versions.count:
+            members = self._families[one.family]
+            members.waiting.remove(id)
+            if not members.waiting and not members.versions.count:
                 del self._families[one.family]
         elif one.evolving.splits:
             self._fixed.remove(id)
 
-    def set_state(self, id: int, me: State) -> None:
-        """The subscriber's variables are now these; the next publication makes a new version."""
-        one = self._storage[id]
-        one.evolving.me = dict(me)
+    def _refresh(self, one: _Cached) -> None:
+        """The next publication makes a new version."""
         self._discard_early(one)
 
     def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Pairs:
@@ -158,48 +137,31 @@ class Clees:
         count = bisect_left(self._expiries, (now,))
         expired, self._expiries = self._expiries[:count], self._expiries[count:]
         for _, id in expired:
-            self._discard(self._storage[id])
-
-    def next_change_at(self) -> float:
-        """Never: versions expire by themselves when somebody asks."""
-        return math.inf
+            self._discard(self._held[id])
 
     def evaluated_at(self, id: int) -> float | None:
         """The moment of the version in the cache; None if there is none."""
-        return self._storage[id].moment
+        return self._held[id].moment
 
-    def state(self) -> DesignState:
-        """Everything that `from_state` needs to go on."""
-        kept = tuple(one.evolving.kept(one.moment) for one in self._storage.values())
-        return DesignState(kept, msgspec.structs.replace(self.counters))
-
-    @classmethod
-    def from_state(cls, state: DesignState, new_index: NewIndex) -> Self:
-        """The design that `state` was taken from, with the same versions in its cache."""
-        found = cls(new_index)
-        for kept in state.subscriptions:
-            found.add(kept.id, kept.conjunctions, kept.accepted_at, kept.me, kept.option)
-            if kept.evaluated_at is not None:
-                found._make_version(found._storage[kept.id], kept.evaluated_at)
-        found.counters = msgspec.structs.replace(state.counters)
-        return found
+    def _restore_version(self, one: _Cached, moment: float) -> None:
+        self._make_version(one, moment)
 
     # -- the storage ---------------------------------------------------------------------
 
     def _accepted_among(self, ids: list[int], now: float) -> list[int]:
-        return [id for id in ids if self._storage[id].evolving.accepted_at <= now]
+        return [id for id in ids if self._held[id].evolving.accepted_at <= now]
 
     def _missing(self, publication: Publication, now: float) -> list[_Cached]:
         """Those asked about a publication without a version; the others are counted as hits."""
         missing: list[_Cached] = []
-        for family, stored in self._families.items():
+        for family, members in self._families.items():
             if not _may_meet(publication, family.needs):
                 continue
             # By id, for then most of them come at the end of the ordered list.
-            missing += [self._storage[id] for id in sorted(stored.waiting)]
-            self.counters.cache_hits += stored.versions.count
+            missing += [self._held[id] for id in sorted(members.waiting)]
+            self.counters.cache_hits += members.versions.count
             if family.uses_time:
-                self.counters.stale_answers_possible += stored.versions.made_before(now)
+                self.counters.stale_answers_possible += members.versions.made_before(now)
         return [one for one in missing if one.evolving.accepted_at <= now]
 
     # -- versions ------------------------------------------------------------------------
@@ -214,9 +176,9 @@ class Clees:
         if one.evolving.uses_time:
             one.expires_at = moment + one.threshold_s
             insort(self._expiries, (one.expires_at, id))
-        stored = self._families[one.family]
-        stored.waiting.remove(id)
-        stored.versions.made(moment)
+        members = self._families[one.family]
+        members.waiting.remove(id)
+        members.versions.made(moment)
         self.counters.evaluations += 1
         self.counters.cache_misses += 1
 
@@ -232,9 +194,9 @@ class Clees:
         assert one.moment is not None, "only a version can be discarded"
         id = one.evolving.id
         self._cache.drop(id)
-        stored = self._families[one.family]
-        stored.waiting.add(id)
-        stored.versions.dropped(one.moment)
+        members = self._families[one.family]
+        members.waiting.add(id)
+        members.versions.dropped(one.moment)
         one.moment = None
 
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Final, Literal, Protocol, Self, TypeAlias, cast
+from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -41,6 +42,7 @@ from rove.match.conditions.programs import (
     compiled_value,
 )
 from rove.match.pairs import Pairs
+from rove.match.saved import SavedConjunction
 
 # -- options ------------------------------------------------------------------------------
 
@@ -183,7 +185,7 @@ class SavedSubscription(msgspec.Struct, frozen=True):
     """One subscription of a design, as it is saved and moved."""
 
     id: int
-    conjunctions: tuple[Conjunction, ...]
+    conjunctions: tuple[SavedConjunction, ...]
     accepted_at: float
     me: dict[str, object]
     option: float | None
@@ -196,54 +198,6 @@ class DesignState(msgspec.Struct, frozen=True):
 
     subscriptions: tuple[SavedSubscription, ...]
     counters: Counters
-
-
-class Design(Protocol):
-    """Matches subscriptions that evolve. Time is an argument and does not run backwards.
-
-    In one batch the times may stand in any order; from call to call they do not decrease. A
-    publication that appears before a subscription was accepted does not match it. `me` holds
-    all variables of the subscriber, values that were admitted at the door.
-    """
-
-    counters: Counters
-
-    def __len__(self) -> int: ...
-
-    def add(
-        self,
-        id: int,
-        conjunctions: Sequence[Conjunction],
-        accepted_at: float,
-        me: State,
-        option: float | None = None,
-    ) -> None:
-        """Add a subscription under an id that is not in use."""
-
-    def remove(self, id: int) -> None:
-        """Remove a subscription; KeyError if there is none of that id."""
-
-    def set_state(self, id: int, me: State) -> None:
-        """The subscriber's variables are now these; no later answer knows the earlier ones."""
-
-    def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Pairs:
-        """Who is interested in each of `publications`, which appear at the times `at`."""
-
-    def advance(self, now: float) -> None:
-        """Do what is due by now; `match` does so by itself, this does it early."""
-
-    def next_change_at(self) -> float:
-        """When `advance` has something to do; infinity if never."""
-
-    def evaluated_at(self, id: int) -> float | None:
-        """The moment whose `t` answers are given for; None if that of the publication itself."""
-
-    def state(self) -> DesignState:
-        """Everything that `from_state` needs to go on."""
-
-    @classmethod
-    def from_state(cls, state: DesignState, new_index: NewIndex) -> Self:
-        """The design that `state` was taken from."""
 
 
 # -- a conjunction in two -----------------------------------------------------------------
@@ -396,9 +350,9 @@ class Evolving(msgspec.Struct):
         versions = (one.at(t, self.me) for one in self.splits)
         return [version for version in versions if version is not None]
 
-    def kept(self, evaluated_at: float | None) -> SavedSubscription:
+    def saved(self, evaluated_at: float | None) -> SavedSubscription:
         """As it is saved."""
-        whole = tuple(one.whole for one in self.splits)
+        whole = tuple(SavedConjunction.of(one.whole) for one in self.splits)
         me = dict(self.me)
         return SavedSubscription(self.id, whole, self.accepted_at, me, self.option, evaluated_at)
 
@@ -407,6 +361,112 @@ def refuse_second(id: int, held: Mapping[int, object]) -> None:
     """LanguageError if an id is in use."""
     if id in held:
         raise LanguageError(f"there is already a subscription {id}")
+
+
+# -- the designs' common part -----------------------------------------------------------------
+
+
+class HeldSubscription(Protocol):
+    """A subscription as a design keeps it."""
+
+    evolving: Evolving
+
+
+Held = TypeVar("Held", bound=HeldSubscription)
+
+
+class EvolvingDesign(ABC, Generic[Held]):
+    """Matches subscriptions that evolve. Time is an argument and does not run backwards.
+
+    In one batch the times may stand in any order; from call to call they do not decrease. A
+    publication that appears before a subscription was accepted does not match it. `me` holds
+    all variables of the subscriber, values that were already validated.
+
+    A design says how it inserts, deletes and refreshes a subscription, and how it matches.
+    """
+
+    @abstractmethod
+    def __init__(self, new_index: NewIndex) -> None:
+        self.counters = Counters()
+        self._held: dict[int, Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(
+        self,
+        id: int,
+        conjunctions: Sequence[Conjunction],
+        accepted_at: float,
+        me: State,
+        option: float | None = None,
+    ) -> None:
+        """Add a subscription under an id that is not in use.
+
+        `option` is its interval or threshold, for a design that takes one.
+        """
+        refuse_second(id, self._held)
+        self._held[id] = self._insert(Evolving.of(id, conjunctions, accepted_at, me, option))
+
+    def remove(self, id: int) -> None:
+        """Remove a subscription; KeyError if there is none of that id."""
+        self._delete(self._held.pop(id))
+
+    def set_state(self, id: int, me: State) -> None:
+        """Replace the subscriber's variables; no later answer uses the earlier ones."""
+        one = self._held[id]
+        one.evolving.me = dict(me)
+        self._refresh(one)
+
+    @abstractmethod
+    def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Pairs:
+        """The subscriptions that match each of `publications`, which appear at the times `at`."""
+
+    def advance(self, now: float) -> None:
+        """Do what is due by now; `match` does so by itself, this does it early."""
+
+    def next_change_at(self) -> float:
+        """When `advance` has something to do; infinity if never."""
+        return math.inf
+
+    def evaluated_at(self, id: int) -> float | None:
+        """The moment whose `t` answers are given for; None if that of the publication itself."""
+        return None
+
+    def state(self) -> DesignState:
+        """Everything that `from_state` needs to go on."""
+        saved = tuple(one.evolving.saved(self.evaluated_at(id)) for id, one in self._held.items())
+        return DesignState(saved, msgspec.structs.replace(self.counters))
+
+    @classmethod
+    def from_state(cls, state: DesignState, new_index: NewIndex) -> Self:
+        """The design that `state` was taken from, with the same versions."""
+        found = cls(new_index)
+        for saved in state.subscriptions:
+            conjunctions = [one.conjunction() for one in saved.conjunctions]
+            found.add(saved.id, conjunctions, saved.accepted_at, saved.me, saved.option)
+            if saved.evaluated_at is not None:
+                found._restore_version(found._held[saved.id], saved.evaluated_at)
+        found.counters = msgspec.structs.replace(state.counters)
+        return found
+
+    @abstractmethod
+    def _insert(self, evolving: Evolving) -> Held:
+        """Begin to match a subscription."""
+
+    @abstractmethod
+    def _delete(self, one: Held) -> None:
+        """Match it no more."""
+
+    @abstractmethod
+    def _refresh(self, one: Held) -> None:
+        """Its variables have changed."""
+
+    def _restore_version(self, one: Held, moment: float) -> None:
+        """Make the version again that was in use when the design was saved."""
+
+
+Design: TypeAlias = "EvolvingDesign[Any]"
 
 
 # -- versions -----------------------------------------------------------------------------

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from rove.lang import functions
-from rove.lang.normal import Conjunction
 from rove.lang.oracle import Publication, State, value_of
 from rove.lang.tree import (
     Arithmetic,
@@ -44,12 +43,10 @@ from rove.lang.values import Known, Number, Path, is_number, look_up
 from rove.match.designs.design import (
     ALWAYS,
     Answers,
-    Counters,
-    DesignState,
     Evolving,
+    EvolvingDesign,
     NewIndex,
     by_publication,
-    refuse_second,
 )
 from rove.match.pairs import Pairs
 
@@ -368,49 +365,30 @@ class _Lazy(msgspec.Struct):
     """The arrays that it is in, if it is in any."""
 
 
-class Lees:
-    """Lazily evaluated subscriptions over a static index."""
+class Lees(EvolvingDesign[_Lazy]):
+    """Lazily evaluated subscriptions over a static index. Nothing is ever due, or out of date."""
 
     def __init__(self, new_index: NewIndex) -> None:
-        self.counters = Counters()
+        super().__init__(new_index)
         self._index = new_index()
-        self._table: dict[int, _Lazy] = {}
         self._always: set[int] = set()
         """Candidates for everything that are computed one by one."""
         self._rows: dict[_Shape, LinearRows] = {}
 
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def add(
-        self,
-        id: int,
-        conjunctions: Sequence[Conjunction],
-        accepted_at: float,
-        me: State,
-        option: float | None = None,
-    ) -> None:
-        """Add a subscription; this design takes no option."""
-        refuse_second(id, self._table)
-        evolving = Evolving.of(id, conjunctions, accepted_at, me, option)
+    def _insert(self, evolving: Evolving) -> _Lazy:
         one = _Lazy(evolving, evolving.is_fixed, evolving.is_always_candidate)
-        self._table[id] = one
         if evolving.splits and not one.is_always_candidate:
-            self._index.add(id, [split.fixed for split in evolving.splits])
+            self._index.add(evolving.id, [split.fixed for split in evolving.splits])
         self._place(one)
+        return one
 
-    def remove(self, id: int) -> None:
-        """Remove a subscription; KeyError if there is none of that id."""
-        one = self._table.pop(id)
+    def _delete(self, one: _Lazy) -> None:
         if one.evolving.splits and not one.is_always_candidate:
-            self._index.remove(id)
+            self._index.remove(one.evolving.id)
         self._unplace(one)
 
-    def set_state(self, id: int, me: State) -> None:
-        """The subscriber's variables are now these."""
-        one = self._table[id]
+    def _refresh(self, one: _Lazy) -> None:
         self._unplace(one)
-        one.evolving.me = dict(me)
         self._place(one)
 
     def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Pairs:
@@ -420,31 +398,6 @@ class Lees:
         for position, publication in enumerate(publications):
             self._answer(answers, position, publication, at[position], candidates[position])
         return answers.pairs()
-
-    def advance(self, now: float) -> None:
-        """Nothing is ever due."""
-
-    def next_change_at(self) -> float:
-        """Never."""
-        return math.inf
-
-    def evaluated_at(self, id: int) -> float | None:
-        """None: every answer is that of the publication's own time."""
-        return None
-
-    def state(self) -> DesignState:
-        """Everything that `from_state` needs to go on."""
-        kept = tuple(one.evolving.kept(None) for one in self._table.values())
-        return DesignState(kept, msgspec.structs.replace(self.counters))
-
-    @classmethod
-    def from_state(cls, state: DesignState, new_index: NewIndex) -> Self:
-        """The design that `state` was taken from."""
-        found = cls(new_index)
-        for kept in state.subscriptions:
-            found.add(kept.id, kept.conjunctions, kept.accepted_at, kept.me, kept.option)
-        found.counters = msgspec.structs.replace(state.counters)
-        return found
 
     # -- where an evolving part is kept --------------------------------------------------
 
@@ -483,7 +436,7 @@ class Lees:
         alone = list(self._always)
         together: dict[_Shape, list[int]] = {}
         for id in candidates:
-            shape = self._table[id].shape
+            shape = self._held[id].shape
             (alone if shape is None else together.setdefault(shape, [])).append(id)
         for shape, rows in self._rows.items():
             ids = None if shape.is_always_candidate else together.get(shape, [])
@@ -516,7 +469,7 @@ class Lees:
 
     def _holds(self, id: int, publication: Publication, at: float) -> bool:
         """Decide about a candidate by itself."""
-        one = self._table[id]
+        one = self._held[id]
         evolving = one.evolving
         if at < evolving.accepted_at or one.is_fixed:
             return at >= evolving.accepted_at

@@ -20,23 +20,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
 
 import msgspec
 import numpy as np
 
-from rove.lang.normal import Conjunction
-from rove.lang.oracle import Publication, State
+from rove.lang.oracle import Publication
 from rove.match.designs.design import (
     Answers,
-    Counters,
-    DesignState,
     Evolving,
+    EvolvingDesign,
     NewIndex,
     Versions,
     checked_seconds,
     in_order_of_time,
-    refuse_second,
 )
 from rove.match.designs.version_index import VersionIndex
 from rove.match.pairs import Pairs
@@ -112,51 +108,35 @@ class _Periodic(msgspec.Struct):
     moment: float = 0.0
 
 
-class Pes:
+class Pes(EvolvingDesign[_Periodic]):
     """Periodic evolving subscriptions over a static index."""
 
     def __init__(self, new_index: NewIndex) -> None:
-        self.counters = Counters()
+        super().__init__(new_index)
         self._index = VersionIndex(new_index)
         self._queue = EvolutionQueue()
-        self._held: dict[int, _Periodic] = {}
         self._versions = Versions()
         self._accepted_at_max = -math.inf
 
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def add(
-        self,
-        id: int,
-        conjunctions: Sequence[Conjunction],
-        accepted_at: float,
-        me: State,
-        option: float | None = None,
-    ) -> None:
-        """Add a subscription that evolves every `option` seconds."""
-        refuse_second(id, self._held)
-        interval_s = checked_seconds("pes", option)
-        one = _Periodic(Evolving.of(id, conjunctions, accepted_at, me, option), interval_s)
-        self._held[id] = one
+    def _insert(self, evolving: Evolving) -> _Periodic:
+        one = _Periodic(evolving, checked_seconds("pes", evolving.option))
+        accepted_at = evolving.accepted_at
         self._accepted_at_max = max(self._accepted_at_max, accepted_at)
         self._make_version(one, accepted_at)
-        if one.evolving.uses_time:
+        if evolving.uses_time:
             self._versions.made(accepted_at)
-            self._queue.put(id, accepted_at + interval_s)
+            self._queue.put(evolving.id, accepted_at + one.interval_s)
+        return one
 
-    def remove(self, id: int) -> None:
-        """Remove a subscription; KeyError if there is none of that id."""
-        one = self._held.pop(id)
+    def _delete(self, one: _Periodic) -> None:
+        id = one.evolving.id
         self._index.drop(id)
         if one.evolving.uses_time:
             self._queue.drop(id)
             self._versions.dropped(one.moment)
 
-    def set_state(self, id: int, me: State) -> None:
-        """The subscriber's variables are now these: a new version, for the moment of the old."""
-        one = self._held[id]
-        one.evolving.me = dict(me)
+    def _refresh(self, one: _Periodic) -> None:
+        """A new version, for the moment of the old one."""
         self._make_version(one, one.moment)
 
     def match(self, publications: Sequence[Publication], at: Sequence[float]) -> Pairs:
@@ -185,22 +165,10 @@ class Pes:
         """The moment of the version in use."""
         return self._held[id].moment
 
-    def state(self) -> DesignState:
-        """Everything that `from_state` needs to go on."""
-        kept = tuple(one.evolving.kept(one.moment) for one in self._held.values())
-        return DesignState(kept, msgspec.structs.replace(self.counters))
-
-    @classmethod
-    def from_state(cls, state: DesignState, new_index: NewIndex) -> Self:
-        """The design that `state` was taken from; the queue follows from the moments."""
-        found = cls(new_index)
-        for kept in state.subscriptions:
-            found.add(kept.id, kept.conjunctions, kept.accepted_at, kept.me, kept.option)
-            one = found._held[kept.id]
-            if one.evolving.uses_time and kept.evaluated_at is not None:
-                found._evolve(one, kept.evaluated_at)
-        found.counters = msgspec.structs.replace(state.counters)
-        return found
+    def _restore_version(self, one: _Periodic, moment: float) -> None:
+        """The queue follows from the moments."""
+        if one.evolving.uses_time:
+            self._evolve(one, moment)
 
     def _evolve(self, one: _Periodic, now: float) -> None:
         """Replace the version by the latest that is due, and queue for the one after it."""

@@ -18,9 +18,9 @@ some 50 bytes, and 20 for every predicate.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import index as as_integer
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,7 @@ from rove.match.index.rows import (
 from rove.match.index.segment import Kernel, Segment, Workspace
 from rove.match.index.subjects import Subjects
 from rove.match.pairs import Pairs
+from rove.match.saved import IndexState
 
 FRESH_MAX: Final = 512
 """Rows that wait before they become a segment of their own."""
@@ -361,23 +362,20 @@ class ExactIndex:
 
     # -- saving ------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], list[Buffer]]:
-        """Everything but the subjects: plain values and conjunctions, and the segments' buffers."""
+    def state(self) -> tuple[IndexState, list[Buffer]]:
+        """Everything but the subjects, and the segments' buffers."""
         self.settle_fresh()
-        head = {
-            "now": self.now,
-            "strings": [dict(segment.strings) for segment in self._segments],
-            "kept": {
-                id: (kept.conjunctions, kept.accepted_at, dict(kept.me), kept.follows)
-                for id, kept in self._kept.items()
-            },
-        }
-        return head, [segment.buffer for segment in self._segments]
+        state = IndexState(
+            self.now,
+            [dict(segment.strings) for segment in self._segments],
+            {id: kept.state() for id, kept in self._kept.items()},
+        )
+        return state, [segment.buffer for segment in self._segments]
 
     @classmethod
     def from_state(
         cls,
-        head: Mapping[str, Any],
+        state: IndexState,
         buffers: Sequence[Buffer],
         subjects: Subjects,
         *,
@@ -385,12 +383,11 @@ class ExactIndex:
     ) -> ExactIndex:
         """What `state` was taken from; the buffers are used as they are, not copied."""
         index = cls(subjects, compiled=compiled)
-        index.now = head["now"]
+        index.now = state.now
         index._segments = [
-            Segment(buffer, strings)
-            for buffer, strings in zip(buffers, head["strings"], strict=True)
+            Segment(buffer, strings) for buffer, strings in zip(buffers, state.strings, strict=True)
         ]
-        index._kept = {id: ResidualConditions(*kept) for id, kept in head["kept"].items()}
+        index._kept = {id: ResidualConditions.from_state(kept) for id, kept in state.kept.items()}
         index._ids = None
         for segment in index._segments:
             subjects.use_again(segment.subjects_in_use())

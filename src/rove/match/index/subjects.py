@@ -34,7 +34,9 @@ from rove.match.index.batch import (
 from rove.match.index.keys import floor_float
 from rove.match.index.rows import Floats
 from rove.match.patterns.automaton import StepBudget
+from rove.match.patterns.encoding import pattern_of, program_of
 from rove.match.patterns.pattern_set import AutomatonMerge, PatternSet
+from rove.match.saved import SavedSubject
 
 _EXACT_MAX: Final = 2**53
 
@@ -167,19 +169,24 @@ class Subjects:
         found = {id(patterns): patterns for patterns, _ in self._uses.values()}
         return list(found.values())
 
-    def state(self) -> list[object]:
+    def state(self) -> list[SavedSubject]:
         """Every subject, in order of their numbers."""
-        return list(self._numbers)
+        return [
+            SavedSubject(subject[0], program_of(subject[1]))
+            if isinstance(subject, tuple)
+            else SavedSubject(cast(ValueNode, subject))
+            for subject in self._numbers
+        ]
 
     @classmethod
-    def from_state(cls, state: Sequence[object]) -> Subjects:
-        """What `state` was taken from. Patterns are used by whoever asks for them again."""
+    def from_state(cls, state: Sequence[SavedSubject]) -> Subjects:
+        """What `state` was taken from. A pattern is in use again when a row asks for it."""
         subjects = cls()
         for subject in state:
-            if isinstance(subject, tuple):
-                subjects._new(subject)
+            if subject.pattern is None:
+                subjects.number(subject.node)
             else:
-                subjects.number(cast(ValueNode, subject))
+                subjects._new((subject.node, pattern_of(subject.pattern)))
         return subjects
 
     def value(self, number: int, publication: Mapping[str, object]) -> object:

@@ -1,4 +1,4 @@
-"""Ranked subscriptions: `windows` for whoever publishes, `pool` for whoever has a batch.
+"""Ranked subscriptions: `windows` for single publications, `pool` for batches.
 
 `scores` computes what publications are worth to subscriptions, `members` holds who is in which
 window, `kernels` moves them, and `pool` brings these together. Publications are numbers in all of

@@ -1,8 +1,8 @@
-"""The publications of the longest window, each once: what lists are made anew from.
+"""The publications of the longest window, each once: lists are rebuilt from them.
 
-Attributes stand in columns, since a list that ran short is filled from all that the window holds;
-publications themselves are kept for the oracle, which alone can tell some scores. What has left
-the longest window is forgotten with the next publication.
+Attributes stand in columns, since a list that ran short is refilled from the whole window; the
+publications themselves are kept for the oracle, which some scores need. A publication that has left
+the longest window is dropped with the next one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rove.lang.values import CARRIED, Path, look_up
 from rove.match.ranked.inputs import MISSING, Inputs, NumberColumn, kind_of
 from rove.match.ranked.ranks import Publication
 from rove.match.ranked.scores import Floats, Integers
+from rove.match.saved import HistoryState
 
 _SIZE_MIN: Final = 1_024
 
@@ -43,7 +44,7 @@ class History:
         return self._first + self._count
 
     def hold(self, span: float) -> None:
-        """Somebody has a window of so many seconds."""
+        """A subscription has a window of so many seconds."""
         self._spans[span] += 1
 
     def release(self, span: float) -> None:
@@ -59,7 +60,7 @@ class History:
         return NumberColumn(np.zeros(self.ats.size), np.zeros(self.ats.size, np.uint8))
 
     def append(self, publication: Publication, at: float) -> int:
-        """Take in a publication; its number."""
+        """Add a publication; returns its number."""
         if self._count == self.ats.size:
             self._tidy()
         index = self._count
@@ -74,7 +75,7 @@ class History:
         return self._first + index
 
     def forget(self, now: float) -> None:
-        """Drop what has left the longest window."""
+        """Drop the publications that have left the longest window."""
         longest = max(self._spans, default=0.0)
         while self._begin < self._count and self.ats[self._begin] + longest <= now:
             self._publications[self._begin] = {}
@@ -100,7 +101,7 @@ class History:
         self._begin = 0
 
     def since(self, number: int) -> tuple[Integers, Inputs]:
-        """What is there from a number on: numbers, and what scores need."""
+        """The publications from a number on: their numbers, and the inputs of scores."""
         first = min(max(self._begin, number - self._first), self._count)
         past = slice(first, self._count)
         columns = {
@@ -111,33 +112,34 @@ class History:
         return numbers, Inputs(self._publications[past], self.ats[past], columns)
 
     def numbers(self) -> Integers:
-        """Of all that is there."""
+        """The numbers of all publications."""
         return self._first + np.arange(self._begin, self._count)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> HistoryState:
         """Everything, as plain values."""
         ats = self.ats[self._begin : self._count].tolist()
-        return {
-            "first": self._first + self._begin,
-            "publications": list(zip(self._publications[self._begin :], ats, strict=True)),
-            "paths": list(self._columns),
-            "spans": dict(self._spans),
-        }
+        publications = map(dict, self._publications[self._begin :])
+        return HistoryState(
+            self._first + self._begin,
+            list(zip(publications, ats, strict=True)),
+            list(self._columns),
+            dict(self._spans),
+        )
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
+    def from_state(cls, state: HistoryState) -> Self:
         """What `state` was taken from."""
         history = cls()
-        history._first = state["first"]
-        history._spans = Counter(state["spans"])
-        history.track(state["paths"])
-        for publication, at in state["publications"]:
+        history._first = state.first
+        history._spans = Counter(state.spans)
+        history.track(state.paths)
+        for publication, at in state.publications:
             history.append(publication, at)
         return history
 
 
 def plain(row: Publication) -> dict[str, object]:
-    """A row of a table with what scores can be made of; the rest would only be kept."""
+    """A row of a table, reduced to the values that scores can be made of."""
     found: dict[str, object] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):

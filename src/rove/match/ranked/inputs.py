@@ -1,8 +1,8 @@
-"""A batch of publications as columns, and the scores of pairs out of them.
+"""A batch of publications as columns, and the scores of pairs computed from them.
 
-Scores are made of numbers, so an attribute is a column of floats, beside what each of them was: a
-float, an integer, an integer that no float holds, or nothing that a score can be made of. These
-kinds say how a score is computed, and whether only the oracle can do it.
+Scores are made of numbers, so an attribute is a column of floats and a column of kinds: a float, an
+integer, an integer that no float holds, or a value that a score cannot use. The kinds decide how a
+score is computed, and whether only the oracle can compute it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from rove.match.ranked.scores import (
 )
 
 MISSING, WHOLE, FLOAT, HUGE = range(4)
-"""What an attribute of a publication is to a score; HUGE is an integer that no float holds."""
+"""Kinds of values of an attribute; HUGE is an integer that no float holds."""
 _UNKNOWN, _ASK, _FLOATS, _MIXED = range(4)
-"""A score is UNKNOWN, is the oracle's to tell, or is computed, without integers or with some."""
+"""A score is UNKNOWN, needs the oracle, or is computed, without integers or with some."""
 
 
 class NumberColumn(NamedTuple):
@@ -39,7 +39,7 @@ class NumberColumn(NamedTuple):
 
 
 class Inputs:
-    """What scores need of a batch of publications: columns, made when somebody asks for them."""
+    """The columns of a batch of publications that scores need, each made on first use."""
 
     def __init__(
         self,
@@ -83,8 +83,10 @@ class Inputs:
         if found is None:
             kinds = [self.column(path).kinds for path in program.attributes]
             firsts, which = _patterns(np.array(kinds, np.uint8).reshape(len(kinds), len(self)))
-            told = [_way(program, [line[first] for line in kinds]) for first in firsts.tolist()]
-            ways, whole = np.array(told, np.uint8).reshape(-1, 2).T
+            by_pattern = [
+                _way(program, [line[first] for line in kinds]) for first in firsts.tolist()
+            ]
+            ways, whole = np.array(by_pattern, np.uint8).reshape(-1, 2).T
             found = self._ways[program] = ways[which], whole[which]
         return found
 
@@ -125,7 +127,7 @@ def column_of(found: Sequence[object]) -> NumberColumn:
 
 
 def kind_of(value: object) -> int:
-    """What a value is to a score."""
+    """The kind of a value."""
     if type(value) is float:
         return FLOAT
     if not is_number(value):
@@ -141,7 +143,7 @@ def score_pairs(
     chosen: Integers,
     scores: Scores,
 ) -> Integers:
-    """Write the scores of `chosen` pairs, and tell which of them only the oracle can tell."""
+    """Write the scores of `chosen` pairs; returns those that only the oracle can compute."""
     program = columns.program
     if program is None:
         return chosen

@@ -1,22 +1,23 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False
 """The compiled part of ranking: the members of every subscription's window, best first.
 
-A subscription has a *row*, and in one pool of records a piece for its *members*: its k best in
-order, and behind them, as they came, those that may still become one. Most publications are worse
-than the k best and are only put behind them; who stands there is looked at only when one of the
-k best has left, which is all that is waited for.
+Each subscription has a *row*, and in one pool of records a piece for its *members*: its k best in
+order, followed by those that may still become one, in the order of their arrival. Most publications
+are worse than the k best and are only appended. The appended members are looked at only when one of
+the k best has left; no other departure needs attention.
 
-Two kinds of rows differ in what they do when there is no more room. A *list* can be refilled, so
-it keeps what is best and a threshold that nothing outside of it beats. A *skyband* drops whoever
-has k newer and better ones and will therefore never be told, for all at once. (Kept at every
-step, a skyband is smaller, but every publication has to find its place in it and push others on.)
+Two kinds of rows differ in what they do when there is no more room. A *list* can be refilled, so it
+keeps the best members and a threshold that nothing outside of it beats. A *skyband* drops, for all
+members at once, those that k newer ones beat, since these will never be delivered. (A skyband that
+is pruned at every step is smaller, but then every publication has to find its place in it and push
+others out.)
 
-Windows do not know of each other. So a batch of publications is run one skyband after another,
-each over all that it was given, and one that is worked on stays in the cache.
+Windows are independent. So a batch of publications is run one skyband after another, each with all
+its publications, and the skyband at hand stays in the cache.
 
-Lists lie far apart in memory and each is visited for a moment, so what they cost is waiting for
-memory; the next few are asked for ahead. Measured at 100,000 lists of thirty: 0.2 µs for a
-member that comes, 0.6 µs for one that leaves.
+Lists lie far apart in memory and each is visited briefly, so their cost is waiting for memory; the
+next few are prefetched. Measured at 100,000 lists of thirty: 0.2 µs for a member that arrives, 0.6
+µs for one that leaves.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ ROW = np.dtype(
         ("counts", "i8"),  # 1 for a window of the last n, 0 for a window of time
         ("arrivals", "i8"),
         ("first_sequence", "i8"),
-        ("hungry_at", "f8"),
+        ("underfull_at", "f8"),
         ("refilled_at", "f8"),
         ("least_target", "i8"),
         ("shape", "i8"),  # which columns its constants stand in, at `place`; -1 without a score
     ]
 )
-TOLD = np.dtype(
+DELIVERY = np.dtype(
     [
         ("at", "f8"),
         ("id", "i8"),
@@ -86,7 +87,7 @@ def _row(kind: Any) -> Any:
     return types.Array(kind, 1, "C")
 
 
-_rows, _members, _told = (_row(from_dtype(kind)) for kind in (ROW, MEMBER, TOLD))
+_rows, _members, _deliveries = (_row(from_dtype(kind)) for kind in (ROW, MEMBER, DELIVERY))
 _numbers, _integers, _marks = _row(_f8), _row(_i8), _row(_u1)
 _options = {"cache": True, "nogil": True, "error_model": "numpy"}
 # Arrays that are handed on are counted, which costs more than most of the helpers do. What makes
@@ -136,29 +137,29 @@ def _is_behind(member: Any, score: float, tail: int, sequence: int) -> bool:
 
 
 @njit(**_inlined)
-def _tell_best(
-    rows: Any, members: Any, row: int, at: float, newest: int, told: Any, count: int
+def _deliver_best(
+    rows: Any, members: Any, row: int, at: float, newest: int, deliveries: Any, count: int
 ) -> int:
-    """Tell those of the k best that were not told before, the best first."""
+    """Deliver those of the k best that were not delivered before, the best first."""
     start, sign = rows[row].start, rows[row].sign
     for j in range(start, start + min(rows[row].k, rows[row].count)):
         if members[j].delivered:
             continue
         members[j].delivered = 1
-        told[count].at = at
-        told[count].id = rows[row].id
-        told[count].sequence = members[j].sequence
-        told[count].score = members[j].score * sign
-        told[count].tail = members[j].tail * np.int64(sign)
-        told[count].whole = members[j].whole
-        told[count].promoted = members[j].sequence != newest
+        deliveries[count].at = at
+        deliveries[count].id = rows[row].id
+        deliveries[count].sequence = members[j].sequence
+        deliveries[count].score = members[j].score * sign
+        deliveries[count].tail = members[j].tail * np.int64(sign)
+        deliveries[count].whole = members[j].whole
+        deliveries[count].promoted = members[j].sequence != newest
         count += 1
     return count
 
 
 @njit(**_inlined)
 def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
-    """Take out the members that have left at `moment`; how many of the k best are left."""
+    """Remove the members that have left at `moment`; returns how many of the k best remain."""
     kept = start = rows[row].start
     end = start + rows[row].count
     best_end, best_kept = min(end, start + rows[row].k), 0
@@ -175,7 +176,7 @@ def _drop_left(rows: Any, members: Any, row: int, moment: float) -> int:
 
 @njit(**_inlined)
 def _next_departure(rows: Any, members: Any, row: int) -> float:
-    """When the next of the k best leaves; of the others nobody has to know."""
+    """When the next of the k best leaves; departures of the others need no attention."""
     earliest = math.inf
     start = rows[row].start
     for j in range(start, start + min(rows[row].k, rows[row].count)):
@@ -271,14 +272,14 @@ def _set_departure(leaves_at: Any, block_leaves_at: Any, row: int, moment: float
 
 @njit(**_inlined)
 def _fetch_row(rows: Any, chosen: Any, i: int, end: int) -> bool:
-    """Have the row after next at hand when it is its turn; True if its list can be fetched too."""
+    """Prefetch a row that comes soon; True if a list can be prefetched too."""
     if i + 8 < end:
         _prefetch(rows, chosen[i + 8])
     return i + 4 < end
 
 
 _scored = types.Tuple((_integers, _numbers, _integers, _marks, _marks))
-"""(rows, scores, tails, whole, known): who may get a publication, and with which score."""
+"""(rows, scores, tails, whole, known): the rows that may get a publication, and its scores."""
 _pool = types.Tuple((_rows, _members, _integers, _numbers, _numbers))
 """(rows, members, used, leaves_at, block_leaves_at)"""
 
@@ -295,15 +296,15 @@ def _due(leaves_at: Any, block_leaves_at: Any, now: float, due: Any) -> int:
     return count
 
 
-@njit(types.UniTuple(_i8, 3)(_pool, _f8, _told, _i8, _integers, _integers), **_uncounted)
+@njit(types.UniTuple(_i8, 3)(_pool, _f8, _deliveries, _i8, _integers, _integers), **_uncounted)
 def expire(
-    pool: Any, now: float, told: Any, count: int, due: Any, hungry: Any
+    pool: Any, now: float, deliveries: Any, count: int, due: Any, underfull: Any
 ) -> tuple[int, int, int]:
     """Let members leave until `now`, moment by moment, and others move up.
 
-    A row with fewer than k members and perhaps more outside of its list is left hungry: it has
-    to be refilled before it can be told anything. `due` is room for every row and one more.
-    Returns how many were told, how many are hungry, and 1 if there was no room for all of it.
+    A row with fewer than k members and perhaps more outside of its list is left underfull: it must
+    be refilled before it can deliver anything. `due` has room for every row and one more. Returns
+    the number of deliveries and of underfull rows, and 1 if there was no room for all.
     """
     rows, members, _, leaves_at, block_leaves_at = pool
     due_count, waiting = _due(leaves_at, block_leaves_at, now, due), 0
@@ -314,7 +315,7 @@ def expire(
             for j in range(next_row.start, next_row.start + next_row.count, 2):
                 _prefetch(members, j)
         while leaves_at[row] <= now:
-            if told.size - count < rows[row].k:
+            if deliveries.size - count < rows[row].k:
                 return count, waiting, 1
             moment = leaves_at[row]
             before = rows[row].count
@@ -323,12 +324,12 @@ def expire(
             following = _next_departure(rows, members, row)
             if rows[row].count < before:
                 if rows[row].count < rows[row].k and rows[row].threshold < math.inf:
-                    rows[row].hungry_at = moment
-                    hungry[waiting] = row
+                    rows[row].underfull_at = moment
+                    underfull[waiting] = row
                     waiting += 1
                     following = math.inf
                 else:
-                    count = _tell_best(rows, members, row, moment, -1, told, count)
+                    count = _deliver_best(rows, members, row, moment, -1, deliveries, count)
             _set_departure(leaves_at, block_leaves_at, row, following)
     return count, waiting, 0
 
@@ -344,15 +345,15 @@ def _slide(
     block_leaves_at: Any,
     row: int,
     now: float,
-    told: Any,
+    deliveries: Any,
     count: int,
 ) -> int:
-    """Let members leave a window until `now`, or until there is no room to tell."""
-    while leaves_at[row] <= now and told.size - count >= rows[row].k:
+    """Let members leave a window until `now`, or until there is no room for deliveries."""
+    while leaves_at[row] <= now and deliveries.size - count >= rows[row].k:
         moment = leaves_at[row]
         best_kept = _drop_left(rows, members, row, moment)
         _sort_until(rows, members, row, best_kept, rows[row].k)
-        count = _tell_best(rows, members, row, moment, -1, told, count)
+        count = _deliver_best(rows, members, row, moment, -1, deliveries, count)
         following = _next_departure(rows, members, row)
         _set_departure(leaves_at, block_leaves_at, row, following)
     return count
@@ -372,7 +373,7 @@ def _sort_by_age(members: Any, start: int, first: int, end: int, ages: Any) -> N
 
 @njit(**_inlined)
 def _place_among(scores: Any, tails: Any, count: int, k: int, score: float, tail: int) -> int:
-    """Take one into the k best so far, behind those as good; who is too many falls out."""
+    """Take one into the k best so far, behind those as good; the last of more than k falls out."""
     place = count if count < k else count - 1
     while place > 0 and (
         score < scores[place - 1] or (score == scores[place - 1] and tail < tails[place - 1])
@@ -389,7 +390,7 @@ _scratch = types.Tuple((_integers, _marks, _numbers, _integers))
 
 @njit(types.void(_rows, _members, _i8, _f8, _scratch), **_uncounted)
 def _prune(rows: Any, members: Any, row: int, moment: float, scratch: Any) -> None:
-    """Drop who has left, and who has k newer and better ones: it will never be told."""
+    """Drop members that have left, and those that k newer ones beat: never to be delivered."""
     ages, stays, scores, tails = scratch
     _drop_left(rows, members, row, moment)
     start, count, k = rows[row].start, rows[row].count, rows[row].k
@@ -408,7 +409,7 @@ def _prune(rows: Any, members: Any, row: int, moment: float, scratch: Any) -> No
         stays[i] = newer < k or score < last or (score == last and tail < tails[k - 1])
         if stays[i]:
             newer = _place_among(scores, tails, newer, k, score, tail)
-    # Who goes is marked; then the others close up, in the order in which they stand.
+    # Those that go are marked; the others close the gaps and keep their order.
     for i in range(best_count, count):
         if not stays[i]:
             members[ages[i]].is_dropped = 1
@@ -448,24 +449,24 @@ def _join_skyband(
     score: float,
     tail: int,
     whole: int,
-    told: Any,
+    deliveries: Any,
     count: int,
 ) -> int:
     """A publication enters a window that has room for it."""
     departure = at + rows[row].span
-    somebody_left = False
+    has_departures = False
     if rows[row].counts:
         departure = rows[row].arrivals + rows[row].span
-        somebody_left = _next_departure(rows, members, row) <= rows[row].arrivals
-        if somebody_left:
+        has_departures = _next_departure(rows, members, row) <= rows[row].arrivals
+        if has_departures:
             best_kept = _drop_left(rows, members, row, float(rows[row].arrivals))
             _sort_until(rows, members, row, best_kept, rows[row].k)
     gap = _join_list(rows, members, row, score, tail)
     _write_member(members, gap, score, departure, sequence, tail, whole)
     if rows[row].count == 1 and not rows[row].counts:
         _set_departure(leaves_at, block_leaves_at, row, departure)
-    if somebody_left or gap - rows[row].start < rows[row].k:
-        count = _tell_best(rows, members, row, at, sequence, told, count)
+    if has_departures or gap - rows[row].start < rows[row].k:
+        count = _deliver_best(rows, members, row, at, sequence, deliveries, count)
     return count
 
 
@@ -474,7 +475,9 @@ _steps = types.Tuple((_integers, _integers, _numbers, _integers, _marks, _marks)
 
 
 @njit(
-    types.UniTuple(_i8, 2)(_pool, _steps, _numbers, _integers, _i8, _i8, _told, _i8, _scratch),
+    types.UniTuple(_i8, 2)(
+        _pool, _steps, _numbers, _integers, _i8, _i8, _deliveries, _i8, _scratch
+    ),
     **_uncounted,
 )
 def run_skybands(
@@ -484,7 +487,7 @@ def run_skybands(
     sequences: Any,
     publications: int,
     first: int,
-    told: Any,
+    deliveries: Any,
     count: int,
     scratch: Any,
 ) -> tuple[int, int]:
@@ -492,7 +495,7 @@ def run_skybands(
 
     `numbers` of steps say which of `ats` and `sequences` are theirs. From `publications` on these
     are ends: one empties a row, and lets nothing in afterwards if its sequence is -1.
-    Returns how many were told, and where to go on when there is more room.
+    Returns the number of deliveries, and where to go on when there is more room.
     """
     rows, members, used, leaves_at, block_leaves_at = pool
     chosen, numbers, scores, tails, whole, known = steps
@@ -501,8 +504,8 @@ def run_skybands(
             continue
         row, at, sequence = chosen[i], ats[numbers[i]], sequences[numbers[i]]
         if leaves_at[row] <= at:
-            count = _slide(rows, members, leaves_at, block_leaves_at, row, at, told, count)
-        if leaves_at[row] <= at or told.size - count < rows[row].k:
+            count = _slide(rows, members, leaves_at, block_leaves_at, row, at, deliveries, count)
+        if leaves_at[row] <= at or deliveries.size - count < rows[row].k:
             return count, i
         if numbers[i] >= publications:
             rows[row].count = 0
@@ -528,7 +531,7 @@ def run_skybands(
             scores[i],
             tails[i],
             whole[i],
-            told,
+            deliveries,
             count,
         )
     return count, chosen.size
@@ -613,7 +616,7 @@ def _list_has_room(rows: Any, members: Any, used: Any, row: int) -> bool:
     return _moved(rows, members, used, row, capacity)
 
 
-@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _worst, _told, _i8), **_uncounted)
+@njit(types.UniTuple(_i8, 2)(_pool, _scored, _i8, _f8, _i8, _worst, _deliveries, _i8), **_uncounted)
 def enter_lists(
     pool: Any,
     scored: Any,
@@ -621,7 +624,7 @@ def enter_lists(
     at: float,
     sequence: int,
     worst: Any,
-    told: Any,
+    deliveries: Any,
     count: int,
 ) -> tuple[int, int]:
     """A publication enters the list of every row whose threshold it beats."""
@@ -640,7 +643,7 @@ def enter_lists(
             or not _not_worse(scores[i], tails[i], threshold, threshold_tail)
         ):
             continue
-        if told.size - count < rows[row].k or not _list_has_room(rows, members, used, row):
+        if deliveries.size - count < rows[row].k or not _list_has_room(rows, members, used, row):
             return count, i
         departure = at + rows[row].span
         gap = _join_list(rows, members, row, scores[i], tails[i])
@@ -648,7 +651,7 @@ def enter_lists(
         if rows[row].count == 1:
             _set_departure(leaves_at, block_leaves_at, row, departure)
         if gap - rows[row].start < rows[row].k:
-            count = _tell_best(rows, members, row, at, sequence, told, count)
+            count = _deliver_best(rows, members, row, at, sequence, deliveries, count)
         if _trimmed(rows, members, row, at):
             set_threshold(worst, rows[row].place, rows[row].threshold)
             # Good ones come in plenty: a list that had to grow may be shorter again.
@@ -657,15 +660,15 @@ def enter_lists(
     return count, chosen.size
 
 
-@njit(_i8(_pool, _i8, _scored, _numbers, _worst, _told, _i8), **_options)
+@njit(_i8(_pool, _i8, _scored, _numbers, _worst, _deliveries, _i8), **_options)
 def refill(
-    pool: Any, row: int, scored: Any, departures: Any, worst: Any, told: Any, count: int
+    pool: Any, row: int, scored: Any, departures: Any, worst: Any, deliveries: Any, count: int
 ) -> int:
-    """Make the list of a hungry row anew from what the shared window holds, and tell.
+    """Rebuild the list of an underfull row from the shared window, and deliver.
 
     `scored` has sequence numbers in the place of rows; there must be room for all of them, or
-    for as many as a list may have. A member that was told before and fell
-    out of the list has k newer and better ones, so it will not be told twice.
+    for as many as a list may have. A member that was delivered before and fell
+    out of the list has k newer and better ones, so it is not delivered twice.
     """
     rows, members, _, leaves_at, block_leaves_at = pool
     sequences, scores, tails, whole, known = scored
@@ -680,11 +683,11 @@ def refill(
         if known[i] and _not_worse(scores[i], tails[i], threshold, threshold_tail):
             gap = _join_list(rows, members, row, scores[i], tails[i])
             _write_member(members, gap, scores[i], departures[i], sequences[i], tails[i], whole[i])
-            _trimmed(rows, members, row, rows[row].hungry_at)
+            _trimmed(rows, members, row, rows[row].underfull_at)
     for j in range(start, start + rows[row].count):
         for sequence in delivered:
             if members[j].sequence == sequence:
                 members[j].delivered = 1
     set_threshold(worst, rows[row].place, rows[row].threshold)
     _set_departure(leaves_at, block_leaves_at, row, _next_departure(rows, members, row))
-    return _tell_best(rows, members, row, rows[row].hungry_at, -1, told, count)
+    return _deliver_best(rows, members, row, rows[row].underfull_at, -1, deliveries, count)

@@ -1,14 +1,14 @@
-"""Who is in which window: a row for each ranked subscription, and a piece of one pool for each.
+"""The members of all windows: a row for each ranked subscription, and a piece of one pool each.
 
-What stands here are arrays that grow, and the calls of the kernels that move members in and out
-(`rove.match.ranked.kernels`), again and again until there is room for all that they do. What
-is to be told gathers in one array until somebody takes it.
+Here are the arrays, which grow, and the calls of the kernels that move members in and out
+(`rove.match.ranked.kernels`), repeated until there is room for everything they do. Deliveries
+collect in one array until the caller takes them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -18,10 +18,11 @@ from rove.lang.tree import Rank
 from rove.match.ranked import kernels
 from rove.match.ranked.score_kernels import LANES
 from rove.match.ranked.scores import Floats, Integers, Marks, Scores
+from rove.match.saved import MembersState
 
 Records = npt.NDArray[np.void]
 
-_TOLD_ROOM: Final = 20_000
+_DELIVERY_ROOM: Final = 20_000
 _SCRATCH_MIN: Final = 64
 _SPARSE: Final = 64
 
@@ -49,15 +50,15 @@ class Members:
         """For each row, the earliest moment at which one of its members may leave by age."""
         self.block_leaves_at: Floats = np.full(1, math.inf)
         self._free: list[int] = list(range(LANES - 1, -1, -1))
-        self._told: Records = np.zeros(_TOLD_ROOM, kernels.TOLD)
-        self._told_count = 0
+        self._deliveries: Records = np.zeros(_DELIVERY_ROOM, kernels.DELIVERY)
+        self._delivery_count = 0
         self._scratch = _scratch(_SCRATCH_MIN)
         self._make_lists()
 
     def _make_lists(self) -> None:
         """Room for as many row numbers as there are rows."""
         self._due: Integers = np.zeros(self.rows.size + 1, np.int64)
-        self._hungry: Integers = np.zeros(self.rows.size, np.int64)
+        self._underfull: Integers = np.zeros(self.rows.size, np.int64)
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -96,7 +97,7 @@ class Members:
         return float(self.block_leaves_at.min())
 
     def make_room(self, wanted: int) -> None:
-        """Room for `wanted` more members; what rows have left behind is tidied away first."""
+        """Room for `wanted` more members; gaps that rows have left behind are closed first."""
         if self.used[0] + wanted <= self.members.size:
             return
         capacities = self.rows["capacity"]
@@ -134,40 +135,40 @@ class Members:
         self._free += range(2 * size - 1, size - 1, -1)
 
     def expire(self, now: float) -> Integers:
-        """Let members leave until `now`; the rows that have to be refilled meanwhile."""
-        hungry: list[Integers] = []
+        """Let members leave until `now`; the result are the rows to refill before going on."""
+        underfull: list[Integers] = []
         more = 1
         while more:
-            self._told_count, waiting, more = kernels.expire(
-                self.arrays, now, self._told, self._told_count, self._due, self._hungry
+            self._delivery_count, waiting, more = kernels.expire(
+                self.arrays, now, self._deliveries, self._delivery_count, self._due, self._underfull
             )
             if waiting:
-                hungry.append(self._hungry[:waiting].copy())
+                underfull.append(self._underfull[:waiting].copy())
             if more:
-                self._make_told_room()
-        return np.concatenate(hungry) if hungry else np.empty(0, np.int64)
+                self._make_delivery_room()
+        return np.concatenate(underfull) if underfull else np.empty(0, np.int64)
 
     def enter_skybands(
         self, steps: WindowSteps, at: Floats, sequences: Integers, ends: int
     ) -> None:
-        """Take every skyband through what happens to it; behind the publications stand `ends`."""
+        """Run every skyband through its steps; the last `ends` moments are ends of windows."""
         first, publications = 0, at.size - ends
         while first < steps.rows.size:
-            self._told_count, first = kernels.run_skybands(
+            self._delivery_count, first = kernels.run_skybands(
                 self.arrays,
                 tuple(steps),
                 at,
                 sequences,
                 publications,
                 first,
-                self._told,
-                self._told_count,
+                self._deliveries,
+                self._delivery_count,
                 self._scratch,
             )
             if first < steps.rows.size:
                 record: Any = self.rows[steps.rows[first]]
                 wanted = 2 * max(int(record["capacity"]), int(record["k"]))
-                self._make_told_room()
+                self._make_delivery_room()
                 self.make_room(wanted)
                 if self._scratch[0].size < wanted:
                     self._scratch = _scratch(wanted)
@@ -183,11 +184,18 @@ class Members:
         """Let a publication into those lists whose threshold it beats."""
         first, scored = 0, (rows, *scores)
         while first < rows.size:
-            self._told_count, first = kernels.enter_lists(
-                self.arrays, scored, first, at, sequence, worst, self._told, self._told_count
+            self._delivery_count, first = kernels.enter_lists(
+                self.arrays,
+                scored,
+                first,
+                at,
+                sequence,
+                worst,
+                self._deliveries,
+                self._delivery_count,
             )
             if first < rows.size:
-                self._make_told_room()
+                self._make_delivery_room()
                 self.make_room(int(2 * self.rows["capacity"][rows[first]]))
 
     def refill(
@@ -198,29 +206,31 @@ class Members:
         departures: Floats,
         worst: tuple[Floats, Floats, Floats],
     ) -> None:
-        """Make the list of a hungry row anew."""
-        self._make_told_room()
+        """Rebuild the list of an underfull row."""
+        self._make_delivery_room()
         self._reserve(row, min(int(self.rows["limit"][row]), sequences.size))
         scored = (sequences, *scores)
-        self._told_count = kernels.refill(
-            self.arrays, row, scored, departures, worst, self._told, self._told_count
+        self._delivery_count = kernels.refill(
+            self.arrays, row, scored, departures, worst, self._deliveries, self._delivery_count
         )
 
-    def _make_told_room(self) -> None:
-        """Room to tell as many as one subscription may want."""
-        if self._told.size - self._told_count < _TOLD_ROOM // 2:
-            self._told = np.concatenate([self._told, np.zeros(self._told.size, kernels.TOLD)])
+    def _make_delivery_room(self) -> None:
+        """Room for as many deliveries as one subscription may get."""
+        if self._deliveries.size - self._delivery_count < _DELIVERY_ROOM // 2:
+            self._deliveries = np.concatenate(
+                [self._deliveries, np.zeros(self._deliveries.size, kernels.DELIVERY)]
+            )
 
-    def told(self) -> Records:
-        """What was told since the last time, in order of time and subscription."""
-        records = self._told[: self._told_count]
-        self._told_count = 0
-        if self._told.size > _TOLD_ROOM:
-            self._told = np.zeros(_TOLD_ROOM, kernels.TOLD)
+    def take_deliveries(self) -> Records:
+        """The deliveries since the last call, in order of time and subscription."""
+        records = self._deliveries[: self._delivery_count]
+        self._delivery_count = 0
+        if self._deliveries.size > _DELIVERY_ROOM:
+            self._deliveries = np.zeros(_DELIVERY_ROOM, kernels.DELIVERY)
         return records[np.lexsort((records["id"], records["at"]))]
 
     def mark_delivered(self, row: int, sequences: Sequence[int]) -> None:
-        """Of the members of a row, these were delivered elsewhere, and no others."""
+        """Mark these members of a row as delivered, and no others."""
         start, count = self.rows["start"][row], self.rows["count"][row]
         members = self.members[start : start + count]
         members["delivered"] = np.isin(members["sequence"], np.array(sequences, np.int64))
@@ -240,30 +250,30 @@ class Members:
         is_held[held - first] = True
         return first + np.flatnonzero(is_held)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> MembersState:
         """Everything, as bytes and numbers."""
         self.make_room(self.members.size)
-        return {
-            "rows": self.rows.tobytes(),
-            "members": self.members[: self.used[0]].tobytes(),
-            "leaves_at": self.leaves_at.tobytes(),
-            "free": list(self._free),
-        }
+        return MembersState(
+            self.rows.tobytes(),
+            self.members[: self.used[0]].tobytes(),
+            self.leaves_at.tobytes(),
+            list(self._free),
+        )
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
+    def from_state(cls, state: MembersState) -> Self:
         members = cls()
-        members.rows = np.frombuffer(state["rows"], kernels.ROW).copy()
-        members.members = np.frombuffer(state["members"], kernels.MEMBER).copy()
+        members.rows = np.frombuffer(state.rows, kernels.ROW).copy()
+        members.members = np.frombuffer(state.members, kernels.MEMBER).copy()
         members.used[0] = members.members.size
-        members.leaves_at = np.frombuffer(state["leaves_at"]).copy()
+        members.leaves_at = np.frombuffer(state.leaves_at).copy()
         members.block_leaves_at = members.leaves_at.reshape(-1, LANES).min(axis=1)
-        members._free = list(state["free"])
+        members._free = list(state.free)
         members._make_lists()
         return members
 
 
 def _scratch(size: int) -> tuple[Integers, Marks, Floats, Integers]:
-    """Room in which the kernel tidies up a row."""
+    """Scratch arrays for pruning a row."""
     zeros = np.zeros(size, np.int64)
     return zeros, np.zeros(size, np.uint8), np.zeros(size), zeros.copy()

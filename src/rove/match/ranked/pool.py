@@ -1,26 +1,27 @@
-"""All ranked subscriptions and their windows: publications go in one by one or in batches.
+"""All ranked subscriptions and their windows: publications enter one by one or in batches.
 
-A window of ten thousand publications and a wish for the ten best: of a thousand publications,
-one is wanted. So a subscription keeps a short *list*, the best two dozen or so, and a
-*threshold*: no member outside of the list is better. A publication that does not beat the
-threshold does not touch the subscription at all (`rove.match.ranked.zones` finds the others).
-Lists shrink as members leave; where fewer than k are left and others may exist, the list is made
-anew from one window of recent publications that all share. That is rare: while scores come as they
-came before, a list gains as many as it loses, since a list that grew too long was cut to a length
-well above k. While they get worse and worse, a list becomes twice as long with every refill, in
-the end as long as a skyband.
+Take a window of ten thousand publications of which a subscriber wants the ten best: of a thousand
+publications, one is wanted. So a subscription keeps a short *list*, the best two dozen or so, and a
+*threshold*: no member outside of the list is better. A publication that does not beat the threshold
+does not touch the subscription at all (`rove.match.ranked.zones` finds the others). Lists shrink as
+members leave. Where fewer than k are left and others may exist, the list is rebuilt from one window
+of recent publications that all lists share. That is rare: as long as scores are distributed as
+before, a list gains as many members as it loses, since a list that grew too long was cut to a
+length well above k. While scores get worse and worse, each refill doubles a list, in the end to the
+length of a skyband.
 
-Some cannot be refilled, since nobody remembers who matched, or which state the subscriber had:
-subscriptions with a condition, with `me.` in the score, and windows of the last n members. Nor can
-those whose scores only the oracle computes. They keep a *skyband* of their own: a member can still
-be delivered only while fewer than k newer members are better, and nobody else is kept. Every
-publication enters the skyband of every subscription that it meets, best or worst: some 100 ns.
+Some subscriptions cannot be refilled, because it is not recorded which publications they matched,
+or which state the subscriber had: those with a condition, with `me.` in the score, and windows of
+the last n publications. Nor can those whose scores only the oracle computes. They keep a *skyband*
+of their own: a member can still be delivered only while fewer than k newer members are better, and
+all others are dropped. Every publication enters the skyband of every subscription that it matches,
+whatever its score: some 100 ns.
 
-A batch goes the same way. Scores of skybands are then computed pair by pair from columns, and what
-happens to one window (publications that matched, an end, a start anew) is brought together and run
-in one go; so a subscription that is made, changed or ended in the middle of a batch costs nothing
-but its own step. A pair takes some 60 bytes while its batch is run. What stays is flat arrays and
-the subscriptions.
+A batch goes the same way. Scores of skybands are then computed pair by pair from columns, and all
+steps of one window (publications that matched, an end, a new beginning) are sorted together and run
+in one go. So adding, changing or ending a subscription in the middle of a batch costs its own step
+only. A pair takes some 60 bytes while its batch is run. What remains is flat arrays and the
+subscriptions.
 
 Measured with `rove bench ranked` on two cores that others kept busy, 100,000 subscriptions and the
 ten best of 10,000: some 3,000 publications a second, 70 times what skybands for all would do. Of
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from itertools import count
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 
@@ -58,7 +59,7 @@ from rove.match.ranked.scores import (
     read,
 )
 from rove.match.ranked.zones import Zones
-from rove.match.saving import SavedError
+from rove.match.saved import PoolState, RankedState
 
 _LIST_ROOM_MAX: Final = 16
 _SKYBAND_ROOM: Final = 8
@@ -67,26 +68,26 @@ _TEXTS_MAX: Final = 20_000
 _FEW: Final = 64
 _DENSE_MAX: Final = 2**24
 _NOWHERE: Final = -1
-_NOBODY: Final = np.empty(0, np.int64)
+_NO_ROWS: Final = np.empty(0, np.int64)
 
 
 @functools.lru_cache(_TEXTS_MAX)
 def parsed(text: str) -> Subscription:
-    """A text as a tree; those of the last subscriptions are remembered."""
+    """The tree of an expression; the latest are cached."""
     return parse(text, accepted=True)
 
 
 class _Ranked(NamedTuple):
     """A subscription and what its score needs."""
 
-    said: Subscription | str
-    """A text takes less to keep and to save than its tree."""
+    expression: Subscription | str
+    """The text of an expression takes less room than its tree."""
     accepted_at: float
     me: Publication
 
     @property
     def tree(self) -> Subscription:
-        return parsed(self.said) if isinstance(self.said, str) else self.said
+        return parsed(self.expression) if isinstance(self.expression, str) else self.expression
 
 
 _Score: TypeAlias = "tuple[ScoreProgram | None, tuple[float, ...]]"
@@ -129,7 +130,7 @@ class _End(NamedTuple):
 class RankedPool:
     """Ranked subscriptions, whose windows know publications by ascending numbers.
 
-    Time must not run back. What is to be told gathers until `told` is asked for it.
+    Time must not run backwards. Deliveries collect until `take_deliveries` is called.
     """
 
     def __init__(self, *, shares: bool = True, spare: int = SPARE) -> None:
@@ -151,7 +152,7 @@ class RankedPool:
         self._zones: list[Zones] = []
         """The shapes of lists."""
         self._history = History()
-        self._everywhere: Integers = _NOBODY
+        self._everywhere: Integers = _NO_ROWS
         """Rows of skybands without a condition."""
         self._changes: list[_ConstantsChange] = []
         self._changed: set[int] = set()
@@ -174,7 +175,7 @@ class RankedPool:
         accepted_at: float = 0.0,
         me: Publication | None = None,
     ) -> None:
-        """Take in a ranked subscription; its window begins empty."""
+        """Add a ranked subscription; its window begins empty."""
         if id in self._ranked:
             raise ValueError(f"subscription {id} is there already; remove it first")
         one = _Ranked(subscription, accepted_at, dict(me or {}))
@@ -204,7 +205,7 @@ class RankedPool:
         for number, member in past:
             scores.put(0, member.score, float(self._members.rows["sign"][row]))
             self._enter_rows(rows, scores, member.at, number)
-        self._members.told()
+        self._members.take_deliveries()
         delivered = [number for number, member in past if member.delivered]
         self._members.mark_delivered(row, delivered)
 
@@ -213,7 +214,7 @@ class RankedPool:
         return self._history.append(publication, at)
 
     def remove(self, id: int) -> None:
-        """Forget a subscription and its window; KeyError if there is none."""
+        """Remove a subscription and its window; KeyError if there is none."""
         one = self._ranked.pop(id)
         row, self._table = self._row_of.pop(id), None
         if self._is_list(row):
@@ -326,7 +327,8 @@ class RankedPool:
     def enter(self, publication: Publication, at: float, matched: Integers) -> int:
         """Let time pass until `at`, then a publication in; its number.
 
-        `matched` are those whose condition it meets; who is not here is passed over.
+        `matched` are the subscriptions whose condition it meets; those that are not here are
+        ignored.
         """
         self._slide(at)
         number = self._history.append(publication, at)
@@ -356,7 +358,7 @@ class RankedPool:
         if scores is None:
             scores, asked = zones.score(reading, places)
             for i in asked.tolist():
-                self._ask(scores, i, int(rows[i]), publication, at)
+                self._score_by_oracle(scores, i, int(rows[i]), publication, at)
         self._members.enter_lists(rows, scores, at, number, zones.worst)
 
     def _enter_skybands(
@@ -374,7 +376,7 @@ class RankedPool:
                     continue
                 scores, asked = columns.score(reading, places[chosen])
             for i in asked.tolist():
-                self._ask(scores, i, int(rows[chosen[i]]), publication, at)
+                self._score_by_oracle(scores, i, int(rows[chosen[i]]), publication, at)
             self._enter_rows(rows[chosen], scores, at, number)
 
     def _enter_rows(self, rows: Integers, scores: Scores, at: float, number: int) -> None:
@@ -387,7 +389,7 @@ class RankedPool:
         steps = WindowSteps(rows, np.zeros(rows.size, np.int64), *scores)
         self._members.enter_skybands(steps, np.array([at]), np.array([number]), ends=0)
 
-    def _ask(
+    def _score_by_oracle(
         self,
         scores: Scores,
         i: int,
@@ -396,7 +398,7 @@ class RankedPool:
         at: float,
         me: Publication | None = None,
     ) -> None:
-        """Fill in a score that was not computed for sure."""
+        """Let the oracle compute a score of which the kernels are not sure."""
         record: Any = self._members.rows[row]
         one = self._ranked[int(record["id"])]
         if at >= one.accepted_at:
@@ -411,7 +413,7 @@ class RankedPool:
 
         Changes before it belong to it: each says before which publication it happens, and they
         come in that order. `numbers` ascend, and so do `sequences`, by which windows know the
-        publications. Gives what is to be told, by time and subscription; time passes no further
+        publications. Returns the deliveries, by time and subscription; time passes no further
         than the publications. KeyError for a subscription that is none.
         """
         rows, numbers = self._with_everywhere(self._known_rows_of(ids), numbers, len(inputs))
@@ -428,11 +430,11 @@ class RankedPool:
         if self._zones:
             self._run_lists(inputs, sequences)
         self._settle()
-        return self._members.told()
+        return self._members.take_deliveries()
 
     def run_changes(self) -> Records:
-        """Let happen what waits for a batch, as if one without publications came."""
-        return self.run(Inputs([], np.empty(0)), _NOBODY, _NOBODY, _NOBODY)
+        """Apply the changes that wait for a batch, by a batch without publications."""
+        return self.run(Inputs([], np.empty(0)), _NO_ROWS, _NO_ROWS, _NO_ROWS)
 
     @property
     def everywhere_count(self) -> int:
@@ -440,7 +442,7 @@ class RankedPool:
         return int(self._everywhere.size)
 
     def _run_lists(self, inputs: Inputs, sequences: Integers) -> None:
-        """What waits for the best of all publications has to see one after another."""
+        """Lists have to see all publications, one after another."""
         assert not sequences.size or sequences[0] == self._history.end, "numbers go on"
         for row, at in zip(inputs.publications, inputs.at.tolist(), strict=True):
             publication = plain(row)
@@ -462,7 +464,7 @@ class RankedPool:
                 self._table[list(self._row_of)] = list(self._row_of.values())
         if not self._table.size:
             return np.array([self._row_of.get(id, _NOWHERE) for id in ids.tolist()], np.int64)
-        # What is out of range finds the last place, where nobody is.
+        # An id out of range finds the last place, which is empty.
         found: Integers = self._table[ids.clip(-1, self._table.size - 1)]
         return found
 
@@ -519,11 +521,13 @@ class RankedPool:
             for i in asked.tolist():
                 number, me = int(pairs.numbers[i]), states.get(_Spot(shape, int(pairs.places[i])))
                 at = float(inputs.at[number])
-                self._ask(scores, i, int(pairs.rows[i]), inputs.publications[number], at, me)
+                self._score_by_oracle(
+                    scores, i, int(pairs.rows[i]), inputs.publications[number], at, me
+                )
         return scores
 
     def _settle(self) -> None:
-        """The batch is over: what ended in it is forgotten, and what constants were before."""
+        """End the batch: drop the subscriptions that ended in it, and earlier constants."""
         current = {self._spot(one.row) for one in self._changes}
         for spot in {one.spot for one in self._changes} - current:
             self._leave(spot)
@@ -534,40 +538,40 @@ class RankedPool:
     # -- time --------------------------------------------------------------------------------
 
     def advance(self, now: float) -> Records:
-        """Let time pass: members leave, others move up; gives what is to be told."""
+        """Let time pass: members leave, others move up; returns the deliveries."""
         self._slide(now)
         self._history.forget(now)
-        return self._members.told()
+        return self._members.take_deliveries()
 
-    def told(self) -> Records:
-        """What was not told yet, by time and subscription."""
-        return self._members.told()
+    def take_deliveries(self) -> Records:
+        """The deliveries since the last call, by time and subscription."""
+        return self._members.take_deliveries()
 
     def next_change_at(self) -> float:
         """When to advance at the latest; infinity if nothing will leave by age."""
         return self._members.next_change_at()
 
     def _slide(self, now: float) -> None:
-        while (hungry := self._members.expire(now)).size:
-            for row in hungry.tolist():
+        while (underfull := self._members.expire(now)).size:
+            for row in underfull.tolist():
                 self._refill(row)
 
     def _refill(self, row: int) -> None:
-        """Make the list of a row anew, out of the shared window as it is at that moment."""
+        """Rebuild the list of a row from the shared window as it is at that moment."""
         record: Any = self._members.rows[row]
         zones = cast(Zones, self._shapes[int(record["shape"])])
         numbers, inputs = self._history.since(int(record["first_sequence"]))
         every, places = np.arange(numbers.size), np.full(numbers.size, int(record["place"]))
         scores = empty_scores(numbers.size)
         for i in score_pairs(zones, inputs, every, places, every, scores).tolist():
-            self._ask(scores, i, row, inputs.publications[i], float(inputs.at[i]))
+            self._score_by_oracle(scores, i, row, inputs.publications[i], float(inputs.at[i]))
         departures: Floats = inputs.at + record["span"]
-        is_there = (departures > record["hungry_at"]) & (inputs.at >= record["accepted_at"])
+        is_there = (departures > record["underfull_at"]) & (inputs.at >= record["accepted_at"])
         scores.known[:] &= is_there
-        if record["hungry_at"] < record["refilled_at"] + record["span"]:
+        if record["underfull_at"] < record["refilled_at"] + record["span"]:
             # Scores are getting worse, and nothing that comes is any better than what leaves.
             self._set_target(row, 2 * int(record["target"]))
-        record["refilled_at"] = record["hungry_at"]
+        record["refilled_at"] = record["underfull_at"]
         self._members.refill(row, numbers, scores, departures, zones.worst)
 
     # -- keeping -----------------------------------------------------------------------------
@@ -577,45 +581,48 @@ class RankedPool:
         held = self._members.sequences()
         return np.union1d(held, self._history.numbers()) if len(self._history) else held
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> PoolState:
         """Everything, as plain values and bytes; between two batches."""
         assert not self._changes, "a change of state waits for its batch; run it first"
         assert not self._ends, "an end waits for its batch; run it first"
-        return {
-            "shares": self._shares,
-            "spare": self._spare,
-            "members": self._members.state(),
-            "ranked": {id: tuple(one) for id, one in self._ranked.items()},
-            "row_of": dict(self._row_of),
-            "shapes": [
-                (number, is_list, self._shapes[number].state())
+        return PoolState(
+            self._shares,
+            self._spare,
+            self._members.state(),
+            {
+                id: RankedState(one.expression, one.accepted_at, dict(one.me))
+                for id, one in self._ranked.items()
+            },
+            dict(self._row_of),
+            [
+                self._shapes[number].state(number, is_list=is_list)
                 for (_, is_list), number in self._shape_of.items()
             ],
-            "everywhere": self._everywhere.tolist(),
-            "history": self._history.state(),
-        }
+            self._everywhere.tolist(),
+            self._history.state(),
+        )
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """What `state` was taken from; SavedError if another version of Rove has written it."""
-        if "shapes" not in state or "ranked" not in state:
-            raise SavedError(
-                "the windows were saved by another version of Rove; begin with empty ones, or go "
-                "on with the version that saved them"
-            )
-        pool = cls(shares=state["shares"], spare=state["spare"])
-        pool._members = Members.from_state(state["members"])
-        pool._ranked = {id: _Ranked(*one) for id, one in state["ranked"].items()}
-        pool._row_of = dict(state["row_of"])
+    def from_state(cls, state: PoolState) -> Self:
+        """What `state` was taken from."""
+        pool = cls(shares=state.shares, spare=state.spare)
+        pool._members = Members.from_state(state.members)
+        pool._ranked = {
+            id: _Ranked(one.subscription, one.accepted_at, one.me)
+            for id, one in state.ranked.items()
+        }
+        pool._row_of = dict(state.row_of)
         rows = pool._members.rows
-        for number, is_list, columns in state["shapes"]:
+        for columns in state.shapes:
             restored = (
-                Zones.restored(columns, rows) if is_list else ConstantColumns.from_state(columns)
+                Zones.restored(columns, rows)
+                if columns.is_list
+                else ConstantColumns.from_state(columns)
             )
-            pool._shapes[number] = restored
-            pool._shape_of[restored.program, is_list] = number
-        pool._everywhere = np.array(state["everywhere"], np.int64)
-        pool._history = History.from_state(state["history"])
+            pool._shapes[columns.number] = restored
+            pool._shape_of[restored.program, columns.is_list] = columns.number
+        pool._everywhere = np.array(state.everywhere, np.int64)
+        pool._history = History.from_state(state.history)
         pool._track()
         return pool
 
@@ -631,7 +638,7 @@ def _score_of(one: _Ranked) -> _Score | None:
 
 
 def _is_refillable(subscription: Subscription, found: _Score) -> bool:
-    """Whether its scores and matches can be told again later."""
+    """Whether its scores and matches can be computed again later."""
     rank = rank_of(subscription)
     is_timed = rank.window.publications is None
     depends = is_conditional(subscription) or any(type(one) is Me for one in walk(rank.score))

@@ -1,4 +1,4 @@
-"""What everything that ranks has in common: what is delivered, what is asked, what time it is."""
+"""What all parts of ranking share: deliveries, questions about ranks, and the clock."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def in_order(deliveries: Iterable[RankedDelivery]) -> list[RankedDelivery]:
 
 
 class Clock:
-    """The last moment heard of, for time must not run back: windows are queues."""
+    """The latest time. It must not run backwards, since windows are queues."""
 
     __slots__ = ("now",)
 

@@ -2,10 +2,10 @@
 """The compiled part of scoring: programs, run for 64 subscriptions or publications at a time.
 
 A score is a short list of steps on a stack (see `rove.match.ranked.scores`). Each step is done for
-64 lanes before the next one, so that one interpreter serves every expression at nearly the speed of
-code written for it. It runs in two ways: over numbers, every bit as the evaluator of the
-language computes it, and over intervals, where it tells whether any of 64 whole blocks of
-subscriptions could want a publication at all.
+64 lanes before the next one, so that one interpreter runs every expression at nearly the speed of
+code compiled for it. It runs in two ways: over numbers, every bit as the evaluator of the
+language computes it, and over intervals, where it finds whether any of 64 whole blocks of
+subscriptions could want a publication.
 
 Rounding is monotone, so intervals need no margin where only + - * / and the like are used; what
 the C library computes (pow, sin, cos, distance) gets one.
@@ -220,7 +220,8 @@ def score_pairs(
 ) -> int:
     """The scores of `chosen` pairs: publication numbers[i] for the subscription at places[i].
 
-    Which are known is marked; those that only the oracle can tell are `asked`, so many.
+    Marks which are known. Those that only the oracle can compute are written to `asked`;
+    returns their number.
     """
     scalars = events.shape[0]
     inputs = np.empty((scalars + columns.shape[0], LANES))
@@ -251,7 +252,7 @@ def score_pairs(
 
 @njit(_integers(_integers, _i8), **_options)
 def order_by_row(chosen: Any, row_count: int) -> Any:
-    """What sorts by row and leaves the order within one as it is; by counting."""
+    """The order that sorts by row and is stable within a row: a counting sort."""
     starts = np.zeros(row_count + 1, np.int64)
     for row in chosen:
         starts[row + 1] += 1

@@ -8,9 +8,9 @@ scores of all, and one over the columns of a window gives those of all its publi
 
 The result must be what `rove.lang.oracle.score_of` says, to the last bit and in the same type.
 Floats are computed by the same operations in the same order. Integers are computed as floats,
-which is the same while everything stays below 2^53; every lane keeps watch over that, and where
-it does not hold, or an integer may have rounded a zero to -0.0, the oracle is asked. What has no
-program at all (`lower`, very large literals) is always asked of the oracle.
+which is the same while everything stays below 2^53; every lane checks that. Where it does not
+hold, or where an integer may have rounded a zero to -0.0, the oracle computes the score. Scores
+without a program (`lower`, very large literals) are always computed by the oracle.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -37,6 +38,7 @@ from rove.lang.tree import (
 )
 from rove.lang.values import Path, Value, is_number, look_up
 from rove.match.ranked import score_kernels as kernels
+from rove.match.saved import ColumnsState, ScoreProgramState
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -100,8 +102,8 @@ class CompiledScore(NamedTuple):
     constants: tuple[float, ...]
 
 
-class _Hard(Exception):
-    """The oracle has to compute it."""
+class _NoProgram(Exception):
+    """Only the oracle can compute the score."""
 
 
 class Unscored(Exception):
@@ -116,7 +118,7 @@ def compiled(
     steps: list[tuple[str, Any]] = []
     try:
         _collect(score, me, attributes, steps)
-    except _Hard:
+    except _NoProgram:
         return None
     timed = ("time", None) in steps
     first_constant = len(attributes) + timed
@@ -160,7 +162,7 @@ def _collect(
             _collect(left, me, attributes, steps)
             opposite = functions.negate(_literal(right))
             if opposite is None:  # the least integer has none
-                raise _Hard
+                raise _NoProgram
             steps.append(("constant", _constant(opposite)))
             steps.append(("step", kernels.SUBTRACT))
         case Me(path=path):
@@ -184,7 +186,7 @@ def _literal(node: ValueNode) -> Value | None:
     """The value of a literal, perhaps with a sign."""
     if isinstance(node, Negation):
         return functions.negate(_literal(node.operand))
-    assert isinstance(node, Literal), "only literals are asked for"
+    assert isinstance(node, Literal), "only literals are passed"
     return node.value
 
 
@@ -193,7 +195,7 @@ def _constant(value: object) -> int | float:
         raise Unscored
     number = cast(float, value)
     if type(number) is int and abs(number) >= kernels.EXACT_MAX:
-        raise _Hard
+        raise _NoProgram
     return number
 
 
@@ -206,9 +208,9 @@ def _step(node: ValueNode) -> tuple[int, bool]:
             return _OPERATORS[operator], False
         case Call(name=name) if name in _CALLS:
             if _CALLS[name] in _OF_THE_LIBRARY and not library_agrees():
-                raise _Hard
+                raise _NoProgram
             return _CALLS[name], name in ("least", "greatest")
-    raise _Hard
+    raise _NoProgram
 
 
 def _depth(code: list[int]) -> int:
@@ -228,7 +230,7 @@ def _taken(step: int) -> int:
 
 @functools.cache
 def result_is_whole(program: ScoreProgram, attributes: tuple[bool, ...]) -> bool | None:
-    """Whether a score is an integer, given which attributes are; None if only time will tell."""
+    """Whether a score is an integer, given which attributes are; None if values decide."""
     inputs = (*attributes, *((False,) if program.timed else ()), *program.whole)
     stack: list[bool] = []
     for step in program.code:
@@ -271,7 +273,7 @@ def library_agrees() -> bool:
 
 
 class ProgramInputs(NamedTuple):
-    """What a program needs of one publication."""
+    """The inputs of a program from one publication."""
 
     values: Floats
     low: Floats
@@ -282,7 +284,7 @@ class ProgramInputs(NamedTuple):
     whole: bool
     """The score is an integer."""
     sure: bool
-    """False if the oracle has to be asked in any case."""
+    """False if the score needs the oracle in any case."""
 
 
 def read(
@@ -321,7 +323,7 @@ class Scores(NamedTuple):
     known: Marks
 
     def put(self, i: int, score: int | float | None, sign: float) -> None:
-        """What the oracle said; None is UNKNOWN."""
+        """Set a score that the oracle computed; None is UNKNOWN."""
         self.known[i] = score is not None
         if score is None:
             return
@@ -340,7 +342,7 @@ def empty_scores(count: int) -> Scores:
 
 
 def settle(scores: Scores, doubts: Floats, mixed: bool) -> Integers:
-    """Mark which scores are known; the numbers of those that the oracle has to tell."""
+    """Mark the scores that are known; returns the numbers of those that need the oracle."""
     if not mixed:
         scores.known[:] = doubts == 0
         return np.empty(0, np.int64)
@@ -397,7 +399,7 @@ class ConstantColumns:
         return np.flatnonzero(self.rows[: self._next] >= 0)
 
     def score(self, reading: ProgramInputs, places: Integers) -> tuple[Scores, Integers]:
-        """The scores at `places`, and the numbers of those that the oracle has to tell."""
+        """The scores at `places`, and the numbers of those that need the oracle."""
         assert self.program is not None, "without a program there is nothing to run"
         scores = empty_scores(places.size)
         if not reading.sure:
@@ -419,17 +421,25 @@ class ConstantColumns:
             scores.whole[:] = 1
         return scores, settle(scores, doubts, reading.mixed)
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self, number: int, *, is_list: bool) -> ColumnsState:
         """Everything, as plain values and bytes."""
-        program = None if self.program is None else tuple(self.program)
-        return program, self.constants.tobytes(), self.rows.tobytes(), list(self._free), self._next
+        return ColumnsState(
+            number,
+            is_list,
+            None if self.program is None else ScoreProgramState(*self.program),
+            self.constants.tobytes(),
+            self.rows.tobytes(),
+            list(self._free),
+            self._next,
+        )
 
     @classmethod
-    def from_state(cls, state: tuple[Any, ...]) -> Self:
+    def from_state(cls, state: ColumnsState) -> Self:
         """What `state` was taken from."""
-        program, constants, rows, free, taken = state
-        columns = cls(None if program is None else ScoreProgram(*program))
-        columns.rows = np.frombuffer(rows, np.int64).copy()
-        columns.constants = np.frombuffer(constants).reshape(-1, columns.rows.size).copy()
-        columns._free, columns._next = list(free), taken
+        program = state.program
+        columns = cls(None if program is None else ScoreProgram(*msgspec.structs.astuple(program)))
+        columns.rows = np.frombuffer(state.rows, np.int64).copy()
+        constants = np.frombuffer(state.constants)
+        columns.constants = constants.reshape(-1, columns.rows.size).copy()
+        columns._free, columns._next = list(state.free), state.next
         return columns

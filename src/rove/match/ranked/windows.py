@@ -1,23 +1,23 @@
-"""Ranked subscriptions from the first second on: plainly until the kernels are there.
+"""Ranked subscriptions before and after the kernels are compiled.
 
-The kernels of ranking take long to compile, and nobody may wait for them on the way. So what is
-added before that gets the window of the language itself (`rove.lang.ranking.RankedWindow`), exact
-and slow: every publication is evaluated and everything sorted anew. When the kernels are there,
-windows move to the pool (`rove.match.ranked.pool`) with what they hold: those that hold something
-at once, since publications have to come in the order of time; empty ones a few at a time between
-two turns (`merge_due`), or all before the next publication. To move one takes 0.1 ms, or 0.3 ms if
-it holds something.
+The kernels of ranking take long to compile, and no caller should wait for them. So a subscription
+that is added before gets the window of the language itself (`rove.lang.ranking.RankedWindow`),
+exact and slow: every publication is evaluated and everything is sorted anew. Once the kernels are
+ready, windows move to the pool (`rove.match.ranked.pool`) with their members: those that have
+members at once, since publications have to come in the order of time; empty ones a few at a time
+between two turns (`merge_due`), or all before the next publication. Moving one takes 0.1 ms, or 0.3
+ms if it has members.
 
-The pool knows publications by numbers; what these stand for is remembered here for as long as a
-window may still deliver it.
+The pool knows publications by numbers; their keys and attributes are kept here for as long as a
+window may still deliver them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 import msgspec
 
@@ -32,7 +32,7 @@ from rove.match.ranked.ranks import (
     RankedDelivery,
     in_order,
 )
-from rove.match.saving import SavedError
+from rove.match.saved import PlainWindowState, WindowsState, plain_key
 
 if TYPE_CHECKING:
     from rove.match.ranked.members import Records
@@ -50,16 +50,31 @@ class _Plain(msgspec.Struct):
     """It calls a publication by a number, which orders those of all windows, and its key."""
     me: Publication
 
+    def state(self) -> PlainWindowState:
+        """What `from_state` needs to go on."""
+        members = [
+            msgspec.structs.replace(member, key=plain_key(member.key))
+            for member in self.window.members()
+        ]
+        window = self.window
+        return PlainWindowState(window.subscription, window.accepted_at, members, dict(self.me))
+
+    @classmethod
+    def from_state(cls, state: PlainWindowState) -> Self:
+        """What `state` was taken from."""
+        window = RankedWindow(state.subscription, state.accepted_at, state.members)
+        return cls(window, state.me)
+
 
 class _Entry(NamedTuple):
-    """What a number of the pool stands for."""
+    """The publication that a number of the pool stands for."""
 
     key: object
     publication: Publication
 
 
 class Windows:
-    """Every ranked subscription, wherever its window is kept; time must not run back."""
+    """All ranked subscriptions and their windows; time must not run backwards."""
 
     def __init__(self, *, shares: bool = True, spare: int = SPARE) -> None:
         """Both are passed on to the pool."""
@@ -81,7 +96,7 @@ class Windows:
         accepted_at: float = 0.0,
         me: Publication | None = None,
     ) -> None:
-        """Take in a ranked subscription; its window begins empty."""
+        """Add a ranked subscription; its window begins empty."""
         pool = self._ready_pool()
         if id in self._plain:
             raise ValueError(f"subscription {id} is there already; remove it first")
@@ -100,7 +115,7 @@ class Windows:
         return self._pool
 
     def remove(self, id: int) -> None:
-        """Forget a subscription and its window; KeyError if there is none."""
+        """Remove a subscription and its window; KeyError if there is none."""
         if id in self._plain or self._pool is None:
             del self._plain[id]
         else:
@@ -126,13 +141,13 @@ class Windows:
             return self._publish_plain(key, publication, at)
         if self._plain:
             self._move(pool, list(self._plain))
-        # Known before it is entered: what fails half-way may be among those that live.
+        # Before it enters, since it may be in a window even if entering fails half-way.
         self._entries[pool.next_number] = _Entry(key, publication)
         pool.enter(publication, at, matched)
-        told = self._delivered(pool.told())
+        deliveries = self._delivered(pool.take_deliveries())
         if len(self._entries) > self._entries_max:
             self._forget(pool)
-        return told
+        return deliveries
 
     def _publish_plain(
         self, key: object, publication: Publication, at: float
@@ -140,9 +155,9 @@ class Windows:
         self._published += 1
         named = (self._published, key)
         return in_order(
-            told
+            delivery
             for id, one in self._plain.items()
-            for told in _told(id, one.window.publish(publication, at, one.me, named))
+            for delivery in _deliveries_of(id, one.window.publish(publication, at, one.me, named))
         )
 
     def advance(self, now: float) -> list[RankedDelivery]:
@@ -150,8 +165,11 @@ class Windows:
         self._clock.move(now)
         if self._pool is not None:  # what is plain beside it is empty
             return self._delivered(self._pool.advance(now))
-        told = (_told(id, one.window.advance(now)) for id, one in self._plain.items())
-        return in_order(one for some in told for one in some)
+        return in_order(
+            delivery
+            for id, one in self._plain.items()
+            for delivery in _deliveries_of(id, one.window.advance(now))
+        )
 
     def next_change_at(self) -> float:
         """When to advance at the latest; infinity if nothing will leave by age."""
@@ -160,7 +178,7 @@ class Windows:
         return min((one.window.next_change_at() for one in self._plain.values()), default=math.inf)
 
     def live_keys(self) -> list[object]:
-        """What the publications are called that some window may still deliver."""
+        """The keys of the publications that some window may still deliver."""
         if self._pool is not None:
             self._forget(self._pool)
             return [entry.key for entry in self._entries.values()]
@@ -173,7 +191,7 @@ class Windows:
         self._entries_max = 2 * len(self._entries) + _ENTRIES_MIN
 
     def _delivered(self, records: Records) -> list[RankedDelivery]:
-        """What was told, as deliveries."""
+        """Records of the pool as deliveries."""
         if not records.size:
             return []
         scores: list[int | float] = records["score"].tolist()
@@ -228,57 +246,47 @@ class Windows:
 
     # -- saving --------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> WindowsState:
         """Everything that `from_state` needs to go on."""
         if self._pool is not None:
             self._forget(self._pool)
-        return {
-            "now": self._clock.now,
-            "published": self._published,
-            "plain": {id: (one.window, dict(one.me)) for id, one in self._plain.items()},
-            "pool": None if self._pool is None else self._pool.state(),
-            "entries": {number: tuple(entry) for number, entry in self._entries.items()},
-        }
+        return WindowsState(
+            self._clock.now,
+            self._published,
+            {id: one.state() for id, one in self._plain.items()},
+            None if self._pool is None else self._pool.state(),
+            {
+                number: (plain_key(entry.key), dict(entry.publication))
+                for number, entry in self._entries.items()
+            },
+        )
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """What `state` was taken from; SavedError if it is that of a version that is too old.
-
-        A pool needs its kernels, and waits for them.
-        """
+    def from_state(cls, state: WindowsState) -> Self:
+        """What `state` was taken from. A pool needs its kernels, and waits for them."""
         windows = cls()
-        windows._clock = Clock(state["now"])
-        windows._published = state["published"]
-        windows._plain = {id: _Plain(*plain) for id, plain in state["plain"].items()}
-        if "quick" in state:
-            _refuse_old(state["quick"])
-        elif state["pool"] is not None:
+        windows._clock = Clock(state.now)
+        windows._published = state.published
+        windows._plain = {id: _Plain.from_state(plain) for id, plain in state.plain.items()}
+        if state.pool is not None:
             from rove.match.ranked.pool import RankedPool
 
-            windows._pool = RankedPool.from_state(state["pool"])
+            windows._pool = RankedPool.from_state(state.pool)
             windows._entries = {
-                number: _Entry(*entry) for number, entry in state["entries"].items()
+                number: _Entry(key, publication)
+                for number, (key, publication) in state.entries.items()
             }
         return windows
 
 
-def _refuse_old(quick: Mapping[str, Any] | None) -> None:
-    """Of the older format, only what is plain can be read, or what holds nobody."""
-    if quick is not None and (quick["held"] or quick["rest"]["held"]):
-        raise SavedError(
-            "the windows of ranked subscriptions were saved by an older version of Rove, whose "
-            "format this one does not read; begin with empty ones, or go on with that version"
-        )
-
-
 class _Move:
-    """A piece of the way to the pool. Is a `rove.match.matcher.Work`."""
+    """Moves some windows to the pool. Is a `rove.match.matcher.Work`."""
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
 
     def run(self) -> _Move:
-        """Nothing can be done beside: windows change with every publication."""
+        """Nothing can be done in another thread: windows change with every publication."""
         return self
 
     def install(self) -> None:
@@ -294,7 +302,7 @@ def _named(member: Member | Delivery) -> tuple[int, object]:
     return cast("tuple[int, object]", member.key)
 
 
-def _told(id: int, deliveries: list[Delivery]) -> list[RankedDelivery]:
+def _deliveries_of(id: int, deliveries: list[Delivery]) -> list[RankedDelivery]:
     return [
         RankedDelivery(id, key, one.at, one.score, one.promoted, one.publication)
         for one in deliveries

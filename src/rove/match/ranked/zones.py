@@ -1,15 +1,15 @@
-"""Who may want a publication, found without looking at everybody.
+"""Zone maps: which subscriptions may want a publication, found without looking at each.
 
-Subscriptions of one shape of score stand in blocks of 64 with similar constants; a block, and a
-group of 64 blocks, knows the range of its constants and its worst threshold. The program of the
-score, run over these ranges, says which blocks could want a publication
-(see `rove.match.ranked.scores`).
+Subscriptions of one shape of score stand in blocks of 64 with similar constants. Each block, and
+each group of 64 blocks, has the range of its constants and its worst threshold. The program of the
+score is run over these ranges and so finds the blocks that could want a publication (see
+`rove.match.ranked.scores`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from rove.match.ranked.scores import (
     ScoreProgram,
     Scores,
 )
+from rove.match.saved import ColumnsState
 
 _LANES: Final = score_kernels.LANES
 
@@ -33,7 +34,7 @@ class Zones(ConstantColumns):
     def __init__(self, program: ScoreProgram) -> None:
         super().__init__(program)
         self.loose = 0
-        """How many were added since they were put in order."""
+        """How many were added since the last ordering."""
         self._slow = program.uses_library
         self._make_room()
 
@@ -47,7 +48,7 @@ class Zones(ConstantColumns):
             np.full(blocks, -math.inf),
             np.full(groups, -math.inf),
         )
-        """Thresholds of places, and the worst of each block and group; -inf where nobody is."""
+        """Thresholds of places, and the worst of each block and group; -inf where all are free."""
         self._low = [np.full((wide, count), math.inf) for count in (blocks, groups)]
         self._high = [np.full((wide, count), -math.inf) for count in (blocks, groups)]
         # A block more than there are places: the kernel writes first and counts then.
@@ -87,7 +88,7 @@ class Zones(ConstantColumns):
             worst = self.worst[level + 1][:] = _zoned(worst, -math.inf).max(axis=-1)
 
     def set_threshold(self, place: int, threshold: float) -> None:
-        """What is to be beaten at a place."""
+        """Set the score that a publication must beat at a place."""
         kernels.set_threshold(self.worst, place, threshold)
 
     def put_in_order(self, pool_rows: Records) -> None:
@@ -108,7 +109,7 @@ class Zones(ConstantColumns):
         self.loose = 0
 
     @classmethod
-    def restored(cls, state: tuple[Any, ...], pool_rows: Records) -> Self:
+    def restored(cls, state: ColumnsState, pool_rows: Records) -> Self:
         """What `state` was taken from, with the thresholds that stand in the rows."""
         zones = cls.from_state(state)
         thresholds = np.full(zones.rows.size, -math.inf)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rove.base.paged import packed
 from rove.lang.normal import normalise
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
@@ -35,7 +36,6 @@ from rove.pipeline.matching.index_files import (
     SideName,
     has_filter,
     opened,
-    packed,
     shares_of,
     write_packed,
 )

@@ -26,10 +26,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rove.base.paged import packed
 from rove.pipeline.lake.version_index import IndexFileSpec, IndexSpec, VersionIndex, opened
 from rove.pipeline.lake.versions import Version
 from rove.pipeline.matching import index_files
-from rove.pipeline.matching.index_files import packed, write_index, write_packed
+from rove.pipeline.matching.index_files import write_index, write_packed
 from rove.pipeline.matching.topic_filters import Longs
 
 BEGUN_MIN: Final = 256

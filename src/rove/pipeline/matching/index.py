@@ -30,19 +30,19 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, Union
 import msgspec
 import pyarrow as pa
 
+from rove.base.paged import Part, packed
 from rove.lake.storage import Location, resolved, write_whole
 from rove.lang.errors import LanguageError
 from rove.lang.limits import INTEGER_MAX
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription, Time, walk
 from rove.match.matcher import Matcher
-from rove.match.saving import SavedError
+from rove.match.saved import SavedError
 from rove.pipeline.lake.versions import ANY_TOPIC, Version, from_broker, from_file, from_table
 from rove.pipeline.matching.index_files import (
     IndexFileError,
     has_filter,
     opened,
-    packed,
     write_packed,
 )
 from rove.pipeline.matching.table_check import ColumnUse, ColumnUses, MatchingError
@@ -290,7 +290,7 @@ class Index:
             self._is_changed = False
         return task_file(session, self._files[-1])
 
-    def _parts(self) -> Iterator[bytes | memoryview]:
+    def _parts(self) -> list[Part]:
         self._matcher.compact()
         uses = None if self._uses is None else self._uses.as_lists()
         head = _IndexHead(self._rows, self._latest_s, list(self._filters), uses)

@@ -3,8 +3,8 @@
 The driver builds an index once and writes it; workers open the file by its name, and those of one
 machine share its pages. Only the name, and what ended since, travels with a task.
 
-All such files have one form: a head, and blocks that begin at a page, so that a matcher is searched
-where it lies. `contents` says what a file is of, and a file of something else is refused:
+All such files are paged files (`rove.base.paged`), so that a matcher is searched where it lies.
+`contents` says what a file holds, and a file with other contents is refused:
 
 - `subscriptions`: those that a table is matched with (`rove.pipeline.matching.index`),
 - `versions`: those of a broker's log, between the positions where they hold (here): a matcher for
@@ -20,16 +20,17 @@ expression costs 0.1 to 0.2 ms; opening a file of a million some 0.1 s.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from rove.base import files
+from rove.base.paged import Block, PagedFileError, packed, unpacked
 from rove.errors import RoveError
 from rove.lake.storage import folder_of, read_bytes, shown, write_whole
 from rove.lang.errors import LanguageError
@@ -42,8 +43,6 @@ from rove.pipeline.lake.versions import ANY_TOPIC, Version
 from rove.pipeline.matching.topic_filters import Filters, Longs, TableMatcher
 from rove.pipeline.spark.executors import TaskFile
 
-_MAGIC: Final = b"rove index\x00\x00\x00\x00\x00\x03"
-_PAGE: Final = 4096
 _OPEN_MAX: Final = 64
 """Files that a worker keeps open."""
 
@@ -52,32 +51,10 @@ class IndexFileError(RoveError):
     """A file that holds no index, or a subscription that cannot be put into one."""
 
 
-# -- the form of a file --------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------
 
 Contents = Literal["subscriptions", "versions", "segments", "followers"]
-Block = Sequence[bytes | memoryview]
-"""What is written together, from a page on."""
 HeadType = TypeVar("HeadType")
-
-
-class _Envelope(msgspec.Struct, frozen=True):
-    contents: str
-    head: msgspec.Raw
-    sizes: list[int]
-    """Of the blocks, in bytes."""
-
-
-def packed(contents: Contents, head: object, blocks: Iterable[Block]) -> Iterator[Any]:
-    """The bytes of a file, in parts."""
-    every = [[memoryview(part).cast("B") for part in block] for block in blocks]
-    sizes = [sum(part.nbytes for part in block) for block in every]
-    raw = msgspec.Raw(msgspec.msgpack.encode(head))
-    envelope = msgspec.msgpack.encode(_Envelope(contents, raw, sizes))
-    begin = _MAGIC + len(envelope).to_bytes(8, "little") + envelope
-    yield begin + _padding(len(begin))
-    for block, size in zip(every, sizes, strict=True):
-        yield from block
-        yield _padding(size)
 
 
 def write_packed(location: str | Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -89,40 +66,14 @@ def write_packed(location: str | Path, parts: Iterable[bytes | memoryview]) -> N
         files.write_whole(path, parts, is_flushed=False)
 
 
-def unpacked(
-    view: memoryview, contents: Contents, head_type: type[HeadType]
-) -> tuple[HeadType, list[memoryview]]:
-    """The head of a file and its blocks; IndexFileError if it is none, or of something else."""
-    at = len(_MAGIC) + 8
-    if bytes(view[: len(_MAGIC)]) != _MAGIC or len(view) < at:
-        raise IndexFileError("it is no index of this version of Rove")
-    size = int.from_bytes(view[len(_MAGIC) : at], "little")
-    try:
-        envelope = msgspec.msgpack.decode(view[at : at + size], type=_Envelope)
-        if envelope.contents != contents:
-            raise IndexFileError(f"it is an index of {envelope.contents}, not of {contents}")
-        head = msgspec.msgpack.decode(envelope.head, type=head_type)
-    except msgspec.DecodeError as error:
-        raise IndexFileError(f"its head is broken: {error}") from error
-    blocks: list[memoryview] = []
-    at += size
-    for bytes_count in envelope.sizes:
-        at += -at % _PAGE
-        blocks.append(view[at : at + bytes_count])
-        at += bytes_count
-    if at > len(view):
-        raise IndexFileError(f"it should have {at:,} bytes, and has {len(view):,}")
-    return head, blocks
-
-
 def opened(
     location: str | TaskFile, contents: Contents, head_type: type[HeadType]
 ) -> tuple[HeadType, list[memoryview]]:
-    """The same of a file, mapped; what is changed in the mapping stays with this process."""
+    """Head and blocks of a mapped file; changes of the mapping stay with this process."""
     name = shown(location) if isinstance(location, str) else location.name
     try:
         return unpacked(_mapped(location), contents, head_type)
-    except (OSError, ValueError, IndexFileError) as error:
+    except (OSError, ValueError, PagedFileError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise IndexFileError(f"cannot open the index {name}: {why}") from error
 
@@ -137,10 +88,6 @@ def _mapped(location: str | TaskFile) -> memoryview:
     if (content := read_bytes(uri, name)) is None:
         raise FileNotFoundError(ENOENT, "it is not there")
     return memoryview(bytearray(content))
-
-
-def _padding(size: int) -> bytes:
-    return bytes(-size % _PAGE)
 
 
 # -- versions ------------------------------------------------------------------------------------
@@ -264,7 +211,7 @@ def write_index(versions: Iterable[Version], location: str | Path) -> list[Versi
     plain, plain_blocks = sides["plain"].blocks(is_ranked=False)
     ranked, ranked_blocks = sides["ranked"].blocks(is_ranked=True)
     write_packed(
-        location, packed("versions", _VersionsHead(plain, ranked), plain_blocks + ranked_blocks)
+        location, packed("versions", _VersionsHead(plain, ranked), [*plain_blocks, *ranked_blocks])
     )
     return places
 

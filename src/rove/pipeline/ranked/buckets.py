@@ -31,7 +31,7 @@ from rove.match.ranked.members import Records
 from rove.match.ranked.pool import RankedPool, parsed
 from rove.match.ranked.ranks import rank_of
 from rove.match.ranked.scores import Floats, Integers
-from rove.match.saving import SavedError, packed, unpacked
+from rove.match.saved import PoolState, SavedError, load, save
 from rove.pipeline.lake.log import NOTHING, Event
 from rove.pipeline.lake.version_index import AT_TYPE, RANKED_ROWS, Publications
 from rove.pipeline.ranked.row_store import RowStore
@@ -105,6 +105,14 @@ class _Saved(msgspec.Struct, array_like=True):
     entered_at: float
     position: int
     subscriptions: dict[int, _Subscription]
+
+
+class _BucketState(msgspec.Struct):
+    """A bucket as it is saved."""
+
+    bucket: _Saved
+    names: bytes
+    windows: PoolState
 
 
 _NAMES: Final = pa.schema(
@@ -294,18 +302,20 @@ class Bucket:
             self._position,
             self._subscriptions,
         )
-        head = {
-            "bucket": msgspec.msgpack.encode(saved),
-            "names": self._names.save(),
-            "windows": self._windows.state(),
-        }
-        return b"".join(packed(head, ()))
+        state = _BucketState(saved, self._names.save(), self._windows.state())
+        return b"".join(save("bucket", state))
 
     @classmethod
     def load(cls, bucket: int, buckets: int, state: bytes) -> Bucket:
-        """What was saved; RankingError if it is another bucket's, SavedError if it is none."""
-        head, _ = unpacked(state)
-        saved = msgspec.msgpack.decode(head["bucket"], type=_Saved)
+        """What was saved; RankingError if it is another bucket's, or none."""
+        try:
+            head, _ = load(state, "bucket", _BucketState)
+        except SavedError as error:
+            raise RankingError(
+                f"the state of bucket {bucket} cannot be read: {error} (beside a table of "
+                "notifications, states are in the folder _states)"
+            ) from error
+        saved = head.bucket
         if (saved.bucket, saved.buckets) != (bucket, buckets):
             raise RankingError(
                 f"the state is that of bucket {saved.bucket} of {saved.buckets}, "
@@ -316,14 +326,8 @@ class Bucket:
         run._subscriptions = saved.subscriptions
         for id, one in run._subscriptions.items():
             run._follow(id, one)
-        run._names = RowStore.load("position", head["names"])
-        try:
-            run._windows = RankedPool.from_state(head["windows"])
-        except SavedError as error:
-            raise RankingError(
-                f"the state of bucket {bucket} cannot be read: {error} (beside a table of "
-                "notifications, states are in the folder _states)"
-            ) from error
+        run._names = RowStore.load("position", head.names)
+        run._windows = RankedPool.from_state(head.windows)
         return run
 
 

@@ -35,7 +35,7 @@ from rove.match.ranked.pool import RankedPool, parsed
 from rove.match.ranked.ranks import is_conditional, rank_of
 from rove.match.ranked.score_kernels import EXACT_MAX
 from rove.match.ranked.scores import Integers
-from rove.match.saving import packed, unpacked
+from rove.match.saved import PoolState, load, save
 from rove.pipeline.lake.versions import ANY_TOPIC, Version
 from rove.pipeline.matching.arrow import columns_of, path_of, times_of
 from rove.pipeline.matching.index import Subscriptions, identified
@@ -166,6 +166,14 @@ def matched_in(batch: pa.RecordBatch) -> tuple[Integers, Integers]:
 # -- windows ---------------------------------------------------------------------------------------
 
 
+class _TableState(msgspec.Struct):
+    """The windows of a table as they are saved."""
+
+    windows: PoolState
+    rows: bytes
+    next: int
+
+
 class RankedTable:
     """The windows of one bucket over rows that come in the order of time."""
 
@@ -226,20 +234,16 @@ class RankedTable:
     def save(self) -> bytes:
         """Everything but the subscriptions' names."""
         self._rows.keep(self._windows.live_sequences, at_once=True)
-        head = {
-            "windows": self._windows.state(),
-            "rows": self._rows.save(),
-            "next": self._next,
-        }
-        return b"".join(packed(head, ()))
+        state = _TableState(self._windows.state(), self._rows.save(), self._next)
+        return b"".join(save("ranked table", state))
 
     def restore(self, saved: bytes) -> None:
         """Go on from what was saved of a table of the same subscriptions; SavedError if by an older
         version of Rove."""
-        head, _ = unpacked(saved)
-        self._windows = RankedPool.from_state(head["windows"])
-        self._rows = RowStore.load(_SEQUENCE, head["rows"])
-        self._next = head["next"]
+        head, _ = load(saved, "ranked table", _TableState)
+        self._windows = RankedPool.from_state(head.windows)
+        self._rows = RowStore.load(_SEQUENCE, head.rows)
+        self._next = head.next
 
 
 def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:
@@ -279,6 +283,15 @@ class EnteredRows(NamedTuple):
     given: pa.Table
     late: pa.Table
     """Those that no window has seen."""
+
+
+class _StreamState(msgspec.Struct):
+    """A stream as it is saved: its windows, and the rows that wait for late ones."""
+
+    windows: bytes
+    held: bytes
+    now: float
+    late_count: int
 
 
 class RankedStream:
@@ -346,19 +359,15 @@ class RankedStream:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._held.schema) as writer:
             writer.write_table(self._held)
-        head = {
-            "windows": self._windows.save(),
-            "held": sink.getvalue().to_pybytes(),
-            "now": self._now,
-            "late_count": self.late_count,
-        }
-        return b"".join(packed(head, ()))
+        held = sink.getvalue().to_pybytes()
+        state = _StreamState(self._windows.save(), held, self._now, self.late_count)
+        return b"".join(save("ranked stream", state))
 
     def restore(self, saved: bytes) -> Self:
         """Go on from what was saved of a stream of the same subscriptions."""
-        head, _ = unpacked(saved)
-        self._windows.restore(head["windows"])
-        with pa.ipc.open_stream(head["held"]) as reader:
+        head, _ = load(saved, "ranked stream", _StreamState)
+        self._windows.restore(head.windows)
+        with pa.ipc.open_stream(head.held) as reader:
             self._held = reader.read_all()
-        self._now, self.late_count = head["now"], head["late_count"]
+        self._now, self.late_count = head.now, head.late_count
         return self
