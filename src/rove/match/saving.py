@@ -30,13 +30,18 @@ _LENGTHS: Final = struct.Struct("<QQ")
 _CLASSES: Final[dict[str, set[str] | None]] = {
     "rove.lang.tree": None,
     "rove.lang.sets": {"ValueSet", "TOP"},
-    "rove.lang.normal": {"Conjunction"},
+    "rove.lang.normal_form": {"Conjunction"},
     "rove.lang.patterns": {"Pattern"},
-    "rove.lang.ranking": {"RankedWindow", "Member"},
+    "rove.lang.replay": {"RankedWindow", "Member"},
     "rove.match.designs.design": {"SavedSubscription", "DesignState", "Counters", "Evolve"},
     "builtins": {"frozenset", "set", "bytearray", "int"},
 }
 """By module the names that a head may refer to; None for all structs in it."""
+_RENAMED: Final = {
+    "rove.lang.normal": "rove.lang.normal_form",
+    "rove.lang.ranking": "rove.lang.replay",
+}
+"""Modules that had another name when older heads were written."""
 
 
 class SavedError(RoveError):
@@ -120,6 +125,7 @@ class _Reader(pickle.Unpickler):
     """Reads trees, sets and plain values, and refuses to build anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
+        module = _RENAMED.get(module, module)
         names = _CLASSES.get(module, set())
         if "." not in name and (names is None or name in names):
             found = super().find_class(module, name)

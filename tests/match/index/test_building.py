@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import LimitError, Subscription, normalise, parse
-from rove.lang.moment import at_moment
-from rove.lang.normal import Conjunction, NormalForm, holds
+from rove.lang.normal_form import Conjunction, NormalForm, holds
+from rove.lang.partial_evaluation import at_moment
 from rove.match.conditions.compiling import rows_of
 from rove.match.index import building, layout
 from rove.match.index.building import built

@@ -42,7 +42,7 @@ from rove.broker.subscriptions.subscription import (
 )
 from rove.lang.costs import NO_COST
 from rove.lang.errors import LanguageError
-from rove.lang.normal import NormalForm, holds, normalise, parts_of
+from rove.lang.normal_form import NormalForm, holds, normalise, parts_of
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Filter,

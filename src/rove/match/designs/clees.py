@@ -29,7 +29,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import Publication, State
 from rove.lang.values import Path
 from rove.match.designs.design import (

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.lang import functions
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import Publication, State, value_of
 from rove.lang.tree import (
     Arithmetic,

@@ -25,7 +25,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import Publication, State
 from rove.match.designs.design import (
     Answers,

@@ -22,7 +22,7 @@ from rove.lang.patterns import Pattern
 from rove.lang.tree import Attribute, Call, ValueNode
 from rove.lang.values import Path, comparable, look_up
 from rove.match.engine import kernel
-from rove.match.index.batch import RAW_CARRIED, RAW_FALSE, RAW_TEXT, RAW_TRUE, Batch, Slots, Text
+from rove.match.index.batch import RAW_FALSE, RAW_OPAQUE, RAW_TEXT, RAW_TRUE, Batch, Slots, Text
 from rove.match.index.keys import floor_float
 from rove.match.index.rows import Floats
 from rove.match.patterns.text_holders import Budget
@@ -314,7 +314,7 @@ def _put(source: Source, value: object, slots: Slots) -> None:
     elif kind is bool:
         slots.add(source.number, RAW_TRUE if value else RAW_FALSE)
     else:
-        slots.add(source.number, RAW_CARRIED)
+        slots.add(source.number, RAW_OPAQUE)
 
 
 def _put_text(source: Source, text: str, slots: Slots) -> None:
@@ -335,6 +335,6 @@ def _put_undecided(source: Source, budget: Budget, slots: Slots) -> None:
     """Patterns that took too many steps: neither TRUE nor absent, so that no row can hold."""
     for pattern in budget.undecided:
         subject = source.pattern_numbers[pattern]
-        slots.add(subject, RAW_CARRIED)
+        slots.add(subject, RAW_OPAQUE)
         slots.undecided.append(subject)
     budget.undecided.clear()

@@ -1,7 +1,7 @@
 """Ranked subscriptions from the first second on: plainly until the kernels are there.
 
 The kernels of ranking take long to compile, and nobody may wait for them on the way. So what is
-added before that gets the window of the language itself (`rove.lang.ranking.RankedWindow`), exact
+added before that gets the window of the language itself (`rove.lang.replay.RankedWindow`), exact
 and slow: every publication is evaluated and everything sorted anew. When the kernels are there,
 windows move to the pool (`rove.match.ranked.pool`) with what they hold: those that hold something
 at once, since publications have to come in the order of time; empty ones a few at a time between
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import msgspec
 
-from rove.lang.ranking import Delivery, Member, RankedWindow
+from rove.lang.replay import Delivery, Member, RankedWindow
 from rove.lang.tree import Subscription
 from rove.match import engine
 from rove.match.ranked.ranks import (

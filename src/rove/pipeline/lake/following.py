@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rove.lang.normal import normalise
+from rove.lang.normal_form import normalise
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
 from rove.match.index.following import Follower, FollowingIndex, States

@@ -25,9 +25,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from rove.errors import RoveError
-from rove.lang.attributes import attributes_of
+from rove.lang.attributes import attributes_of, selected
 from rove.lang.parser import parse
-from rove.lang.selection import selected
 from rove.lang.tree import Attribute, Literal, Subscription
 from rove.lang.values import change_state
 from rove.policy.agents import Agent, Decision, Kept
