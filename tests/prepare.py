@@ -46,7 +46,7 @@ def compile_kernels() -> None:
     newest_s = max(source.stat().st_mtime for source in sources.rglob("*.py"))
     if done.exists() and done.stat().st_mtime > newest_s:
         return  # looking whether all of them are there takes as long as loading them: 8 s
-    from rove.pipeline.spark.shipping import warm_up
+    from rove.pipeline.spark.executors import warm_up
 
     warm_up()
     for source in sorted(sources.glob("world/**/*_kernels.py")):

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from rove.cli import COMMANDS, main
-from rove.demo.demonstration import WIDTH, Scene, as_svg, scenes, summary
+from rove.demo.scenes import WIDTH, Scene, as_svg, scenes, summary
 from tests import pages
 
 ROOT = pages.ROOT

@@ -9,10 +9,10 @@ from tests.sharing import rank, unit_of
     ("test", "unit"),
     [
         ("tests/pipeline/matching/test_dataframes.py::TestSql::test_where", "spark"),
-        ("tests/pipeline/jobs/test_delivering.py::test_x[1]", "spark"),  # by usefixtures
+        ("tests/pipeline/jobs/test_delivery.py::test_x[1]", "spark"),  # by usefixtures
         (
-            "tests/pipeline/tables/test_typed_columns.py::test_x",
-            "tests/pipeline/tables/test_typed_columns.py",
+            "tests/pipeline/tables/test_column_builder.py::test_x",
+            "tests/pipeline/tables/test_column_builder.py",
         ),
         ("tests/page/test_frame.py::test_x", "tests/page"),
         ("tests/lang/test_parser.py::TestX::test_x", "tests/lang/test_parser.py"),

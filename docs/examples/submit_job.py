@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 def matched(spark: SparkSession, given: argparse.Namespace) -> Any:
     """A row for each match: the table's columns, and the number of the line as `subscription`."""
     from rove.pipeline import match
-    from rove.pipeline.lake.source import register
+    from rove.pipeline.lake.data_source import register
 
     texts = Path(given.texts).read_text(encoding="utf-8").splitlines()
     if given.readings:

@@ -22,6 +22,8 @@ from rove.client.protocol import (
     subscribe_packet,
     unsubscribe_packet,
 )
+from rove.mqtt.decoder import PACKET_BYTES_MAX, PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     V5,
     V311,
@@ -45,8 +47,6 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX, Reader
-from rove.mqtt.writing import encode
 
 
 class Line:
@@ -55,11 +55,11 @@ class Line:
     def __init__(self, **settings: Any) -> None:
         self.protocol = Protocol(Settings(**settings))
         self.now = 0.0
-        self.reader = Reader()
+        self.reader = PacketDecoder()
 
     def connect(self) -> Connect:
         """Begin a connection; the CONNECT that was sent."""
-        self.reader = Reader()
+        self.reader = PacketDecoder()
         self.protocol.open(self.now)
         (connect,) = self.said()
         assert isinstance(connect, Connect)

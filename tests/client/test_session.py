@@ -9,6 +9,8 @@ import pytest
 
 from rove.client.protocol import Arrived, Delivery, Ended, Opened, Settings
 from rove.client.session import Outgoing, Session, Wanted
+from rove.mqtt.decoder import PacketDecoder
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     Auth,
     Connack,
@@ -29,8 +31,6 @@ from rove.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from rove.mqtt.reading import Reader
-from rove.mqtt.writing import encode
 
 Answers = list[tuple[int, str | None]]
 
@@ -41,13 +41,13 @@ class Pair:
     def __init__(self, **settings: Any) -> None:
         self.session = Session(Settings(**settings))
         self.now = 0.0
-        self.reader = Reader()
+        self.reader = PacketDecoder()
         self.arrived: list[tuple[bytes, Delivery | None]] = []
         self.ended: list[Ended] = []
 
     def open(self, *, present: bool = False, restored: Sequence[bytes] = (), **said: Any) -> None:
         """Connect and be accepted; what the session says of itself is in `connect`."""
-        self.reader = Reader()
+        self.reader = PacketDecoder()
         self.session.open(self.now)
         (connect,) = self.said()
         assert isinstance(connect, Connect)

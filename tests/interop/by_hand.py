@@ -16,7 +16,7 @@ from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.mqtt.topics import fits
-from rove.pipeline.jobs.notifications import SCHEMA, Output
+from rove.pipeline.jobs.notifications import SCHEMA, MatchOutput
 from rove.pipeline.lake.log import Event, Lake
 
 Pair = tuple[int, int]
@@ -33,7 +33,7 @@ class Batches:
     """Commits batches, one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        self.output = Output(folder)
+        self.output = MatchOutput(folder)
 
     def commit(self, last: int, *parts: list[dict[str, Any]]) -> None:
         """What was found up to a position, as so many files; what has a score is ranked."""

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import rove.lang
 from rove.lake.delta import Table
 from rove.lang.parser import parse
+from rove.pipeline.lake.data_source import whole
 from rove.pipeline.lake.log import Lake
-from rove.pipeline.lake.source import whole
 from rove.pipeline.lake.versions import Version
 
 SCHEMA: Final = "id long, NO2 double, count long, `x.y` string, n struct<m: double, s: string>"
@@ -152,15 +152,15 @@ def _sql(spark: Any, df: Any) -> dict[str, Any]:
 
 def _files(spark: Any, df: Any, folder: Path) -> dict[str, Any]:
     from rove.pipeline import Index, ParquetFiles, match
-    from rove.pipeline.spark import shipping
+    from rove.pipeline.spark import executors
 
-    small, vars(shipping)["SMALL_BYTES"] = shipping.SMALL_BYTES, 0  # so that it is sent
+    small, vars(executors)["SMALL_BYTES"] = executors.SMALL_BYTES, 0  # so that it is sent
     try:
         with Index.build([(0, TEXTS[0])]) as index:
             index.add([(2, TEXTS[2])])
             found = {"index": rows(match(df, index, keep=["id"]))}
     finally:
-        vars(shipping)["SMALL_BYTES"] = small
+        vars(executors)["SMALL_BYTES"] = small
     df.drop("n").write.mode("overwrite").parquet(str(folder / "table"))
     files = ParquetFiles(spark, folder / "table")
     return {**found, "files": rows(match(files, TEXTS[:1], keep=["id"]))}
@@ -168,7 +168,7 @@ def _files(spark: Any, df: Any, folder: Path) -> dict[str, Any]:
 
 def _source(spark: Any, folder: Path) -> list[list[Any]]:
     """The moments of later publications, in order."""
-    from rove.pipeline.lake.source import register
+    from rove.pipeline.lake.data_source import register
 
     register(spark)
     late = spark.read.format("rove").load(str(folder / "lake")).where(f"position > {AFTER}")
@@ -178,13 +178,13 @@ def _source(spark: Any, folder: Path) -> list[list[Any]]:
 
 def stream_answer(spark: Any, folder: Path) -> list[list[Any]] | str:
     """What the streaming match finds, or why there is none."""
-    from rove.pipeline.jobs.registry import JobSettings
-    from rove.pipeline.jobs.stream import Stream
+    from rove.pipeline.jobs.job import JobSettings
+    from rove.pipeline.jobs.stream import MatchStream
     from rove.pipeline.spark.older_spark import OldSparkError
 
     out = folder / spark.version
     settings = JobSettings(lake=folder / "lake", out=folder, once=True, max_rows=50)
-    stream = Stream(spark, settings, out)
+    stream = MatchStream(spark, settings, out)
     try:
         stream.start().awaitTermination()
     except OldSparkError as error:

@@ -16,7 +16,7 @@ import pytest
 
 import rove
 from rove.pipeline.spark.java import cache_folder
-from rove.pipeline.spark.packaging import write_wheel
+from rove.pipeline.spark.packages import write_wheel
 
 NONE_YET = re.compile(r"only pyspark|no version|No solution", re.IGNORECASE)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rove.bench.servers.spark_cluster import LocalCluster
-from rove.pipeline.tables.typed_tables import Table, channels
+from rove.pipeline.tables.table import Table, channels
 from tests.effort import PATIENCE_S
 from tests.interop.recorded import Recording
 

@@ -21,7 +21,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
 from rove.client import sync
-from rove.pipeline.jobs.delivering import at_once, deliver
+from rove.pipeline.jobs.delivery import at_once, deliver
 from tests.effort import PATIENCE_S
 from tests.interop.by_hand import HandMatch
 from tests.waiting import eventually
@@ -36,7 +36,7 @@ LAKE = {
 DELIVERER = """
 import sys
 from pathlib import Path
-from rove.pipeline.jobs.delivering import deliver
+from rove.pipeline.jobs.delivery import deliver
 deliver(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
 """
 

@@ -17,9 +17,9 @@ from rove.bench.servers.jars import JarsMissingError, fetched
 from rove.broker.storage.records import LogRow
 from rove.lake import compaction, upkeep
 from rove.lake.log import Log
-from rove.pipeline.lake.source import whole
+from rove.pipeline.lake.data_source import whole
 from rove.pipeline.tables.ingest import ingest
-from rove.pipeline.tables.typed_tables import Table
+from rove.pipeline.tables.table import Table
 from rove.serve.disk.lake import Lake
 from tests.duckdb_reader import by_duckdb
 from tests.effort import PATIENCE_S

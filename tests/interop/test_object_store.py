@@ -17,17 +17,17 @@ from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, child, clear, read_bytes, remove, write_whole
-from rove.pipeline.jobs.notifications import Output, found_position
-from rove.pipeline.jobs.registry import JobSettings
-from rove.pipeline.jobs.spark_feeds import Place, Served
+from rove.pipeline.jobs.job import JobSettings
+from rove.pipeline.jobs.notifications import MatchOutput, found_position
+from rove.pipeline.jobs.spark_feeds import FeedOffset, FeedReader
 from rove.pipeline.jobs.status import Progress, Reporter, StatusError, ask_to_stop, held, statuses
-from rove.pipeline.jobs.stream import Stream
+from rove.pipeline.jobs.stream import MatchStream
+from rove.pipeline.lake.data_source import one_slice, whole
 from rove.pipeline.lake.log import Lake as ReadLake
-from rove.pipeline.lake.source import one_slice, whole
-from rove.pipeline.tables.histories import TableHistory
+from rove.pipeline.tables.backtest_sources import TableSource
+from rove.pipeline.tables.backtest_tasks import Example
 from rove.pipeline.tables.ingest import ingest
-from rove.pipeline.tables.tallying import Example
-from rove.pipeline.tables.typed_tables import Table, TablesError, channels
+from rove.pipeline.tables.table import Table, TablesError, channels
 from rove.serve.disk.lake import Lake
 from tests.effort import PATIENCE_S, is_soak
 from tests.waiting import eventually
@@ -96,7 +96,7 @@ def test_typed_tables_are_made_read_and_kept_few_there(
     assert len(table.files()) <= 2
     assert table.counts() == {"in": 5 * count, "out": 5 * count}
     assert ingest(None, lake, tables).rows_in == 0
-    history = TableHistory(tables)
+    history = TableSource(tables)
     one = Example(0, round(NOON_S * 1e6), 7, "", "t", "none", 0)
     assert history.find(one, lambda said: True).attributes == {"x": 7, "topic": "t"}
 
@@ -169,7 +169,7 @@ def test_match_finds_in_a_store_and_writes_to_it(bucket: str, tmp_path: Path) ->
     lake, out = f"{bucket}/lake", f"{bucket}/out/match"
     feed = subscribed(lake)
     for step in range(3):
-        stream = Stream(None, JobSettings(lake=lake, out=out, buckets=2), out)
+        stream = MatchStream(None, JobSettings(lake=lake, out=out, buckets=2), out)
         stream.take(step, [one_slice(ReadLake(lake), up_to=feed.position)])
         assert stream.output.done == feed.position
         assert set(stream.output.states) == {0, 1}
@@ -179,9 +179,9 @@ def test_match_finds_in_a_store_and_writes_to_it(bucket: str, tmp_path: Path) ->
     found = check(lake, out, tmp_path / "work")
     stream.output.tidy()
     assert check(lake, out, tmp_path / "work2") == found > 60
-    stretches = Served(out, ReadLake(lake)).stretches(Place())
-    assert sum(1 for stretch in stretches for _ in stretch.found) > 30
-    assert Output(out).done == feed.position
+    batches = FeedReader(out, ReadLake(lake)).batches(FeedOffset())
+    assert sum(1 for batch in batches for _ in batch.found) > 30
+    assert MatchOutput(out).done == feed.position
 
 
 def test_a_job_says_how_it_is_and_is_stopped_in_a_store(

@@ -39,7 +39,8 @@ RANKED = "ORDER BY NO2 DESC LIMIT 3 WITHIN 1 SECONDS"
 DRIVER = """
 import sys
 from pathlib import Path
-from rove.pipeline.jobs.registry import JobSettings, run_jobs
+from rove.pipeline.jobs.job import JobSettings
+from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.spark.session import SparkSettings
 folder = Path(sys.argv[1])
 settings = JobSettings(

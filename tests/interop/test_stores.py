@@ -20,12 +20,12 @@ from rove.lake import delta
 from rove.lake.delta import MissingTableError
 from rove.lake.log import Log
 from rove.lake.storage import OPTIONS, LakeError, child, clear, folders, read_bytes, write_whole
-from rove.pipeline.jobs.registry import JobSettings
-from rove.pipeline.jobs.stream import Stream
+from rove.pipeline.jobs.job import JobSettings
+from rove.pipeline.jobs.stream import MatchStream
+from rove.pipeline.lake.data_source import one_slice, whole
 from rove.pipeline.lake.log import Lake as ReadLake
-from rove.pipeline.lake.source import one_slice, whole
 from rove.pipeline.tables.ingest import ingest
-from rove.pipeline.tables.typed_tables import Table, channels
+from rove.pipeline.tables.table import Table, channels
 from rove.serve.disk.lake import Lake
 from tests.interop import stores
 from tests.interop.stores import Store
@@ -101,7 +101,7 @@ def test_match_finds_in_a_store_and_writes_to_it(store: Store, tmp_path: Path) -
     feed.subscribe(2, "NO2 > 5 ORDER BY NO2 DESC LIMIT 2 WITHIN 1 SECONDS", 0.0, engine="spark")
     publish_some(feed, 40, 1.0)
     feed.write()
-    stream = Stream(None, JobSettings(lake=lake, out=out, buckets=2), out)
+    stream = MatchStream(None, JobSettings(lake=lake, out=out, buckets=2), out)
     stream.take(0, [one_slice(ReadLake(lake), up_to=feed.position)])
     assert check(lake, out, tmp_path / "work") > 10
     stream.output.tidy()

@@ -16,7 +16,7 @@ import pytest
 from rove.bench.pipeline.feed import Feed, publish_some
 from rove.bench.servers.spark_cluster import LocalCluster
 from rove.pipeline.spark.java import find_java
-from rove.pipeline.spark.packaging import Packages, write_packages
+from rove.pipeline.spark.packages import Packages, write_packages
 from rove.pipeline.spark.session import LOOPBACK, home_without_zip
 from tests.effort import PATIENCE_S
 

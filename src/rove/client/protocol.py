@@ -24,6 +24,8 @@ from typing import Final
 import msgspec
 
 from rove.client.errors import ClientError
+from rove.mqtt.decoder import PACKET_BYTES_MAX, PacketDecoder
+from rove.mqtt.encoder import PINGREQ, encode
 from rove.mqtt.packets import (
     V5,
     Auth,
@@ -44,8 +46,6 @@ from rove.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX, Reader
-from rove.mqtt.writing import PINGREQ, encode
 
 PACKET_ID_MAX: Final = 65_535
 RECEIVE_MAX: Final = 65_535
@@ -386,10 +386,10 @@ class Protocol:
         self.write(Disconnect(reason))
         self._end(reason, f"the broker sent what it may not: {text}", events)
 
-    def new_reader(self) -> Reader:
+    def new_reader(self) -> PacketDecoder:
         """What reads every packet there can be."""
         settings = self.settings
-        return Reader(
+        return PacketDecoder(
             version=settings.version,
             packet_bytes_max=settings.packet_bytes_max,
             from_server=True,

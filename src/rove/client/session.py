@@ -32,6 +32,7 @@ from rove.client.protocol import (
     unsubscribe_packet,
     words,
 )
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Connack,
@@ -46,7 +47,6 @@ from rove.mqtt.packets import (
     Pubrel,
     Reason,
 )
-from rove.mqtt.writing import encode
 
 Answer = Callable[[int, str | None], None]
 """Is told the reason code and the broker's own words, if it gave any."""

@@ -1,6 +1,6 @@
 """One connection to a broker, without the library's queues and tasks: for the world and for loads.
 
-A `Connection` is the socket and the timer of one `rove.client.protocol.Protocol`. It is never
+A `DirectConnection` is the socket and the timer of one `rove.client.protocol.Protocol`. It is never
 opened again: a load or a player that has lost its connection has lost what it measured, or its
 place in the world. So what goes wrong is an error, to whoever waits, or else to `failed`.
 
@@ -36,7 +36,7 @@ _CONNECTING_AT_ONCE: Final = 50
 Some = TypeVar("Some")
 
 
-class Connection(asyncio.Protocol):
+class DirectConnection(asyncio.Protocol):
     """Sends what it is given, and says what came."""
 
     error: type[RoveError] = RoveError

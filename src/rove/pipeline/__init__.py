@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rove.pipeline.matching.index import Index
     from rove.pipeline.policies.replay import replay_policies, replay_policy
     from rove.pipeline.ranked.ranking import rank
+    from rove.pipeline.spark.executors import ship
     from rove.pipeline.spark.parquet_files import ParquetFiles
     from rove.pipeline.spark.session import SparkSettings, open_session
-    from rove.pipeline.spark.shipping import ship
 
 __all__ = [
     "Index",
@@ -57,7 +57,7 @@ _PLACES = {
     "replay": "lake.replay",
     "replay_policies": "policies.replay",
     "replay_policy": "policies.replay",
-    "ship": "spark.shipping",
+    "ship": "spark.executors",
 }
 
 if not TYPE_CHECKING:

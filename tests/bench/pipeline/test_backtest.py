@@ -10,8 +10,8 @@ import pytest
 from rove.bench.match.engines import WrongAnswerError
 from rove.bench.pipeline import backtest as bench
 from rove.errors import UsageError
-from rove.pipeline.tables.histories import TableHistory
-from rove.pipeline.tables.typed_tables import Table
+from rove.pipeline.tables.backtest_sources import TableSource
+from rove.pipeline.tables.table import Table
 from tests.pipeline.tables.test_backtest import report
 
 ROWS, DAYS = 3_000, 2
@@ -62,7 +62,7 @@ def test_everything_is_measured_and_checked(tmp_path: Path) -> None:
 def test_a_wrong_answer_ends_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = report(0, 3_600, {0: (7, 0, 0)})
     monkeypatch.setattr(bench, "backtest", lambda *asked: wrong)
-    history = TableHistory(table.uri.rpartition("/")[0])
+    history = TableSource(table.uri.rpartition("/")[0])
     with pytest.raises(WrongAnswerError, match="the backtest found 7, the matcher 0"):
         bench.check(None, history, table, "NO2 > 1000000")
 

@@ -24,9 +24,9 @@ from rove.bench.pipeline.stream import (
 )
 from rove.lake.files import write_file
 from rove.lake.log import COLUMNS
-from rove.pipeline.jobs.notifications import SCHEMA, Output
+from rove.pipeline.jobs.notifications import SCHEMA, MatchOutput
+from rove.pipeline.lake.data_source import schema_of, whole
 from rove.pipeline.lake.log import Lake
-from rove.pipeline.lake.source import schema_of, whole
 from rove.pipeline.ranked.ranking import NOTIFICATIONS
 
 
@@ -66,7 +66,7 @@ def filled(folder: Path) -> Path:
 
 
 def test_a_table_that_differs_is_refused(tmp_path: Path) -> None:
-    lake, output = filled(tmp_path), Output(tmp_path / "out")
+    lake, output = filled(tmp_path), MatchOutput(tmp_path / "out")
     expected = plain(lake, tmp_path / "index")
     assert set(expected["subscription"].to_pylist()) == {1, 2}
     assert expected.schema == NOTIFICATIONS
@@ -90,10 +90,10 @@ def test_delays_are_from_the_publication_to_its_commit(tmp_path: Path) -> None:
 
 
 def test_slices_are_counted_by_reading_them(tmp_path: Path) -> None:
-    from rove.pipeline.lake.source import LakeStreamReader, Options
+    from rove.pipeline.lake.data_source import LakeStreamReader, SourceOptions
 
     lake = filled(tmp_path)
-    reader = LakeStreamReader(Options(lake=str(lake), content="slices"))
+    reader = LakeStreamReader(SourceOptions(lake=str(lake), content="slices"))
     parts = reader.partitions({"position": -1}, {"position": 41})
     (counted,) = count_slices(batch for part in parts for batch in reader.read(part))
     assert counted["rows"].to_pylist() == [40]

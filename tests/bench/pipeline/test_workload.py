@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rove.bench.pipeline.workload import FILES, LASTING_S, in_order, judged, work_of
-from rove.pipeline.matching.dataframes import pieces
+from rove.pipeline.matching.dataframes import match_pieces
 from rove.pipeline.matching.index import open_index
 
 
@@ -40,7 +40,7 @@ def test_the_index_says_what_the_scan_says(tmp_path: Path, moving: bool) -> None
         np.stack(
             [np.repeat(piece.column("id").to_numpy(), each.counts), each.subscriptions], axis=1
         )
-        for piece, each in pieces(work.job(), open_index(work.index_file), [batch])
+        for piece, each in match_pieces(work.job(), open_index(work.index_file), [batch])
     ]
     wanted = judged(work, boxes, batch.num_rows)
     assert len(wanted) > 100

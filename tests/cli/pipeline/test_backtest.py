@@ -17,7 +17,7 @@ from rove.cli.common.texts import moment_of
 from rove.cli.pipeline import backtest as command
 from rove.errors import UsageError
 from rove.lake.log import open_for_writing
-from tests.pipeline.tables.test_histories import BEGIN, DAY, Past
+from tests.pipeline.tables.test_backtest_sources import BEGIN, DAY, Past
 
 NOW = BEGIN + 3 * DAY
 SINCE, UNTIL = "2026-11-01", "2026-11-04T00:00"

@@ -16,7 +16,7 @@ from rove.lake.log import open_for_writing
 from rove.pipeline.lake.log import LakeError
 from rove.pipeline.spark import kafka, session
 from rove.pipeline.spark.session import SparkSettings
-from rove.pipeline.tables import importing
+from rove.pipeline.tables import file_import
 from rove.pipeline.tables import ingest as ingest_module
 from rove.pipeline.tables.ingest import IngestReport
 from rove.pipeline.tables.quality import RulesError
@@ -114,14 +114,14 @@ def test_files_and_kafka_are_handed_on(
         seen.append((given[1:], options))
         return IngestReport()
 
-    monkeypatch.setattr(importing, "ingest_files", record)
+    monkeypatch.setattr(file_import, "ingest_files", record)
     monkeypatch.setattr(kafka, "ingest_kafka", record)
     words: list[object] = ["a.csv", "b.csv", "--tables", tmp_path, "--channel", "air"]
     words += ["--at", "when", "--lat", "y", "--format", "csv"]
     assert pipeline_ingest.run(parsed(*words), SETTINGS) == 0
     given, options = seen[0]
     assert given == ([Path("a.csv"), Path("b.csv")], str(tmp_path), "air")
-    assert options["columns"] == importing.Columns(at="when", lat="y")
+    assert options["columns"] == file_import.ImportColumns(at="when", lat="y")
     assert options["format"] == "csv"
     words = ["--kafka", "h:9092", "--kafka-topic", "t", "--tables", tmp_path, "--channel", "air"]
     assert pipeline_ingest.run(parsed(*words, "--packages", "p", "--jars", "j"), SETTINGS) == 0

@@ -13,7 +13,7 @@ import pytest
 from rove.cli.pipeline import jobs as pipeline_jobs
 from rove.errors import UsageError
 from rove.pipeline.jobs import registry as jobs
-from rove.pipeline.jobs.registry import JobSettings
+from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.status import Progress, Reporter, Status, held
 from rove.pipeline.spark.session import SparkSettings
 

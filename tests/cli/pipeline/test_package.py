@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from rove.cli import main
-from rove.pipeline.spark import shipping
+from rove.pipeline.spark import executors
 
 
 def test_it_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(shipping, "kernel_files", dict)  # compiling takes long
+    monkeypatch.setattr(executors, "kernel_files", dict)  # compiling takes long
     assert main(["pipeline", "package", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     (wheel,) = tmp_path.glob("rove-*.whl")

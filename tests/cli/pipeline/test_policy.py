@@ -14,7 +14,7 @@ import pytest
 from rove.cli import main
 from rove.cli.pipeline import policy as pipeline_policy
 from rove.lake.log import open_for_writing
-from rove.pipeline.policies.deciding import Supposed
+from rove.pipeline.policies.decisions import HypotheticalPolicy
 from tests.effort import PATIENCE_S
 from tests.pipeline.policies.test_replay import TRIED, Written
 
@@ -28,7 +28,9 @@ def refused(capfd: pytest.CaptureFixture[str], *words: str) -> str:
 
 def expected(written: Written) -> dict[str, int]:
     decided = [
-        one for one in Supposed(TRIED).take(written.rows) if one.row.client_id in ("c1", "c2")
+        one
+        for one in HypotheticalPolicy(TRIED).take(written.rows)
+        if one.row.client_id in ("c1", "c2")
     ]
     return {
         "messages": len(decided),

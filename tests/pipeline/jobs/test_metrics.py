@@ -21,8 +21,9 @@ from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, Progress, Reading, Rollup
 from rove.metrics.points import RESOLUTIONS_S
 from rove.pipeline.jobs import metrics
-from rove.pipeline.jobs.metrics import FILES_MAX, JOB, Report, run_job, run_once
-from rove.pipeline.jobs.registry import Context, JobSettings, run_jobs
+from rove.pipeline.jobs.job import JobContext, JobSettings
+from rove.pipeline.jobs.metrics import FILES_MAX, JOB, RollupReport, run_job, run_once
+from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.jobs.status import Reporter
 from rove.pipeline.lake.log import Lake
 from rove.serve.config import Channel, Config, Data, Listen
@@ -156,12 +157,12 @@ def assert_equal(found: Iterable[Rollup], wanted: dict[tuple[str, str, int, int]
 
 def rolled_up(rows: Sequence[Row], since_us: int | None = None) -> list[Rollup]:
     as_read = [
-        metrics.Row(
+        metrics.MetricsRow(
             one.channel,
             one.position,
             round(one.at * 1e6),
             one.life,
-            metrics.facts_of(one.payload),
+            metrics.payload_of(one.payload),
         )
         for one in rows
     ]
@@ -238,7 +239,7 @@ def test_runs_one_after_another_come_to_the_same_as_one(tmp_path: Path) -> None:
         assert sum(one.rows for one in reports) == 400
         assert sum(one.unreadable for one in reports) == unreadable > 0
         assert reports[-1].position == rows[-1].position
-        assert run_once(lake, database) == Report(position=rows[-1].position)
+        assert run_once(lake, database) == RollupReport(position=rows[-1].position)
         assert database.progress(JOB).anchor > rows[0].position  # not all is read every time
 
 
@@ -297,7 +298,7 @@ def test_as_a_job_it_says_what_it_did(tmp_path: Path) -> None:
     settings = JobSettings(lake=tmp_path / "lake", out=tmp_path / "out", once=True)
     (tmp_path / "out" / JOB).mkdir(parents=True)
     reporter = Reporter(tmp_path / "out" / JOB, JOB)
-    run_job(Context(JOB, None, settings, reporter))
+    run_job(JobContext(JOB, None, settings, reporter))
     status = reporter.status
     assert (status.rows_in, status.rows_out) == (60, len(expected(rows)))
     assert (status.position, status.lag_rows) == (rows[-1].position, 0)
@@ -337,7 +338,7 @@ def test_hours_that_are_none_are_refused(tmp_path: Path) -> None:
     )
     (tmp_path / JOB).mkdir()
     with pytest.raises(UsageError, match="keep_raw_hours=a day is no number of hours"):
-        run_job(Context(JOB, None, settings, Reporter(tmp_path / JOB, JOB)))
+        run_job(JobContext(JOB, None, settings, Reporter(tmp_path / JOB, JOB)))
 
 
 class Broker(Running):
@@ -379,4 +380,4 @@ def test_what_brokers_counted_adds_up_over_restarts(tmp_path: Path) -> None:
 def test_a_lake_without_metrics_is_no_error(tmp_path: Path) -> None:
     open_for_writing(tmp_path / "lake")
     with Database(str(tmp_path / "metrics.db")) as database:
-        assert run_once(Lake(tmp_path / "lake"), database) == Report()
+        assert run_once(Lake(tmp_path / "lake"), database) == RollupReport()

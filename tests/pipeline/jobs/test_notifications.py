@@ -18,7 +18,7 @@ from rove.pipeline.jobs import notifications as module
 from rove.pipeline.jobs.notifications import (
     SCHEMA,
     STATES,
-    Output,
+    MatchOutput,
     OutputError,
     found_position,
     states_uri,
@@ -33,28 +33,28 @@ def rows(*positions: int) -> pa.Table:
     return pa.Table.from_pylist(found, SCHEMA)
 
 
-def states(output: Output, last: int, *buckets: int) -> tuple[NewFile, tuple[int, ...]]:
+def states(output: MatchOutput, last: int, *buckets: int) -> tuple[NewFile, tuple[int, ...]]:
     some = [{"bucket": each, "position": last, "state": b"x" * last} for each in buckets]
     return write_file(states_uri(output.uri), pa.Table.from_pylist(some, STATES)), buckets
 
 
-def commit(output: Output, last: int, *buckets: int) -> None:
+def commit(output: MatchOutput, last: int, *buckets: int) -> None:
     files = [write_file(output.uri, rows(last))]
     output.commit(last, files, [states(output, last, *buckets)] if buckets else [], last)
 
 
-def positions(output: Output) -> list[int]:
+def positions(output: MatchOutput) -> list[int]:
     return sorted(Table(output.uri).rows(["position"])["position"].to_pylist())
 
 
 def test_what_is_done_is_known_again(tmp_path: Path) -> None:
     assert found_position(tmp_path) == -1
-    output = Output(tmp_path, start=4)
+    output = MatchOutput(tmp_path, start=4)
     assert (output.position, output.done, output.sequence, output.states) == (4, 4, 0, {})
     commit(output, 9, 0, 1)
     commit(output, 20, 0, 1)
     commit(output, 30)  # nothing ranked has changed
-    again = Output(tmp_path)
+    again = MatchOutput(tmp_path)
     assert (again.position, again.done, again.sequence) == (30, 30, 30)
     assert again.states == output.states
     assert set(again.states) == {0, 1}
@@ -62,11 +62,11 @@ def test_what_is_done_is_known_again(tmp_path: Path) -> None:
     assert found_position(tmp_path) == 30
 
 
-def test_a_stretch_is_cut_where_only_the_notifications_are_there(tmp_path: Path) -> None:
-    output = Output(tmp_path)
+def test_a_batch_is_cut_where_only_the_notifications_are_there(tmp_path: Path) -> None:
+    output = MatchOutput(tmp_path)
     commit(output, 9)
     output._found.commit(module.WRITER, 20, [write_file(output.uri, rows(15))])
-    again = Output(tmp_path)
+    again = MatchOutput(tmp_path)
     assert (again.position, again.done) == (20, 9)
     assert again.missing(9, 20) == [(9, 20)]
     assert again.missing(-1, 30) == [(9, 20), (20, 30)]
@@ -80,7 +80,7 @@ def test_a_stretch_is_cut_where_only_the_notifications_are_there(tmp_path: Path)
 
 
 def test_of_two_writers_one_gets_an_error(tmp_path: Path) -> None:
-    one, other = Output(tmp_path), Output(tmp_path)
+    one, other = MatchOutput(tmp_path), MatchOutput(tmp_path)
     commit(one, 9)
     with pytest.raises(LakeError, match="cannot write to the table"):
         commit(other, 8)
@@ -90,7 +90,7 @@ def test_of_two_writers_one_gets_an_error(tmp_path: Path) -> None:
 def test_what_an_earlier_version_wrote_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "_manifests").mkdir()
     with pytest.raises(OutputError, match="was written by an earlier Rove; choose another --out"):
-        Output(tmp_path)
+        MatchOutput(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["_manifests"]
 
 
@@ -100,7 +100,7 @@ def test_files_stay_few_while_it_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_STATES_KEPT", short)
     monkeypatch.setattr(module, "TIDY_EVERY_S", 0.0)
     monkeypatch.setattr("rove.lake.compaction.SMALL_FILES_MAX", 8)
-    output = Output(tmp_path)
+    output = MatchOutput(tmp_path)
     write_file(output.uri, rows(1000))  # a task that nobody waited for
     count = share(450)
     for last in range(count):
@@ -109,13 +109,13 @@ def test_files_stay_few_while_it_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         parts = [path for path in tmp_path.rglob("part-*.parquet") if path.is_file()]
         assert len(parts) <= 12
     assert positions(output) == list(range(count))
-    assert Output(tmp_path).states == output.states
+    assert MatchOutput(tmp_path).states == output.states
 
 
 def test_others_read_it_without_us(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    output = Output(tmp_path)
+    output = MatchOutput(tmp_path)
     for last in (3, 5):
         commit(output, last, 0)
     assert sorted(pl.read_delta(str(tmp_path))["position"].to_list()) == [3, 5]
@@ -126,8 +126,8 @@ def test_others_read_it_without_us(
 DIES = """
 import sys
 from tests.pipeline.jobs.test_notifications import commit
-from rove.pipeline.jobs.notifications import Output
-output = Output(sys.argv[1])
+from rove.pipeline.jobs.notifications import MatchOutput
+output = MatchOutput(sys.argv[1])
 print(output.done, flush=True)
 for last in range(output.done + 1, 10_000):
     commit(output, last, 0, 1)
@@ -146,7 +146,7 @@ def test_whoever_is_killed_leaves_a_whole_number_of_batches(tmp_path: Path) -> N
             assert process.poll() is None
         process.kill()
         process.communicate()
-        output = Output(tmp_path)
+        output = MatchOutput(tmp_path)
         assert output.position - output.done in (0, 1)
         assert positions(output) == list(range(output.position + 1))
         state: dict[str, Any] = Table(states_uri(output.uri)).rows().to_pylist()[0]

@@ -20,16 +20,8 @@ from rove.lake.delta import Table as DeltaTable
 from rove.lake.log import open_for_writing
 from rove.metrics.database import Database, DatabaseError
 from rove.pipeline.jobs import registry as jobs
-from rove.pipeline.jobs.registry import (
-    JOBS,
-    Context,
-    Job,
-    JobError,
-    JobSettings,
-    one_line,
-    repeat,
-    run_jobs,
-)
+from rove.pipeline.jobs.job import JobContext, JobSettings, repeat
+from rove.pipeline.jobs.registry import JOBS, JobError, RegisteredJob, one_line, run_jobs
 from rove.pipeline.jobs.status import (
     STOP,
     Progress,
@@ -42,7 +34,7 @@ from rove.pipeline.jobs.status import (
 )
 from rove.pipeline.lake.log import LakeError
 from rove.pipeline.spark.session import SparkError, SparkSettings
-from rove.pipeline.tables.typed_tables import Table, channels
+from rove.pipeline.tables.table import Table, channels
 from tests.effort import PATIENCE_S
 
 LOCAL = SparkSettings(master="local[2]", memory="1g")
@@ -67,14 +59,14 @@ def test_jobs_run_side_by_side_until_they_are_done(
     filled(tmp_path)
     meeting = threading.Barrier(2, timeout=PATIENCE_S)
 
-    def work(context: Context) -> None:
+    def work(context: JobContext) -> None:
         meeting.wait()
         assert context.once
         assert context.folder == tmp_path / "out" / context.name
         context.report(Progress(position=40, rows_in=40, rows_out=2))
 
     for name in ("a", "b"):
-        monkeypatch.setitem(JOBS, name, Job(work, needs_spark=False))
+        monkeypatch.setitem(JOBS, name, RegisteredJob(work, needs_spark=False))
     ended = run_jobs(["a", "b"], settings_of(tmp_path, once=True))
     assert [(one.job, one.state, one.rows_in) for one in ended] == [
         ("a", "done", 40), ("b", "done", 40),
@@ -85,10 +77,10 @@ def test_jobs_run_side_by_side_until_they_are_done(
 def test_how_jobs_are_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
-    def work(context: Context) -> None:
+    def work(context: JobContext) -> None:
         context.report(Progress(position=40, rows_in=40, rows_out=2))
 
-    monkeypatch.setitem(JOBS, "a", Job(work, needs_spark=False))
+    monkeypatch.setitem(JOBS, "a", RegisteredJob(work, needs_spark=False))
     place = str(tmp_path / "metrics.db")
     run_jobs(["a"], settings_of(tmp_path, once=True, database=place))
     with Database(place) as database:
@@ -103,14 +95,14 @@ def test_how_jobs_are_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_error_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
-    def fails(_context: Context) -> None:
+    def fails(_context: JobContext) -> None:
         raise LakeError("it is\nbroken")
 
-    def waits(context: Context) -> None:
+    def waits(context: JobContext) -> None:
         assert context.stopping.wait(PATIENCE_S)
 
-    monkeypatch.setitem(JOBS, "fails", Job(fails, needs_spark=False))
-    monkeypatch.setitem(JOBS, "waits", Job(waits, needs_spark=False))
+    monkeypatch.setitem(JOBS, "fails", RegisteredJob(fails, needs_spark=False))
+    monkeypatch.setitem(JOBS, "waits", RegisteredJob(waits, needs_spark=False))
     with pytest.raises(JobError, match=r"^fails: it is broken$"):
         run_jobs(["waits", "fails"], settings_of(tmp_path))
     found = {one.job: one for one in statuses(tmp_path / "out")}
@@ -125,13 +117,13 @@ def test_a_machine_that_was_too_busy_for_spark_is_tried_again(
     filled(tmp_path)
     tried: list[str] = []
 
-    def busy(context: Context) -> None:
+    def busy(context: JobContext) -> None:
         tried.append(context.name)
         if context.name == "always" or len(tried) < 3:
             raise RuntimeError("[STREAM_FAILED] Python worker failed to connect back. SQLSTATE: X")
 
     for name in ("at first", "always"):
-        monkeypatch.setitem(JOBS, name, Job(busy, needs_spark=False))
+        monkeypatch.setitem(JOBS, name, RegisteredJob(busy, needs_spark=False))
     [done] = run_jobs(["at first"], settings_of(tmp_path, once=True))
     assert (done.state, len(tried)) == ("done", 3)
     with pytest.raises(JobError, match=r"^always: .*failed to connect back"):
@@ -142,11 +134,11 @@ def test_a_machine_that_was_too_busy_for_spark_is_tried_again(
 def test_one_job_is_stopped_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
-    def waits(context: Context) -> None:
+    def waits(context: JobContext) -> None:
         (context.folder / STOP).touch()
         assert context.stopping.wait(PATIENCE_S)
 
-    monkeypatch.setitem(JOBS, "waits", Job(waits, needs_spark=False))
+    monkeypatch.setitem(JOBS, "waits", RegisteredJob(waits, needs_spark=False))
     (ended,) = run_jobs(["waits"], settings_of(tmp_path))
     assert ended.state == "stopped"
 
@@ -154,11 +146,11 @@ def test_one_job_is_stopped_by_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_signal_stops_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
 
-    def waits(context: Context) -> None:
+    def waits(context: JobContext) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert context.stopping.wait(PATIENCE_S)
 
-    monkeypatch.setitem(JOBS, "waits", Job(waits, needs_spark=False))
+    monkeypatch.setitem(JOBS, "waits", RegisteredJob(waits, needs_spark=False))
     before = signal.getsignal(signal.SIGTERM)
     (ended,) = run_jobs(["waits"], settings_of(tmp_path))
     assert ended.state == "stopped"
@@ -240,7 +232,8 @@ def test_a_lake_that_cannot_be_read_ends_the_job(spark: Any, tmp_path: Path) -> 
 FOLLOW = """
 import sys
 from pathlib import Path
-from rove.pipeline.jobs.registry import JobSettings, run_jobs
+from rove.pipeline.jobs.job import JobSettings
+from rove.pipeline.jobs.registry import run_jobs
 from rove.pipeline.spark.session import SparkSettings
 folder = Path(sys.argv[1])
 settings = JobSettings(lake=folder / "lake", out=folder / "out", trigger_s=0.05)
@@ -298,13 +291,13 @@ def test_tables_and_sensors_are_made_by_one_run(tmp_path: Path) -> None:
 # --- jobs that repeat themselves -----------------------------------------------------------------
 
 
-def context_of(tmp_path: Path, **settings: Any) -> tuple[Context, Reporter]:
+def context_of(tmp_path: Path, **settings: Any) -> tuple[JobContext, Reporter]:
     """A job as `rove pipeline run` gives it, but for Spark, which the loop has no use for."""
     (tmp_path / "lake").mkdir()
     (tmp_path / "out" / "job").mkdir(parents=True)
     given = JobSettings(lake=tmp_path / "lake", out=tmp_path / "out", **settings)
     reporter = Reporter(tmp_path / "out" / "job", "job")
-    return Context("job", None, given, reporter), reporter
+    return JobContext("job", None, given, reporter), reporter
 
 
 def test_once_is_one_step(tmp_path: Path) -> None:

@@ -13,9 +13,15 @@ from rove.broker.storage.records import LogRow
 from rove.lake.delta import Table
 from rove.lake.log import open_for_writing
 from rove.pipeline.jobs import spark_feeds
-from rove.pipeline.jobs.spark_feeds import PIECE_BITS, Found, Place, Served, Stretch
+from rove.pipeline.jobs.spark_feeds import (
+    PIECE_BITS,
+    FeedBatch,
+    FeedNotification,
+    FeedOffset,
+    FeedReader,
+)
 from rove.pipeline.lake.log import Event, Lake
-from rove.pipeline.lake.snapshots import Snapshot, save
+from rove.pipeline.lake.snapshots import SubscriptionSnapshot, save
 from rove.pipeline.lake.versions import Version
 from tests.interop.by_hand import Batches
 
@@ -36,17 +42,17 @@ class Case:
             self.feed.publish(f"{'air' if x % 2 else 'road'}/{x}", {"x": x}, 2.0 + x / 1e6)
         self.feed.write()
         self.batches = Batches(folder / "out")
-        self.served = Served(folder / "out", Lake(folder / "lake"))
+        self.reader = FeedReader(folder / "out", Lake(folder / "lake"))
 
-    def plain(self, after: int = 0) -> list[Found]:
-        return in_order(self.served.stretches(Place(after, 10**9)))
+    def plain(self, after: int = 0) -> list[FeedNotification]:
+        return in_order(self.reader.batches(FeedOffset(after, 10**9)))
 
-    def ranked(self, after: int = 0) -> list[Found]:
-        return in_order(self.served.stretches(Place(10**15, after)))
+    def ranked(self, after: int = 0) -> list[FeedNotification]:
+        return in_order(self.reader.batches(FeedOffset(10**15, after)))
 
 
-def in_order(stretches: Iterable[Stretch]) -> list[Found]:
-    return [one for stretch in stretches for one in stretch.found]
+def in_order(batches: Iterable[FeedBatch]) -> list[FeedNotification]:
+    return [one for batch in batches for one in batch.found]
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def test_a_publication_comes_with_all_that_it_meets(case: Case) -> None:
     case.batches.commit(30, rows((PLAIN, 9), (LIVE, 8), (PLAIN, 8)), rows((OTHER, 9), (LIVE, 9)))
     first, second = case.plain()
     assert (first.sequence, first.subscriptions) == (at(8), [PLAIN])
-    assert second == Found(
+    assert second == FeedNotification(
         sequence=at(9),
         subscriptions=[PLAIN, OTHER],
         topic="air/9",
@@ -87,7 +93,7 @@ def test_a_start_reads_who_is_subscribed_from_where_match_has_kept_it(
         Version(number=LIVE, text="x > 1"),
     ]
     lake = Lake(tmp_path / "lake")
-    save(str(tmp_path / "out"), Snapshot(lake.id, None, 3, versions, [PLAIN, LIVE]))
+    save(str(tmp_path / "out"), SubscriptionSnapshot(lake.id, None, 3, versions, [PLAIN, LIVE]))
     begun: list[int] = []
 
     def events(_: Lake, after: int, up_to: int, states_of: object) -> Iterator[Event]:
@@ -144,20 +150,20 @@ def test_ranked_ones_go_by_their_sequence_and_may_look_back(case: Case) -> None:
     assert case.ranked(2) == []
 
 
-def test_the_place_after_a_stretch_leaves_nothing_of_it(case: Case) -> None:
+def test_the_offset_after_a_batch_leaves_nothing_of_it(case: Case) -> None:
     case.batches.commit(20, rows((PLAIN, 6)), rows((RANKED, 7), score=1.0))
-    plain, ranked = case.served.stretches(Place())
+    plain, ranked = case.reader.batches(FeedOffset())
     assert [(each.is_ranked, each.position, each.rows) for each in (plain, ranked)] == [
         (False, 20, 2), (True, 20, 1),
     ]  # fmt: skip
-    assert list(case.served.stretches(ranked.end)) == []
+    assert list(case.reader.batches(ranked.end)) == []
     case.batches.commit(30, rows((PLAIN, 21)), rows((RANKED, 7), score=1.0))
-    plain, ranked = case.served.stretches(ranked.end)
+    plain, ranked = case.reader.batches(ranked.end)
     assert [one.sequence for one in plain.found] == [at(21)]
     assert [one.sequence for one in ranked.found] == [2]
 
 
-def test_much_comes_in_several_stretches(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_comes_in_several_batches(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for position in range(4, 43, 2):
         case.batches.commit(
             position + 1,
@@ -165,10 +171,10 @@ def test_much_comes_in_several_stretches(case: Case, monkeypatch: pytest.MonkeyP
             rows((RANKED, position), (RANKED, 5), score=1.0),
         )
     plain, ranked = case.plain(), case.ranked()
-    monkeypatch.setattr(spark_feeds, "STRETCH_ROWS", 10)
-    stretches = list(case.served.stretches(Place()))
-    assert len(stretches) > 8
-    assert in_order(stretches) == plain + ranked
+    monkeypatch.setattr(spark_feeds, "BATCH_ROWS", 10)
+    batches = list(case.reader.batches(FeedOffset()))
+    assert len(batches) > 8
+    assert in_order(batches) == plain + ranked
 
 
 def test_compaction_changes_no_number(case: Case) -> None:
@@ -180,7 +186,7 @@ def test_compaction_changes_no_number(case: Case) -> None:
         )
     plain, ranked = case.plain(), case.ranked()
     assert (len(plain), len(ranked)) == (40, 40)
-    table = Table(case.served.uri)
+    table = Table(case.reader.uri)
     table.compact(1_000_000)
     assert table.files().num_rows == 1
     assert (case.plain(), case.ranked()) == (plain, ranked)
@@ -202,9 +208,9 @@ def test_a_publication_of_several_channels_counts_once(case: Case) -> None:
 
 def test_what_the_lake_has_no_more_is_counted(case: Case) -> None:
     case.batches.commit(43, rows((PLAIN, 9), (PLAIN, 42)))
-    open_for_writing(case.served._lake.uri).delete("kind = 'publications' AND position <= 12")
+    open_for_writing(case.reader._lake.uri).delete("kind = 'publications' AND position <= 12")
     assert [one.sequence for one in case.plain()] == [at(42)]
-    assert case.served.lost == 1
+    assert case.reader.lost == 1
 
 
 def test_later_subscriptions_are_learnt(case: Case) -> None:
@@ -218,23 +224,27 @@ def test_later_subscriptions_are_learnt(case: Case) -> None:
 
 
 def test_news_are_noticed(case: Case) -> None:
-    assert case.served.has_news()
-    list(case.served.stretches(Place()))
-    assert not case.served.has_news()
+    assert case.reader.has_news()
+    list(case.reader.batches(FeedOffset()))
+    assert not case.reader.has_news()
     case.batches.commit(20, [])
-    assert case.served.has_news()
+    assert case.reader.has_news()
 
 
 def test_a_table_that_is_not_there_yet_is_no_news(case: Case, tmp_path: Path) -> None:
-    served = Served(tmp_path / "later", case.served._lake)
-    assert (served.name, served.has_news(), list(served.stretches(Place()))) == (None, False, [])
+    reader = FeedReader(tmp_path / "later", case.reader._lake)
+    assert (reader.name, reader.has_news(), list(reader.batches(FeedOffset()))) == (
+        None,
+        False,
+        [],
+    )
     Batches(tmp_path / "later")
-    assert served.has_news()
-    assert list(served.stretches(Place())) == []
+    assert reader.has_news()
+    assert list(reader.batches(FeedOffset())) == []
 
 
 def test_every_table_has_a_name_of_its_own(case: Case, tmp_path: Path) -> None:
     Batches(tmp_path / "other")
-    lake = case.served._lake
-    names = [Served(tmp_path / name, lake).name for name in ("out", "out", "other")]
+    lake = case.reader._lake
+    names = [FeedReader(tmp_path / name, lake).name for name in ("out", "out", "other")]
     assert names[0] == names[1] != names[2]

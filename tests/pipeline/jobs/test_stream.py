@@ -15,13 +15,13 @@ from rove.lake.storage import Location, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.pipeline.jobs.notifications import Output, OutputError
-from rove.pipeline.jobs.registry import JobSettings
+from rove.pipeline.jobs.job import JobSettings
+from rove.pipeline.jobs.notifications import MatchOutput, OutputError
 from rove.pipeline.jobs.status import Progress
-from rove.pipeline.jobs.stream import MatchWork, Stream, match_slice
+from rove.pipeline.jobs.stream import MatchStream, MatchTask, match_slice
+from rove.pipeline.lake.data_source import Slice, SliceFile, one_slice, whole
 from rove.pipeline.lake.live_index import LiveIndex
 from rove.pipeline.lake.log import Lake
-from rove.pipeline.lake.source import Piece, Slice, one_slice, whole
 from rove.pipeline.lake.version_index import IndexSpec, opened
 from rove.pipeline.ranked.ranking import run_bucket
 from tests.interop.by_state import versions_by_state
@@ -108,7 +108,7 @@ def settings_of(folder: Path, **changes: Any) -> JobSettings:
 
 def run(spark: Any, settings: JobSettings) -> list[Progress]:
     told: list[Progress] = []
-    assert Stream(spark, settings, settings.out, told.append).start().awaitTermination(120)
+    assert MatchStream(spark, settings, settings.out, told.append).start().awaitTermination(120)
     return told
 
 
@@ -120,7 +120,7 @@ def test_a_slice_is_matched_as_the_judge_would(tmp_path: Path) -> None:
     index = LiveIndex(tmp_path / "index")
     index.take(Lake(tmp_path / "lake").events())
     everything, out = one_slice(Lake(tmp_path / "lake")), tmp_path / "out"
-    report = match_slice(MatchWork(slice=everything, index=index.spec(), out=str(out)))
+    report = match_slice(MatchTask(slice=everything, index=index.spec(), out=str(out)))
     assert report.rows == 300
     assert report.found is not None
     found = pa.parquet.read_table(out / report.found.path)
@@ -131,15 +131,15 @@ def test_a_slice_is_matched_as_the_judge_would(tmp_path: Path) -> None:
 
 def test_nothing_found_is_no_file(tmp_path: Path) -> None:
     nothing = Slice(-1, 9, str(tmp_path), ())
-    report = match_slice(MatchWork(slice=nothing, index=IndexSpec(), out=str(tmp_path), buckets=2))
+    report = match_slice(MatchTask(slice=nothing, index=IndexSpec(), out=str(tmp_path), buckets=2))
     assert (report.rows, report.found, report.scratch) == (0, None, None)
 
 
 def test_a_file_that_a_task_does_not_find_is_an_error(tmp_path: Path) -> None:
     """It does not count as expired: an executor that does not see the lake would lose its rows."""
-    lost = Slice(-1, 9, str(tmp_path), (Piece("gone.parquet"),))
+    lost = Slice(-1, 9, str(tmp_path), (SliceFile("gone.parquet"),))
     with pytest.raises(MissingFileError, match=r"gone.parquet is not to be found on"):
-        match_slice(MatchWork(slice=lost, index=IndexSpec(), out=str(tmp_path)))
+        match_slice(MatchTask(slice=lost, index=IndexSpec(), out=str(tmp_path)))
 
 
 # --- with Spark -----------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_a_death_between_the_commits_and_a_lost_checkpoint_repeat_nothing(
     spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
     lively(tmp_path / "lake", 3, ranked=True)
     settings = settings_of(tmp_path, max_rows=70)
-    stream = Stream(spark, settings, settings.out)
+    stream = MatchStream(spark, settings, settings.out)
     commit = stream.output._states.commit
 
     def dies(writer: str, number: int, *files: Any) -> bool:
@@ -235,7 +235,7 @@ def test_a_death_between_the_commits_and_a_lost_checkpoint_repeat_nothing(
     monkeypatch.setattr(stream.output._states, "commit", dies)
     with pytest.raises(Exception, match="KilledError"):
         stream.start().awaitTermination(120)
-    output = Output(settings.out)
+    output = MatchOutput(settings.out)
     assert output.position > output.done > 0
     spark.conf.unset("spark.sql.streaming.offsetLog.formatVersion")
     # Without its checkpoint, and with batches that end elsewhere.
@@ -269,7 +269,7 @@ def test_a_checkpoint_of_another_output_is_refused(spark: Any, tmp_path: Path) -
     run(spark, settings)
     publish_some(feed, 5, 100.0)
     feed.write()
-    stream = Stream(spark, settings, tmp_path / "other")
+    stream = MatchStream(spark, settings, tmp_path / "other")
     with pytest.raises(Exception, match="does not fit to the checkpoint"):
         stream.start().awaitTermination(60)
     assert isinstance(stream.error, OutputError)
@@ -281,7 +281,7 @@ def test_it_follows_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
     feed = lively(tmp_path / "lake", 1)
     settings = settings_of(tmp_path, trigger_s=0.05, once=False)
     told: list[Progress] = []
-    stream = Stream(spark, settings, settings.out, told.append)
+    stream = MatchStream(spark, settings, settings.out, told.append)
     query = stream.start()
     query.processAllAvailable()
     publish_some(feed, 5, 100.0)

@@ -25,14 +25,14 @@ def found_by_spark(spark: Any, recording: Recording, **how: Any) -> list[Notifie
     return [Notified(*row) for row in rows]
 
 
-ONE_STRETCH = 2**62
+ONE_SEGMENT = 2**62
 
 
 @pytest.mark.parametrize(
     ("seed", "begun_min"),
     [
         (42, 5),
-        pytest.param(41, ONE_STRETCH, marks=pytest.mark.soak),
+        pytest.param(41, ONE_SEGMENT, marks=pytest.mark.soak),
     ],
 )
 def test_spark_finds_what_the_broker_did(
@@ -115,7 +115,7 @@ def difference(spark: Any, lake: Lake, until: float) -> Any:
     )
 
 
-def test_a_stretch_of_the_past_on_one_channel(tmp_path: Path, spark: Any) -> None:
+def test_a_range_of_the_past_on_one_channel(tmp_path: Path, spark: Any) -> None:
     recording = Recording(tmp_path / "lake", 43, ranked=False)
     recording.play(400)
     rows = recording.publications().to_pylist()

@@ -6,13 +6,13 @@ import msgspec
 
 from rove.pipeline.lake.live_index import LiveIndex
 from rove.pipeline.lake.log import Event
-from rove.pipeline.lake.snapshots import Snapshot, load, save
+from rove.pipeline.lake.snapshots import SubscriptionSnapshot, load, save
 from rove.pipeline.lake.versions import Version
 
 
-def snapshot(position: int, lake: str = "one") -> Snapshot:
+def snapshot(position: int, lake: str = "one") -> SubscriptionSnapshot:
     version = Version(number=position, text="x > me.x", me={"x": 1.5, "y": ["a"]}, since=position)
-    return Snapshot(lake, None, position, [version], [position])
+    return SubscriptionSnapshot(lake, None, position, [version], [position])
 
 
 def test_the_latest_of_a_lake_is_found(tmp_path: Path) -> None:

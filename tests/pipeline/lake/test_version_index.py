@@ -10,14 +10,14 @@ import pytest
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.pipeline.lake.following import changes_of, variables_of, write_following
-from rove.pipeline.lake.version_index import IndexSpec, PartSpec, VersionIndex, opened
+from rove.pipeline.lake.followers import changes_of, variables_of, write_followers
+from rove.pipeline.lake.version_index import IndexFileSpec, IndexSpec, VersionIndex, opened
 from rove.pipeline.lake.versions import Version, versions_of
-from rove.pipeline.matching.dataframes import Job, pieces
+from rove.pipeline.matching.dataframes import MatchJob, match_pieces
 from rove.pipeline.matching.index import Index
 from rove.pipeline.matching.index import open_index as open_table_index
 from rove.pipeline.matching.index_files import write_index
-from rove.pipeline.spark.shipping import TaskFile
+from rove.pipeline.spark.executors import TaskFile
 from tests.effort import is_soak, some
 from tests.interop.by_state import index_of
 from tests.interop.recorded import Notified, Recording
@@ -71,7 +71,7 @@ def test_ranked_rows_are_those_that_meet_a_condition(tmp_path: Path) -> None:
         Version(number=number, text=text, filter="air/#", since=100 * number) for number in range(5)
     ]
     write_index(versions, tmp_path / "ranked.index")
-    index = opened(IndexSpec((PartSpec(str(tmp_path / "ranked.index"), ranked={4: 450}),)))
+    index = opened(IndexSpec((IndexFileSpec(str(tmp_path / "ranked.index"), ranked={4: 450}),)))
     table = recording.publications()
     rows = index.ranked_rows(table.combine_chunks().to_batches()[0], 2).to_pylist()
     condition = parse("x > 3")
@@ -114,11 +114,11 @@ def test_nobody_gets_what_is_older_than_their_subscription(
          "topic": ["air"] * 2, "payload": said, "user": pa.nulls(2, USER)}
     )  # fmt: skip
     write_index([version, ranked], tmp_path / "fixed")
-    found = [opened(IndexSpec((PartSpec(str(tmp_path / "fixed")),)))]
+    found = [opened(IndexSpec((IndexFileSpec(str(tmp_path / "fixed")),)))]
     if "me." in text:
         variables = variables_of([version])
         changes = changes_of([(9, "ann", {"x": 9})], variables)
-        write_following([version, ranked], variables, changes, tmp_path / "following")
+        write_followers([version, ranked], variables, changes, tmp_path / "following")
         found.append(opened(IndexSpec((), str(tmp_path / "following"))))
     for index in found:
         assert index.match_lake(lake)["position"].to_pylist() == [8]
@@ -129,8 +129,8 @@ def test_nobody_gets_what_is_older_than_their_subscription(
     table = pa.record_batch(
         {"at": [99.0, 100.0], "topic": ["air"] * 2, "x": [5] * 2, "y": [2] * 2, "k": ["A"] * 2}
     )
-    job = Job(TaskFile("table", str(tmp_path / "table")), ["x"], "at", "topic", [], "pairs")
-    ((_, rows),) = pieces(job, open_table_index(job.file), [table])
+    job = MatchJob(TaskFile("table", str(tmp_path / "table")), ["x"], "at", "topic", [], "pairs")
+    ((_, rows),) = match_pieces(job, open_table_index(job.file), [table])
     assert rows.counts.tolist() == [0, 1]
 
 
@@ -138,7 +138,7 @@ def test_a_publication_without_a_payload_says_its_topic_only(tmp_path: Path) -> 
     texts = ["", "topic = 'air'", "x IS NULL", "x > 1", "NOT (x > 1)"]
     versions = [Version(number=number, text=text, filter="#") for number, text in enumerate(texts)]
     write_index(versions, tmp_path / "index")
-    index = opened(IndexSpec((PartSpec(str(tmp_path / "index")),)))
+    index = opened(IndexSpec((IndexFileSpec(str(tmp_path / "index")),)))
     for payload in (None, b"", b"no object"):
         batch = pa.record_batch(
             {"position": [7], "at": pa.array([0], pa.timestamp("us", tz="UTC")), "id": ["7"],

@@ -24,8 +24,8 @@ from rove.pipeline.lake.versions import Version
 from rove.pipeline.matching import dataframes as matching
 from rove.pipeline.matching.dataframes import MatchingError, match, matches, register, unpacked
 from rove.pipeline.matching.index import Index
-from rove.pipeline.spark import shipping
-from rove.pipeline.spark.shipping import TaskFile, folder_of_process
+from rove.pipeline.spark import executors
+from rove.pipeline.spark.executors import TaskFile, folder_of_process
 from rove.testing.drawing import Drawing, Moment
 from tests.effort import PATIENCE_S, some
 
@@ -141,7 +141,7 @@ class TestMatch:
     def test_a_large_index_is_opened_where_it_lies(
         self, table: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(shipping, "SMALL_BYTES", 0)
+        monkeypatch.setattr(executors, "SMALL_BYTES", 0)
         with Index.build(["NO2 > 40"]) as index:
             assert pairs(match(table, index, keep=["id"])) == {(0, 0)}
 
@@ -368,7 +368,7 @@ class TestSql:
 # -- in a worker -------------------------------------------------------------------------------
 
 
-def job(texts: Sequence[Any], **given: Any) -> matching.Job:
+def job(texts: Sequence[Any], **given: Any) -> matching.MatchJob:
     content = b"".join(Index.build(texts)._parts())
     told: dict[str, Any] = {
         "file": TaskFile(uuid.uuid4().hex, content=content),
@@ -378,7 +378,7 @@ def job(texts: Sequence[Any], **given: Any) -> matching.Job:
         "hidden": [],
         "form": "pairs",
     }
-    return matching.Job(**(told | given))
+    return matching.MatchJob(**(told | given))
 
 
 def test_pieces_keep_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:

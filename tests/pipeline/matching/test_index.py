@@ -17,7 +17,7 @@ from rove.match import Matcher
 from rove.pipeline.lake.versions import Version, VersionsError
 from rove.pipeline.matching.index import Index, index_of, open_index, plain_subscription
 from rove.pipeline.matching.table_check import MatchingError
-from rove.pipeline.spark.shipping import TaskFile
+from rove.pipeline.spark.executors import TaskFile
 
 
 def saved(index: Index, folder: Path) -> TaskFile:

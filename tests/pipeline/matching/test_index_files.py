@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rove.pipeline.lake.stretches import write_stretches
+from rove.pipeline.lake.segments import write_segments
 from rove.pipeline.lake.versions import FOR_EVER, Version
 from rove.pipeline.matching.index_files import IndexFileError, open_index, write_index
-from rove.pipeline.matching.topics import NO_FILTER
+from rove.pipeline.matching.topic_filters import NO_FILTER
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
         open_index(str(tmp_path / "other"))
     with pytest.raises(IndexFileError, match=r"cannot open the index .*none: "):
         open_index(str(tmp_path / "none"))
-    write_stretches([], tmp_path / "stretches")
-    with pytest.raises(IndexFileError, match="it is an index of stretches, not of versions"):
-        open_index(str(tmp_path / "stretches"))
+    write_segments([], tmp_path / "segments")
+    with pytest.raises(IndexFileError, match="it is an index of segments, not of versions"):
+        open_index(str(tmp_path / "segments"))
     with pytest.raises(IndexFileError, match=r"subscription 8: ."):
         write_index([Version(number=8, text="x >")], tmp_path / "bad.index")

@@ -20,11 +20,18 @@ from rove.lang import LimitError, Subscription, matches, parse
 from rove.lang.functions import EARTH_RADIUS_M, call
 from rove.lang.tree import Attribute, Call, Comparison, Literal
 from rove.pipeline.matching import pruning
-from rove.pipeline.matching.pruning import EVERY_ROW, Demand, Plan, Wanted, arrow_filter, plan
-from rove.pipeline.tables import typed_columns as typed_module
-from rove.pipeline.tables import typed_tables as tables_module
-from rove.pipeline.tables.typed_columns import Typer
-from rove.pipeline.tables.typed_tables import BASE, REST, TableFile, TableSchema, attributes
+from rove.pipeline.matching.pruning import (
+    EVERY_ROW,
+    PrunedExpression,
+    RangeTest,
+    ReadPlan,
+    arrow_filter,
+    plan,
+)
+from rove.pipeline.tables import column_builder as columns_module
+from rove.pipeline.tables import table as table_module
+from rove.pipeline.tables.column_builder import ColumnBuilder
+from rove.pipeline.tables.table import BASE, REST, TableFile, TableSchema, attributes
 from rove.testing import strategies
 
 
@@ -34,10 +41,10 @@ def written(
     """Publications as the rows of a table, whose schema is made to fit them."""
     payloads = pa.array([msgspec.json.encode(one) for one in publications], pa.binary())
     users = pa.array([[]] * len(publications), pa.list_(pa.struct([("name", pa.string())])))
-    typed = Typer(schema).typed(payloads, users)
+    typed = ColumnBuilder(schema).typed(payloads, users)
     while not typed.is_complete:
         schema = schema.extended(typed.unmet, needs_rest=typed.needs_rest)
-        typed = Typer(schema).typed(payloads, users)
+        typed = ColumnBuilder(schema).typed(payloads, users)
     rows = len(publications)
     base = {
         "position": pa.array(range(rows), pa.int64()),
@@ -57,7 +64,7 @@ def fragment(table: pa.Table, row_group_size: int = 2) -> Any:
     return ds.ParquetFileFormat().make_fragment(pa.BufferReader(sink.getvalue()))
 
 
-def read(table: pa.Table, schema: TableSchema, found: Plan) -> pa.Table:
+def read(table: pa.Table, schema: TableSchema, found: ReadPlan) -> pa.Table:
     """What is left of a table, of rows and of columns, by statistics and row by row."""
     columns = [*BASE.names, *found.columns]
     expression = arrow_filter(found.filter)
@@ -80,7 +87,7 @@ def left(
 ) -> list[int]:
     """The rows that are read for a text, without its exact match."""
     table, schema = written(publications, TableSchema("air"))
-    found = plan(schema, [Wanted(parse(text), t)])
+    found = plan(schema, [PrunedExpression(parse(text), t)])
     return read(table, schema, found)["position"].to_pylist()  # type: ignore[no-any-return]
 
 
@@ -115,7 +122,7 @@ def check_nothing_is_lost(case: Any) -> None:
     times = [t for _, t in drawn]
     table, schema = written(publications, TableSchema("air"))
     try:
-        found = plan(schema, [Wanted(subscription, (min(times), max(times)), me)])
+        found = plan(schema, [PrunedExpression(subscription, (min(times), max(times)), me)])
     except LimitError:
         return
     expected = [
@@ -145,7 +152,7 @@ def test_of_texts_of_all_kinds_nothing_is_lost(case: Any) -> None:
 def test_nothing_is_lost_in_a_table_that_has_no_room_for_columns(case: Any) -> None:
     """What has no column is kept as JSON beside them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tables_module, typed_module):
+        for module in (table_module, columns_module):
             patch.setattr(module, "ATTRIBUTES_MAX", 2)
         check_nothing_is_lost(case)
 
@@ -171,7 +178,9 @@ def test_no_place_within_a_distance_is_lost(
     for arguments in ((*here, *there), (*there, *here)):
         near_by = Subscription(Comparison("<=", Call("distance", arguments), Literal(metres)))
         table, schema = written(publications, TableSchema("air"))
-        rows = read(table, schema, plan(schema, [Wanted(near_by)]))["position"].to_pylist()
+        rows = read(table, schema, plan(schema, [PrunedExpression(near_by)]))[
+            "position"
+        ].to_pylist()
         for row, one in enumerate(publications):
             distance = call("distance", [*centre, one["lat"], one["long"]])
             assert isinstance(distance, float)
@@ -219,7 +228,7 @@ def test_rows_that_cannot_match_are_not_read(text: str, expected: list[int]) -> 
 
 def test_whole_row_groups_are_passed_over() -> None:
     table, schema = written(LADDER, TableSchema("air"))
-    found = plan(schema, [Wanted(parse("x >= 18 AND kind > 'k'"))])
+    found = plan(schema, [PrunedExpression(parse("x >= 18 AND kind > 'k'"))])
     part = fragment(table, row_group_size=5)
     touched = part.subset(arrow_filter(found.filter), schema=schema.arrow())
     assert [group.id for group in touched.row_groups] == [3]
@@ -228,9 +237,9 @@ def test_whole_row_groups_are_passed_over() -> None:
 def test_a_following_text_is_pruned_by_where_its_subscriber_is() -> None:
     table, schema = written(LADDER, TableSchema("air"))
     text = parse("x BETWEEN me.x - 1 AND me.x + 1")
-    found = plan(schema, [Wanted(text, me={"x": 5})])
+    found = plan(schema, [PrunedExpression(text, me={"x": 5})])
     assert read(table, schema, found)["position"].to_pylist() == [4, 5, 6]
-    assert plan(schema, [Wanted(text)]).filter == ()
+    assert plan(schema, [PrunedExpression(text)]).filter == ()
 
 
 def test_only_columns_that_are_named_are_read() -> None:
@@ -241,7 +250,7 @@ def test_only_columns_that_are_named_are_read() -> None:
     _, schema = written(publications, TableSchema("air"))
 
     def columns(text: str) -> set[str]:
-        return set(plan(schema, [Wanted(parse(text))]).columns)
+        return set(plan(schema, [PrunedExpression(parse(text))]).columns)
 
     assert columns("x > 3") == {"x", "x::string"}
     assert columns("deep.z > 3") == {"deep.z", "deep::json"}
@@ -269,9 +278,9 @@ def test_a_number_that_is_none_is_as_good_as_missing() -> None:
     """No publication has one, but files from outside may."""
     table, schema = written([{"x": 1.5}, {"x": 2.5}], TableSchema("air"))
     table = table.set_column(table.column_names.index("x"), "x", pa.array([math.nan, 2.5]))
-    found = plan(schema, [Wanted(parse("x > 2"))])
+    found = plan(schema, [PrunedExpression(parse("x > 2"))])
     assert read(table, schema, found)["position"].to_pylist() == [1]
-    missing = plan(schema, [Wanted(parse("x IS NULL"))])
+    missing = plan(schema, [PrunedExpression(parse("x IS NULL"))])
     assert missing.filter == EVERY_ROW
 
 
@@ -279,13 +288,15 @@ def test_a_topic_filter_restricts_topics() -> None:
     table, schema = written(LADDER[:3], TableSchema("air"), topic="air/a/b")
     text = parse("x >= 0")
     for topic_filter, rows in (("air/#", 3), ("air/+/b", 3), ("#", 3), ("road/#", 0), ("ai", 3)):
-        found = plan(schema, [Wanted(text)], topic_filter)
+        found = plan(schema, [PrunedExpression(text)], topic_filter)
         assert read(table, schema, found).num_rows == rows, topic_filter
 
 
 def test_two_texts_share_what_is_read() -> None:
     table, schema = written(LADDER, TableSchema("air"))
-    found = plan(schema, [Wanted(parse("x < 1")), Wanted(parse("kind = 'k19'"))])
+    found = plan(
+        schema, [PrunedExpression(parse("x < 1")), PrunedExpression(parse("kind = 'k19'"))]
+    )
     assert read(table, schema, found)["position"].to_pylist() == [0, 19]
     assert set(found.columns) == {"x", "kind"}
 
@@ -293,11 +304,11 @@ def test_two_texts_share_what_is_read() -> None:
 def test_a_filter_does_not_grow_without_bound() -> None:
     table, schema = written(LADDER, TableSchema("air"))
     many = ", ".join(str(number) for number in range(0, 2_000, 2))
-    found = plan(schema, [Wanted(parse(f"x IN ({many})"))])
+    found = plan(schema, [PrunedExpression(parse(f"x IN ({many})"))])
     assert len(found.filter[0][0]) == 1
     assert read(table, schema, found).num_rows == 20
     texts = [parse(f"kind = 'k{number}' AND x IN (1, 3, 5, 7)") for number in range(300)]
-    assert plan(schema, [Wanted(text) for text in texts]).filter == EVERY_ROW
+    assert plan(schema, [PrunedExpression(text) for text in texts]).filter == EVERY_ROW
 
 
 # -- files -----------------------------------------------------------------------------------
@@ -310,7 +321,7 @@ def file(cell: str, box: tuple[float, float, float, float] | None) -> TableFile:
 def test_files_elsewhere_are_not_opened() -> None:
     _, schema = written([{"lat": 1.5, "long": 1.5, "x": 1.5}], TableSchema("air"))
     text = "lat BETWEEN 45 AND 46 AND long > 15 OR distance(lat, long, 0, 179.99) < 5000"
-    found = plan(schema, [Wanted(parse(text))])
+    found = plan(schema, [PrunedExpression(parse(text))])
     assert found.may_hold(file("33TWL", (45.9, 46.1, 14.0, 15.1)))
     assert not found.may_hold(file("33TWL", (46.1, 46.2, 14.0, 15.1)))
     assert not found.may_hold(file("33TWL", (45.1, 45.2, 14.0, 15.0)))
@@ -321,18 +332,18 @@ def test_files_elsewhere_are_not_opened() -> None:
 
 
 def test_a_text_that_cannot_hold_needs_no_file() -> None:
-    found = plan(TableSchema("air"), [Wanted(parse("x > 3"))])
+    found = plan(TableSchema("air"), [PrunedExpression(parse("x > 3"))])
     assert found.filter == ()
     assert not found.may_hold(file("none", None))
 
 
 def test_tests_say_when_they_ask_for_one_value() -> None:
-    assert Demand("x", "a", "a\0").is_point
-    assert Demand("x", 3, 4).is_point
-    assert Demand("x", True).is_point
-    assert not Demand("x", 3.0, math.nextafter(3.0, 4)).is_point
-    assert not Demand("x", 3, 5).is_point
-    assert not Demand("x").is_point
+    assert RangeTest("x", "a", "a\0").is_point
+    assert RangeTest("x", 3, 4).is_point
+    assert RangeTest("x", True).is_point
+    assert not RangeTest("x", 3.0, math.nextafter(3.0, 4)).is_point
+    assert not RangeTest("x", 3, 5).is_point
+    assert not RangeTest("x").is_point
 
 
 def test_random_boxes_and_points_agree() -> None:
@@ -344,7 +355,7 @@ def test_random_boxes_and_points_agree() -> None:
         lat, long = chance.uniform(-90, 90), chance.uniform(-180, 180)
         metres = 10 ** chance.uniform(2, 6.8)
         text = parse(f"distance(lat, long, {lat}, {long}) < {metres}")
-        found = plan(schema, [Wanted(text)])
+        found = plan(schema, [PrunedExpression(text)])
         for _ in range(20):
             point = {"lat": chance.uniform(-90, 90), "long": chance.uniform(-180, 180)}
             box = (point["lat"], point["lat"], point["long"], point["long"])
@@ -358,7 +369,7 @@ def test_spark_and_arrow_are_told_the_same(spark: Any) -> None:
     table, schema = written(LADDER, TableSchema("air"))
     frame = spark.createDataFrame(table.to_pandas())
     for text in ("x >= 18", "kind LIKE 'k1%' AND x < 12 OR on AND x = 2", "missing = 1", "x < 99"):
-        found = plan(schema, [Wanted(parse(text))])
+        found = plan(schema, [PrunedExpression(parse(text))])
         rows = frame.where(pruning.spark_filter(found.filter)).select("position").collect()
         expected = table.filter(arrow_filter(found.filter))["position"].to_pylist()
         assert sorted(row.position for row in rows) == expected
@@ -366,7 +377,7 @@ def test_spark_and_arrow_are_told_the_same(spark: Any) -> None:
 
 def test_rest_is_read_where_there_is_one() -> None:
     schema = TableSchema("air", has_rest=True)
-    found = plan(schema, [Wanted(parse("x > 3"))])
+    found = plan(schema, [PrunedExpression(parse("x > 3"))])
     assert found.columns == (REST,)
-    assert found.filter == (((Demand(REST),),),)
+    assert found.filter == (((RangeTest(REST),),),)
     assert pc.field(REST).is_valid().equals(arrow_filter(found.filter))

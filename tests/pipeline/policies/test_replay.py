@@ -16,7 +16,12 @@ from rove.broker.storage.records import LogRow
 from rove.lake.log import open_for_writing
 from rove.pipeline.lake.log import Lake, LakeError
 from rove.pipeline.policies import replay as policies
-from rove.pipeline.policies.deciding import Decided, Recorded, Row, Supposed
+from rove.pipeline.policies.decisions import (
+    Decided,
+    HypotheticalPolicy,
+    PolicyRow,
+    RecordedPolicies,
+)
 from rove.pipeline.policies.replay import counts, replay_policies, replay_policy
 from rove.policy.errors import PolicyError
 from rove.serve.disk.lake import Lake as WrittenLake
@@ -45,8 +50,8 @@ class Written:
         self._chance = random.Random(seed)
         self._lines: list[tuple[int, LogRow]] = []
         self._payloads: dict[int, bytes] = {}
-        self.rows: list[Row] = []
-        self._agents = Recorded()
+        self.rows: list[PolicyRow] = []
+        self._agents = RecordedPolicies()
         self._keeps = notifications
         self._logged: Counter[str] = Counter()
         for client_id in CLIENTS:
@@ -61,7 +66,7 @@ class Written:
     def event(self, client_id: str, event: str, **facts: Any) -> None:
         told = json.dumps({"event": event, **facts}, separators=(",", ":")).encode()
         position = self._log("subscriptions", "", client_id=client_id, payload=told)
-        row = Row(position, self._at_us(), client_id, told, True)
+        row = PolicyRow(position, self._at_us(), client_id, told, True)
         self.rows.append(row)
         list(self._agents.take([row]))
 
@@ -91,7 +96,7 @@ class Written:
         source = next(line for line in self._lines if line[0] == published)[1]
         shown = {"topic": source.topic, "id": source.id, "user": source.user}
         numbers = (int(client_id[1:]),)
-        probe = Row(
+        probe = PolicyRow(
             0, round((NOON_S + 2 * len(self._lines)) * 1e6), client_id, b'{"policy":"?"}', False,
             source.topic, source.id, source.user, numbers, published, source.payload,
         )  # fmt: skip
@@ -164,7 +169,7 @@ def test_decisions_of_the_past_by_bucket(
     monkeypatch.setattr(policies, "NEAR", 30)
     written = Written(tmp_path / "lake", seed=3)
     lake = written.live(120)
-    expected = [one for each in Recorded().take(written.rows) for one in sent(each)]
+    expected = [one for each in RecordedPolicies().take(written.rows) for one in sent(each)]
     assert len(expected) > 300
     assert {one[5] for one in expected} == {"passed", "sent", "dropped", "stopped", "suspended"}
     assert by_spark(replay_policies(spark, lake, buckets=3)) == expected
@@ -176,7 +181,7 @@ def test_a_policy_that_was_not_there_and_what_it_would_have_saved(
 ) -> None:
     written = Written(tmp_path / "lake", seed=5)
     lake = written.live(60)
-    decided = list(Supposed(TRIED).take(written.rows))
+    decided = list(HypotheticalPolicy(TRIED).take(written.rows))
     frame = replay_policy(spark, lake, TRIED, client_ids=["c1", "c2"], buckets=2).cache()
     of_two = [one for one in decided if one.row.client_id in ("c1", "c2")]
     assert by_spark(frame) == [one for each in of_two for one in sent(each)]
@@ -208,14 +213,14 @@ def test_without_notifications_in_the_lake_they_are_found(tmp_path: Path, spark:
     for position in publications:
         line = lines[position]
         rows += [
-            Row(
+            PolicyRow(
                 position, round(line.at * 1e6), client_id, b"{}", False, line.topic, line.id,
                 line.user, (int(client_id[1:]),), position, line.payload,
             )
             for client_id in CLIENTS
         ]  # fmt: skip
     rows.sort(key=lambda row: (row.position, row.client_id))
-    expected = [one for each in Supposed(TRIED).take(rows) for one in sent(each)]
+    expected = [one for each in HypotheticalPolicy(TRIED).take(rows) for one in sent(each)]
     found = by_spark(replay_policy(spark, lake, TRIED, buckets=2))
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
@@ -226,7 +231,7 @@ def _said(number: int) -> Mapping[str, Any]:
 
 
 @pytest.mark.soak
-def test_a_stretch_of_the_past_begins_without_memory_and_its_stops_are_counted(
+def test_a_range_of_the_past_begins_without_memory_and_its_stops_are_counted(
     tmp_path: Path, spark: Any
 ) -> None:
     written = Written(tmp_path / "lake", seed=8)
@@ -234,7 +239,7 @@ def test_a_stretch_of_the_past_begins_without_memory_and_its_stops_are_counted(
     shown = [row for row in written.rows if not row.is_event]
     after, up_to = shown[50].position, shown[150].position
     within = [row for row in written.rows if row.is_event or after < row.position <= up_to]
-    decided = list(Recorded().take(within))
+    decided = list(RecordedPolicies().take(within))
     frame = replay_policies(spark, lake, after=after, up_to=up_to, buckets=2, payloads=False)
     stops: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in decided:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rove.pipeline.spark import class_archive
-from rove.pipeline.spark.java import Java
+from rove.pipeline.spark.java import Java, class_archive_options, class_archive_path
 
 JAVA_17 = Java(Path("/a/script"), 17, "PATH", "17.0.1", Path("/a"))
 JAVA_25 = Java(Path("/a/script"), 25, "PATH", "25.0.1", Path("/a"))
@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def path_of(java: Java) -> Path:
-    found = class_archive.path_of(java)
+    found = class_archive_path(java)
     assert found is not None
     return found
 
@@ -55,12 +55,12 @@ def test_a_spark_that_was_installed_again_has_its_own(
 
 
 def test_java_is_told_of_it_as_soon_as_it_is_there(cache: Path) -> None:
-    assert list(class_archive.options(JAVA_17)) == []
+    assert list(class_archive_options(JAVA_17)) == []
     for java, option in ((JAVA_17, "SharedArchiveFile"), (JAVA_25, "AOTCache")):
         archive = path_of(java)
         archive.parent.mkdir(parents=True, exist_ok=True)
         archive.touch()
-        assert list(class_archive.options(java)) == [f"-XX:{option}={archive}"]
+        assert list(class_archive_options(java)) == [f"-XX:{option}={archive}"]
         assert class_archive.make(java) == archive, "nothing is made again"
 
 
@@ -70,7 +70,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     (tmp_path / "rove").write_text("a file where a folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert class_archive.make(JAVA_17) is None
-    assert list(class_archive.options(JAVA_17)) == []
+    assert list(class_archive_options(JAVA_17)) == []
 
 
 def test_two_do_not_make_the_same(cache: Path) -> None:

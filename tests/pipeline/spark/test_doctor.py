@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from rove.pipeline.spark import doctor
-from rove.pipeline.spark.doctor import Finding, examine
+from rove.pipeline.spark.doctor import SparkFinding, examine
 from rove.pipeline.spark.session import SparkSettings
 
 NOWHERE = SparkSettings(master="spark://127.0.0.1:1", memory="1g")
 """Nothing is started for it: there is no such master."""
 
 
-def of(subject: str, findings: Iterable[Finding]) -> Finding:
+def of(subject: str, findings: Iterable[SparkFinding]) -> SparkFinding:
     """The last one about it: what was passed over comes before what is used."""
     return [finding for finding in findings if finding.subject == subject][-1]
 

@@ -24,7 +24,7 @@ from rove.pipeline.spark.kafka import (
     kafka_records,
     kafka_rows,
 )
-from rove.pipeline.tables.typed_tables import Table
+from rove.pipeline.tables.table import Table
 from rove.serve.disk.lake import Lake
 from tests.effort import PATIENCE_S
 

@@ -17,7 +17,13 @@ from rove.lake.storage import LakeError
 from rove.pipeline.matching.dataframes import match
 from rove.pipeline.ranked.ranking import rank
 from rove.pipeline.spark import parquet_files
-from rove.pipeline.spark.parquet_files import ParquetFiles, ParquetFilesError, Scan, Slice, cut
+from rove.pipeline.spark.parquet_files import (
+    FileSlice,
+    ParquetFiles,
+    ParquetFilesError,
+    ParquetScan,
+    cut,
+)
 
 NOON = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 COLUMNS: dict[str, Any] = {
@@ -119,14 +125,16 @@ def test_tasks_are_alike_and_cover_everything(
     names = ["one.parquet", "two.parquet"]
     sizes = {name: (folder / name).stat().st_size for name in names}
     uri = str(folder)
-    assert list(cut(uri, sizes, 8)) == [(Slice(names[0]), Slice(names[1]))], "too little to cut"
+    assert list(cut(uri, sizes, 8)) == [(FileSlice(names[0]), FileSlice(names[1]))], (
+        "too little to cut"
+    )
     monkeypatch.setattr(parquet_files, "SLICE_BYTES_MIN", 1)
     tasks = list(cut(uri, sizes, 4))
     assert 3 <= len(tasks) <= 8
     groups = [group for task in tasks for each in task for group in each.groups or ()]
     assert groups == list(range(9))
     schema = pa.schema([("id", pa.int64())]).serialize().to_pybytes()
-    scan = Scan(uri, tuple(tasks), schema, ("id",))
+    scan = ParquetScan(uri, tuple(tasks), schema, ("id",))
     ids = [id for n in range(len(tasks)) for b in scan.read(n) for id in b["id"].to_pylist()]
     assert ids == list(range(1000))
 
@@ -136,7 +144,7 @@ def test_batches_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     table = pa.table({"text": ["-" * 1_000] * 20_000, "n": range(20_000)})
     pq.write_table(table, tmp_path / "x.parquet")
     schema = pa.schema([("text", pa.string()), ("n", pa.int64())]).serialize().to_pybytes()
-    scan = Scan(str(tmp_path), ((Slice("x.parquet"),),), schema, ("text", "n"))
+    scan = ParquetScan(str(tmp_path), ((FileSlice("x.parquet"),),), schema, ("text", "n"))
     batches = list(scan.read(0))
     assert max(batch.nbytes for batch in batches) <= 3_000_000
     assert len(batches) < 12
@@ -146,7 +154,7 @@ def test_batches_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_file_that_is_gone_is_named(folder: Path) -> None:
     schema = pa.schema([("id", pa.int64())]).serialize().to_pybytes()
     with pytest.raises(LakeError, match=r"three\.parquet is not to be found"):
-        list(Scan(str(folder), ((Slice("three.parquet"),),), schema, ("id",)).read(0))
+        list(ParquetScan(str(folder), ((FileSlice("three.parquet"),),), schema, ("id",)).read(0))
 
 
 @pytest.mark.soak

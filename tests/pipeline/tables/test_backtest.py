@@ -12,18 +12,18 @@ import pytest
 from rove.lang import TextError
 from rove.pipeline.lake.log import Lake
 from rove.pipeline.tables.backtest import (
+    BacktestCost,
     BacktestError,
-    Cost,
-    Count,
+    BacktestReport,
+    CountByBits,
+    ExampleNotification,
     Question,
-    Report,
-    Shown,
     backtest,
 )
-from rove.pipeline.tables.histories import History, LakeHistory, TableHistory
-from rove.pipeline.tables.typed_tables import Table
+from rove.pipeline.tables.backtest_sources import BacktestSource, LakeSource, TableSource
+from rove.pipeline.tables.table import Table
 from tests.effort import some
-from tests.pipeline.tables.test_histories import BEGIN, DAY, ME, RANKED, Past
+from tests.pipeline.tables.test_backtest_sources import BEGIN, DAY, ME, RANKED, Past
 
 SINCE, UNTIL = BEGIN + 0.5 * DAY, BEGIN + 2.75 * DAY
 
@@ -41,7 +41,7 @@ def hours(ats: Sequence[float]) -> dict[int, int]:
     return dict(Counter(int(at // 3600) * 3600 for at in ats))
 
 
-def check(report: Report, past: Past, text: str, channel: str | None = None) -> None:
+def check(report: BacktestReport, past: Past, text: str, channel: str | None = None) -> None:
     """Everything that is counted, against the oracle."""
     expected = past.notified(text, SINCE, UNTIL, channel=channel)
     rows = {row.id: row for row in past.rows}
@@ -81,8 +81,8 @@ def check(report: Report, past: Past, text: str, channel: str | None = None) -> 
 )
 @pytest.mark.parametrize("source", some(["lake", "tables"]))
 def test_the_oracle_agrees(spark: Any, past: Past, source: str, text: str) -> None:
-    history: History = (
-        TableHistory(past.tables) if source == "tables" else LakeHistory(Lake(past.lake))
+    history: BacktestSource = (
+        TableSource(past.tables) if source == "tables" else LakeSource(Lake(past.lake))
     )
     told: list[tuple[int, int]] = []
     report = backtest(
@@ -102,7 +102,7 @@ def test_the_oracle_agrees(spark: Any, past: Past, source: str, text: str) -> No
 def test_two_texts_are_compared(spark: Any, past: Past) -> None:
     """A text and a ranked one with half of its condition."""
     first, second = "NO2 > 30", "NO2 > 15 AND kind = 'car' ORDER BY NO2 LIMIT 2 WITHIN 4 HOURS"
-    history = TableHistory(past.tables, ["air"])
+    history = TableSource(past.tables, ["air"])
     report = backtest(spark, history, question(first, against=second, examples=2))
     a, b = (
         {one.publication for one in past.notified(text, SINCE, UNTIL, channel="air")}
@@ -124,7 +124,7 @@ def test_two_texts_are_compared(spark: Any, past: Past) -> None:
 
 
 def test_little_is_read_of_what_cannot_match(spark: Any, past: Past) -> None:
-    history = TableHistory(past.tables, ["air"])
+    history = TableSource(past.tables, ["air"])
     everything = backtest(spark, history, question("lat IS NOT NULL OR lat IS NULL")).cost
     nothing = backtest(spark, history, question("missing > 3"))
     assert nothing.notifications == 0
@@ -144,7 +144,7 @@ def _days_outside(past: Past) -> int:
 
 
 def test_what_cannot_be_answered_is_told_in_a_line(spark: Any, past: Past) -> None:
-    history = TableHistory(past.tables)
+    history = TableSource(past.tables)
     with pytest.raises(TextError, match="column 7"):
         backtest(spark, history, question("NO2 > >"))
     with pytest.raises(BacktestError, match=r"--since must lie before --until"):
@@ -153,7 +153,7 @@ def test_what_cannot_be_answered_is_told_in_a_line(spark: Any, past: Past) -> No
     with pytest.raises(BacktestError, match=r"nothing was published .*2026-11-01 to 2026-11-03"):
         backtest(spark, history, later)
     with pytest.raises(BacktestError, match="nothing was published"):
-        backtest(spark, LakeHistory(Lake(past.lake)), later)
+        backtest(spark, LakeSource(Lake(past.lake)), later)
 
 
 def report(
@@ -161,14 +161,14 @@ def report(
     until: float,
     hours: Mapping[int, tuple[int, int, int]],
     against: str | None = None,
-) -> Report:
+) -> BacktestReport:
     """With so many notifications in the hours that begin then: first, second and both."""
-    counts = [Count(str(at), *numbers) for at, numbers in sorted(hours.items())]
+    counts = [CountByBits(str(at), *numbers) for at, numbers in sorted(hours.items())]
     first, second, both = (
         sum(getattr(count, name) for count in counts) for name in ("first", "second", "both")
     )
-    shown = [Shown(since, since, "p1", "ann", "air/a", {"NO2": 41})] if counts else []
-    return Report(
+    shown = [ExampleNotification(since, since, "p1", "ann", "air/a", {"NO2": 41})] if counts else []
+    return BacktestReport(
         text="NO2 > 40",
         against=against,
         since=since,
@@ -180,13 +180,13 @@ def report(
         only_second=second,
         both=both,
         hours=counts,
-        publishers=[Count("ann", first, second, both)],
+        publishers=[CountByBits("ann", first, second, both)],
         publishers_all=3,
-        topics=[Count("air/a", first, second, both)],
+        topics=[CountByBits("air/a", first, second, both)],
         topics_all=1,
         examples={"first": shown, "second": [], "both": []},
         notification_bytes=100.0,
-        cost=Cost(
+        cost=BacktestCost(
             rows_read=50,
             bytes_read=1_000,
             bytes_all=100_000,

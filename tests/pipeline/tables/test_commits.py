@@ -13,15 +13,15 @@ from deltalake import DeltaTable
 
 from rove.broker.storage.records import LogRow
 from rove.lake import delta, upkeep
-from rove.pipeline.tables.commits import Channel, ingestions
+from rove.pipeline.tables.commits import ChannelTables, ingestions
 from rove.pipeline.tables.ingest import ingest
-from rove.pipeline.tables.quality import AttributeRule, RuleBook, Rules
-from rove.pipeline.tables.typed_tables import Table, TableSchema, TablesError, attributes_of_rows
+from rove.pipeline.tables.quality import AttributeRule, QualityRules, RuleBook
+from rove.pipeline.tables.table import Table, TableSchema, TablesError, attributes_of_rows
 from rove.serve.disk.lake import Lake as BrokersLake
 
 NOON_S = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 SMALL_FILES_MAX = 3
-RULES = RuleBook({"air": Rules(attributes={"x": AttributeRule(min=0)})})
+RULES = RuleBook({"air": QualityRules(attributes={"x": AttributeRule(min=0)})})
 
 
 def publish(folder: Path, first: int, last: int, *, day: int = 0) -> None:
@@ -99,7 +99,7 @@ def test_killed_between_its_commits_the_next_one_does_the_rest(
     assert sorted(content(tmp_path)) == kept_of(1, 40 if survives == 3 else 20)
     if survives:  # whoever opens it to write does the rest, even if others have compacted
         delta.Table(tmp_path / "tables" / "air" / "quality").compact(10**6)
-        Channel(tmp_path / "tables", TableSchema("air"))
+        ChannelTables(tmp_path / "tables", TableSchema("air"))
         assert sorted(content(tmp_path)) == kept_of(1, 40)
     add(tmp_path, 41, 60)
     assert sorted(content(tmp_path)) == kept_of(1, 60)
@@ -113,11 +113,11 @@ def test_a_last_ingestion_that_nobody_knows_any_more_is_told(
 ) -> None:
     add(tmp_path, 1, 20)
     monkeypatch.setattr(delta.Table, "last_info", lambda *_: None)
-    Channel(tmp_path / "tables", TableSchema("air"))
-    monkeypatch.setattr(Channel, "_finish", lambda *_: None)
+    ChannelTables(tmp_path / "tables", TableSchema("air"))
+    monkeypatch.setattr(ChannelTables, "_finish", lambda *_: None)
     add(tmp_path, 21, 40)
     with pytest.raises(TablesError, match="no longer says which files its last ingestion wrote"):
-        Channel(tmp_path / "tables", TableSchema("air"))
+        ChannelTables(tmp_path / "tables", TableSchema("air"))
 
 
 def test_ingestions_are_numbered_and_say_in_which_hours_they_kept_rows(tmp_path: Path) -> None:

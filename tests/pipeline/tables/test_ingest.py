@@ -23,10 +23,10 @@ from rove.lake.storage import LakeError, MissingFileError
 from rove.lang.attributes import attributes_of
 from rove.pipeline.lake.log import Lake
 from rove.pipeline.tables import ingest as ingest_module
-from rove.pipeline.tables.commits import Channel
-from rove.pipeline.tables.ingest import IngestError, IngestReport, Piece, ingest, rounds, tasks
-from rove.pipeline.tables.quality import AttributeRule, RuleBook, Rules
-from rove.pipeline.tables.typed_tables import (
+from rove.pipeline.tables.commits import ChannelTables
+from rove.pipeline.tables.ingest import FileRange, IngestError, IngestReport, ingest, rounds, tasks
+from rove.pipeline.tables.quality import AttributeRule, QualityRules, RuleBook
+from rove.pipeline.tables.table import (
     Table,
     TableSchema,
     TablesError,
@@ -135,7 +135,7 @@ def test_duplicates_do_not_depend_on_how_runs_are_cut(spark: Any, tmp_path: Path
             for each, id_ in enumerate(ids)
         ]
     )
-    rules = RuleBook({"air": Rules(duplicates_s=10)})
+    rules = RuleBook({"air": QualityRules(duplicates_s=10)})
     whole = ingest(spark, tmp_path / "lake", tmp_path / "whole", rules=rules)
     for up_to in (5, 13, None):
         ingest(spark, tmp_path / "lake", tmp_path / "cut", rules=rules, up_to=up_to)
@@ -263,7 +263,7 @@ def test_what_retention_took_before_it_was_read_is_left_out(tmp_path: Path) -> N
 
 def test_rejected_rows_are_kept_and_counted(tmp_path: Path) -> None:
     lake, tables = tmp_path / "lake", tmp_path / "tables"
-    rules = RuleBook({"air": Rules(late_s=5, attributes={"x": AttributeRule(max=4)})})
+    rules = RuleBook({"air": QualityRules(late_s=5, attributes={"x": AttributeRule(max=4)})})
     fill(lake, numbered(1, 10))
     report = ingest(None, lake, tables, rules=rules)
     assert (report.rows_in, report.rows_out, report.rejected) == (10, 8, {"range:x": 2})
@@ -295,10 +295,10 @@ def test_an_empty_lake_an_unknown_channel_and_rules_that_do_not_fit(tmp_path: Pa
     with pytest.raises(LakeError, match="the lake has no channel 'no'; it has 'air'"):
         ingest(None, lake, tables, channels=["no"])
     with pytest.raises(IngestError, match="duplicates_s, which takes Spark"):
-        ingest(None, lake, tables, rules=RuleBook({"*": Rules(duplicates_s=1)}))
+        ingest(None, lake, tables, rules=RuleBook({"*": QualityRules(duplicates_s=1)}))
     ingest(None, lake, tables)
     with pytest.raises(IngestError, match="the cell_km 1, but its table was begun with 10"):
-        ingest(None, lake, tables, rules=RuleBook({"air": Rules(cell_km=1)}))
+        ingest(None, lake, tables, rules=RuleBook({"air": QualityRules(cell_km=1)}))
 
 
 def test_of_two_that_ingest_the_same_one_is_refused(
@@ -327,10 +327,10 @@ def test_of_two_that_ingest_the_same_one_is_refused(
 # --- cutting it up ----------------------------------------------------------------------------
 
 
-def piece(first: int, last: int, size_bytes: int, channel: str = "air") -> Piece:
+def piece(first: int, last: int, size_bytes: int, channel: str = "air") -> FileRange:
     path, day = f"{channel}-{first}", "2026-11-16"
     file = LogFile(first, last, path, "publications", channel, day, last - first + 1, size_bytes)
-    return Piece(file, first - 1, last)
+    return FileRange(file, first - 1, last)
 
 
 def test_rounds_are_bounded_and_share_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +401,7 @@ def survive(lake: Path, tables: Path, how: str, rows: int, pauses_s: Sequence[fl
             break
         deaths += 1
         if channels(tables):  # what quality says is in data as soon as somebody looks to it
-            state = Channel(tables, TableSchema("air")).state
+            state = ChannelTables(tables, TableSchema("air")).state
             assert positions(tables) == list(range(1, state.position + 1))
     assert positions(tables) == list(range(1, rows + 1))
     x_sum = pc.sum(Table(tables, "air").read(columns=["x"])["x"]).as_py()

@@ -17,15 +17,15 @@ import pytest
 
 from rove.broker.storage.records import LogRow
 from rove.lake import delta
-from rove.pipeline.jobs.registry import Context, JobSettings
+from rove.pipeline.jobs.job import JobContext, JobSettings
 from rove.pipeline.jobs.status import Reporter
-from rove.pipeline.tables.cells import square_of
+from rove.pipeline.tables.grid import square_of
 from rove.pipeline.tables.ingest import ingest
 from rove.pipeline.tables.sensors import (
     JOB,
     PARTS,
     QUANTILES,
-    Report,
+    SensorReport,
     SensorsError,
     current,
     interval_s,
@@ -36,7 +36,7 @@ from rove.pipeline.tables.sensors import (
     sensors,
     touched,
 )
-from rove.pipeline.tables.typed_tables import Table
+from rove.pipeline.tables.table import Table
 from rove.serve.disk.lake import Lake as BrokersLake
 from tests.effort import some
 
@@ -285,7 +285,7 @@ class World:
         self._writer.take(lines)
         ingest(None, self.lake, self.tables)
 
-    def run(self, spark: Any, **options: Any) -> Report:
+    def run(self, spark: Any, **options: Any) -> SensorReport:
         return run_once(spark, self.tables, self.out, **options)
 
     def files(self, channel: str = "air") -> dict[str, str]:
@@ -315,7 +315,7 @@ def test_only_what_has_changed_is_computed_again(spark: Any, tmp_path: Path) -> 
     before = world.files()
     # A file for the day that is over, and one for each hour of the newest.
     assert sorted(before.values()) == ["28 22", "29 00", "29 01", "29 02", "29 03", "29 04"]
-    assert world.run(spark) == Report(position=first.position)
+    assert world.run(spark) == SensorReport(position=first.position)
     assert world.files() == before
     world.publish(late)
     second = world.run(spark)
@@ -465,7 +465,7 @@ def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
     }
     settings = JobSettings(lake=world.lake, out=tmp_path, once=True, options=options)
     reporter = Reporter(world.out, JOB)
-    run_job(Context(JOB, spark, settings, reporter))
+    run_job(JobContext(JOB, spark, settings, reporter))
     wanted = {k: v for k, v in expected(rows, 10_000, 86_400).items() if k[1] == "NO2"}
     assert_equal(read(spark, world.out, 10_000, "1d"), wanted)
     status = reporter.status
@@ -473,4 +473,4 @@ def test_as_a_job_it_says_what_it_did(spark: Any, tmp_path: Path) -> None:
     assert status.position > 0
     wrong = JobSettings(lake=world.lake, out=tmp_path, once=True, options={"cell_m": "1 km"})
     with pytest.raises(SensorsError, match="cell_m is a number of metres, not '1 km'"):
-        run_job(Context(JOB, spark, wrong, reporter))
+        run_job(JobContext(JOB, spark, wrong, reporter))

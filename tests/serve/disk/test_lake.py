@@ -28,7 +28,7 @@ from rove.errors import RoveError
 from rove.lake import compaction, delta
 from rove.lake.log import Log
 from rove.lake.storage import NAME_BYTES_MAX, LakeError
-from rove.pipeline.lake.source import whole
+from rove.pipeline.lake.data_source import whole
 from rove.serve.disk import lake as lake_module
 from rove.serve.disk.lake import Lake, LakeWriter
 from rove.serve.disk.store import Store, Writer, log_rows

@@ -34,14 +34,14 @@ from rove.errors import UsageError
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import filesystem
 from rove.lang.parser import parse
-from rove.pipeline.matching.pruning import Plan, Wanted, arrow_filter, plan
+from rove.pipeline.matching.pruning import PrunedExpression, ReadPlan, arrow_filter, plan
 from rove.pipeline.spark.session import SparkSettings, cores, open_session
-from rove.pipeline.tables.backtest import Question, Report, backtest
-from rove.pipeline.tables.cells import cells
-from rove.pipeline.tables.commits import Channel, Outcome
-from rove.pipeline.tables.histories import Period, TableHistory
-from rove.pipeline.tables.tallying import Asked, Work, judged
-from rove.pipeline.tables.typed_tables import BASE, NamePath, Sort, Table, TableSchema
+from rove.pipeline.tables.backtest import BacktestReport, Question, backtest
+from rove.pipeline.tables.backtest_sources import TableSource, TimeRange
+from rove.pipeline.tables.backtest_tasks import BacktestExpression, CountTask, match_bits
+from rove.pipeline.tables.commits import ChannelTables, WriteResult
+from rove.pipeline.tables.grid import cells
+from rove.pipeline.tables.table import BASE, NamePath, Sort, Table, TableSchema
 
 CHANNEL: Final = "air"
 FIRST_DAY: Final = date(2025, 11, 16)
@@ -85,7 +85,7 @@ _SORTS: Final[dict[NamePath, Sort]] = {
 
 def make_table(tables: Path, rows: int, days: int, workers: int = 1) -> Table:
     """A table of so many rows, spread over days."""
-    channel = Channel(tables, TableSchema(CHANNEL))
+    channel = ChannelTables(tables, TableSchema(CHANNEL))
     schema = TableSchema(CHANNEL).extended(dict.fromkeys(((p, s) for p, s in _SORTS.items()), 1))
     per_day = np.diff(np.linspace(0, rows, days + 1).astype(np.int64)).tolist()
     firsts = [0, *np.cumsum(per_day)[:-1].tolist()]
@@ -97,7 +97,7 @@ def make_table(tables: Path, rows: int, days: int, workers: int = 1) -> Table:
         written = list(map(write, range(days), firsts, per_day))
     files = [file for of_day in written for file in of_day]
     counts = {"in": rows, "out": rows}
-    channel.commit(schema, Outcome(files, counts=counts), position=rows)
+    channel.commit(schema, WriteResult(files, counts=counts), position=rows)
     return channel.table
 
 
@@ -168,7 +168,7 @@ def run(spark: Any, table: Table, days: int, tell: Tell) -> Iterator[Measure]:
     yield Measure("backtest.table", float(sum(entry.rows for entry in files)), "rows")
     yield Measure("backtest.table.bytes", float(size_bytes), "bytes")
     yield Measure("backtest.table.files", float(len(files)), "files")
-    history = TableHistory(table.uri.rpartition("/")[0])
+    history = TableSource(table.uri.rpartition("/")[0])
     for name, text in TEXTS.items():
         tell(f"{name}: one day, checked")
         check(spark, history, table, text)
@@ -182,7 +182,7 @@ def run(spark: Any, table: Table, days: int, tell: Tell) -> Iterator[Measure]:
 
 
 def _measures(
-    name: str, report: Report, size_bytes: int, planned_bytes: int, by_kernel: int
+    name: str, report: BacktestReport, size_bytes: int, planned_bytes: int, by_kernel: int
 ) -> Iterator[Measure]:
     cost = report.cost
     share = cost.bytes_read / size_bytes
@@ -201,14 +201,14 @@ def _measures(
     yield Measure(f"backtest.{name}.kernel", 100 * by_kernel / size_bytes, "% of the bytes")
 
 
-def check(spark: Any, history: TableHistory, table: Table, text: str) -> None:
+def check(spark: Any, history: TableSource, table: Table, text: str) -> None:
     """On one day the backtest finds what the matcher finds in all its rows."""
     asked = question(text, days=1)
     day = FIRST_DAY.isoformat()
     rows = table.read(days=(day, day))
     named = {name: name for name in rows.column_names if name not in BASE.names}
-    work = Work((Asked(text, asked.since),), table.schema(), named)
-    expected = sum(int(judged(work, batch).sum()) for batch in rows.to_batches())
+    work = CountTask((BacktestExpression(text, asked.since),), table.schema(), named)
+    expected = sum(int(match_bits(work, batch).sum()) for batch in rows.to_batches())
     found = backtest(spark, history, asked).notifications
     if found != expected:
         raise WrongAnswerError(f"{text}: the backtest found {found}, the matcher {expected}")
@@ -217,9 +217,11 @@ def check(spark: Any, history: TableHistory, table: Table, text: str) -> None:
 def planned_bytes(table: Table, asked: Question) -> int:
     """Of the row groups and columns that are left, by their metadata, footers included."""
     schema = table.schema()
-    found: Plan = plan(schema, [Wanted(parse(asked.text), (0.0, asked.until - asked.since))])
+    found: ReadPlan = plan(
+        schema, [PrunedExpression(parse(asked.text), (0.0, asked.until - asked.since))]
+    )
     columns = {"position", "at", "topic", "client_id", *found.columns}
-    period = Period(round(asked.since * 1e6), round(asked.until * 1e6))
+    period = TimeRange(round(asked.since * 1e6), round(asked.until * 1e6))
     total = 0
     for entry in table.files(days=period.days):
         if not found.may_hold(entry):

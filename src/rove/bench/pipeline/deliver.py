@@ -30,8 +30,8 @@ import rove
 from rove.bench.measure import Measure
 from rove.errors import RoveError
 from rove.lake.files import write_file
-from rove.pipeline.jobs.delivering import at_once, deliver
-from rove.pipeline.jobs.notifications import SCHEMA, Output
+from rove.pipeline.jobs.delivery import at_once, deliver
+from rove.pipeline.jobs.notifications import SCHEMA, MatchOutput
 from rove.pipeline.lake.log import Lake
 from rove.testing import broker_processes
 
@@ -121,7 +121,7 @@ def everybody_meets_everything(lake: Lake, out: Path) -> None:
             "sequence": pa.nulls(count, pa.int64()),
         }
     ).cast(SCHEMA)
-    output = Output(out)
+    output = MatchOutput(out)
     output.commit(lake.position(), [write_file(output.uri, rows)], [], 0)
 
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from rove.bench.pipeline.workload import Pairs, Work, in_order
 from rove.bench.processes import BenchError, Process, chosen_cores, together
-from rove.pipeline.matching.dataframes import Form, match, pieces
+from rove.pipeline.matching.dataframes import Form, match, match_pieces
 from rove.pipeline.matching.index import Index, open_index
 from rove.pipeline.spark.parquet_files import ParquetFiles
 from rove.pipeline.spark.session import ARROW_ROWS, SparkSettings, open_session
@@ -90,7 +90,7 @@ def _run(share: _Share) -> tuple[float, int]:
 def _run_some(share: _Share, batches: list[pa.RecordBatch]) -> int:
     assert share.work is not None, "load first"
     opened = open_index(share.work.index_file)
-    found = pieces(share.work.job(), opened, batches)
+    found = match_pieces(share.work.job(), opened, batches)
     return sum(len(each.subscriptions) for _, each in found)
 
 

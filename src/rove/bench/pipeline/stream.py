@@ -36,13 +36,13 @@ from rove.errors import RoveError
 from rove.lake.delta import Table
 from rove.lake.log import SCHEMA, WRITER, open_for_writing
 from rove.lake.storage import Location
+from rove.pipeline.jobs.job import JobSettings
 from rove.pipeline.jobs.notifications import found_position
-from rove.pipeline.jobs.registry import JobSettings
-from rove.pipeline.jobs.stream import Stream
-from rove.pipeline.lake import source
+from rove.pipeline.jobs.stream import MatchStream
+from rove.pipeline.lake import data_source
+from rove.pipeline.lake.data_source import READ_ROWS, Slice, read_slice, whole
 from rove.pipeline.lake.live_index import LiveIndex
 from rove.pipeline.lake.log import Lake
-from rove.pipeline.lake.source import READ_ROWS, Slice, read_slice, whole
 from rove.pipeline.lake.version_index import opened
 from rove.pipeline.ranked.ranking import NOTIFICATIONS, run_bucket
 from rove.testing.boxes import Name, workload
@@ -99,7 +99,7 @@ def delays(
     subscribe(settings.lake, load)
     append(settings.lake, load.name, CHECKED, 1.0)
     done: list[Done] = []
-    stream = Stream(
+    stream = MatchStream(
         spark, settings, settings.out, lambda step: done.append(Done(step.position, time.time()))
     )
     query = stream.start()
@@ -176,11 +176,11 @@ def sources(spark: SparkSession, folder: Path, rows: int) -> Iterator[Measure]:
     """How fast a stream reads a lake: rows, slices, and Spark's own way."""
     lake = folder / "lake"
     append(lake, "W1", rows, 1.0, file_every_s=0.25)
-    source.register(spark)
+    data_source.register(spark)
     seconds = {}
     for content in ("rows", "slices"):
         frame = (
-            spark.readStream.format(source.NAME)
+            spark.readStream.format(data_source.NAME)
             .options(lake=str(lake), content=content, max_rows=str(10 * rows))
             .load()
             .mapInArrow(count_rows if content == "rows" else count_slices, "rows long")

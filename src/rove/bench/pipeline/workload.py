@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from rove.bench.match.engines import scan_of
 from rove.match import Matcher
-from rove.pipeline.matching.dataframes import Form, Job
+from rove.pipeline.matching.dataframes import Form, MatchJob
 from rove.pipeline.matching.index import Index
-from rove.pipeline.spark.shipping import TaskFile
+from rove.pipeline.spark.executors import TaskFile
 from rove.testing.boxes import Boxes, Name, workload
 
 FILES: Final = 8
@@ -55,10 +55,10 @@ class Work(msgspec.Struct, frozen=True):
     def index_file(self) -> TaskFile:
         return TaskFile(self.index, self.index)
 
-    def job(self, form: Form = "packed") -> Job:
+    def job(self, form: Form = "packed") -> MatchJob:
         """What a worker is told."""
         hidden = ["id", "at"]
-        return Job(self.index_file, ["id"], self.at, None, hidden, form)
+        return MatchJob(self.index_file, ["id"], self.at, None, hidden, form)
 
 
 def write_events(folder: Path, name: Name, rows: int) -> str:

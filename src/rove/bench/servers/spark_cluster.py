@@ -25,8 +25,7 @@ from typing import Final, Self
 
 from rove.base.processes import END_S_MAX, POLL_S, Program, dying_with
 from rove.errors import RoveError
-from rove.pipeline.spark.class_archive import options as archive_options
-from rove.pipeline.spark.java import find_java
+from rove.pipeline.spark.java import class_archive_options, find_java
 from rove.pipeline.spark.session import LOOPBACK, home_without_zip, quoted
 
 LOST_AFTER_S: Final = 6
@@ -145,7 +144,7 @@ def _environment(home: Path, folder: Path) -> dict[str, str]:
         "-XX:+UseSerialGC",
         "-Xlog:disable",
         "-Xlog:all=error:stderr",
-        *archive_options(java),
+        *class_archive_options(java),
     )
     return {
         "JAVA_HOME": str(java.home),

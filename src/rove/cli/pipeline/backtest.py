@@ -20,7 +20,7 @@ from rove.lang.normal_form import accepted_form
 from rove.mqtt.topics import filter_fault, split_shared
 
 if TYPE_CHECKING:
-    from rove.pipeline.tables.backtest import Question, Report
+    from rove.pipeline.tables.backtest import BacktestReport, Question
 
 _EXAMPLES_MAX: Final = 1_000
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def as_json(report: Report) -> dict[str, object]:
+def as_json(report: BacktestReport) -> dict[str, object]:
     """Everything, and what follows from it."""
     return {
         **msgspec.to_builtins(report),
@@ -111,12 +111,12 @@ def _question(arguments: argparse.Namespace, now: float) -> Question:
     )
 
 
-def _asked(arguments: argparse.Namespace, question: Question) -> Report:
+def _asked(arguments: argparse.Namespace, question: Question) -> BacktestReport:
     from rove.pipeline.spark.session import open_session
     from rove.pipeline.tables.backtest import backtest
-    from rove.pipeline.tables.histories import open_history
+    from rove.pipeline.tables.backtest_sources import open_source
 
-    history = open_history(
+    history = open_source(
         tables_folder=arguments.tables,
         lake=arguments.lake,
         data_folder=arguments.data,

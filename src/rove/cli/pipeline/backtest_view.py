@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from rove.pipeline.tables.backtest import Count, Report, Shown
+    from rove.pipeline.tables.backtest import BacktestReport, CountByBits, ExampleNotification
 
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
@@ -44,7 +44,7 @@ class Line(NamedTuple):
     both: int
 
 
-def show(report: Report) -> None:
+def show(report: BacktestReport) -> None:
     """Print a report for people."""
     from rich.console import Console
 
@@ -66,7 +66,7 @@ def show(report: Report) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def summary(report: Report) -> Iterator[str]:
+def summary(report: BacktestReport) -> Iterator[str]:
     """The answer in a few lines."""
     where = f"{report.source}, {', '.join(map(repr, report.channels))}"
     length = duration_text(report.until - report.since)
@@ -85,7 +85,7 @@ def summary(report: Report) -> Iterator[str]:
         )
 
 
-def cost(report: Report) -> Iterator[str]:
+def cost(report: BacktestReport) -> Iterator[str]:
     """What it took."""
     one = report.cost
     share = 100 * one.bytes_read / one.bytes_all if one.bytes_all else 0.0
@@ -96,7 +96,7 @@ def cost(report: Report) -> Iterator[str]:
     )
 
 
-def lines_of(report: Report) -> list[Line]:
+def lines_of(report: BacktestReport) -> list[Line]:
     """Days with their hours or, of many days, weeks with their days; all of the period."""
     is_long = report.until - report.since > DAYS_MAX * DAY_S
     line_s, part_s = (7 * DAY_S, DAY_S) if is_long else (DAY_S, HOUR_S)
@@ -126,7 +126,7 @@ def _floor(at: float, size_s: int, offset_s: int) -> int:
     return int((at - offset_s) // size_s) * size_s + offset_s
 
 
-def _chart(report: Report) -> Table:
+def _chart(report: BacktestReport) -> Table:
     from rich.table import Table
 
     lines = lines_of(report)
@@ -144,17 +144,19 @@ def _chart(report: Report) -> Table:
     return table
 
 
-def _columns(report: Report) -> tuple[str, ...]:
+def _columns(report: BacktestReport) -> tuple[str, ...]:
     return ("notifications",) if report.against is None else tuple(_EXAMPLES.values())
 
 
-def _numbers(report: Report, one: Line | Count) -> list[str]:
+def _numbers(report: BacktestReport, one: Line | CountByBits) -> list[str]:
     if report.against is None:
         return [count_text(one.first)]
     return [count_text(count) for count in (one.first, one.second, one.both)]
 
 
-def _ranking(report: Report, title: str, counts: Sequence[Count], every: int) -> Table:
+def _ranking(
+    report: BacktestReport, title: str, counts: Sequence[CountByBits], every: int
+) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -168,7 +170,7 @@ def _ranking(report: Report, title: str, counts: Sequence[Count], every: int) ->
     return table
 
 
-def _show_examples(console: Console, report: Report) -> None:
+def _show_examples(console: Console, report: BacktestReport) -> None:
     for name, title in _EXAMPLES.items():
         shown = report.examples.get(name, ())
         if not shown:
@@ -179,7 +181,7 @@ def _show_examples(console: Console, report: Report) -> None:
             console.print(f"  {_example(one)}", markup=False, soft_wrap=True)
 
 
-def _example(one: Shown) -> str:
+def _example(one: ExampleNotification) -> str:
     said = json.dumps(dict(one.attributes), ensure_ascii=False)
     if len(said) > _SHOWN_CHARACTERS:
         said = f"{said[: _SHOWN_CHARACTERS - 1]}…"

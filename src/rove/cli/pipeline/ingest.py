@@ -120,9 +120,9 @@ def _from_lake(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> 
 
 
 def _from_files(session: Any, arguments: argparse.Namespace, rules: RuleBook) -> IngestReport:
-    from rove.pipeline.tables.importing import Columns, ingest_files
+    from rove.pipeline.tables.file_import import ImportColumns, ingest_files
 
-    columns = Columns(
+    columns = ImportColumns(
         at=arguments.at,
         id=arguments.id,
         client_id=arguments.client,

@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace, spark: SparkSettings | None = None) -> in
         if given is not None and given <= 0:
             raise UsageError(f"--{name.replace('_', '-')} must be more than 0, not {given:g}")
     from rove.lake.storage import resolved
-    from rove.pipeline.jobs.registry import JobSettings, run_jobs
+    from rove.pipeline.jobs.job import JobSettings
+    from rove.pipeline.jobs.registry import run_jobs
 
     settings = JobSettings(
         lake=resolved(arguments.lake),

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the files and print the lines to use them with."""
-    from rove.pipeline.spark.packaging import write_packages
+    from rove.pipeline.spark.packages import write_packages
 
     wheel, archive = write_packages(arguments.out)
     for line in (

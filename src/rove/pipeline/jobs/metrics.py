@@ -41,11 +41,11 @@ from rove.metrics.adding_up import Readings, added_up
 from rove.metrics.database import Database, Progress, Rollup
 from rove.metrics.points import RESOLUTIONS_S
 from rove.pipeline.jobs import status
-from rove.pipeline.jobs.registry import repeat
+from rove.pipeline.jobs.job import repeat
 from rove.pipeline.lake.log import NOTHING, Lake
 
 if TYPE_CHECKING:
-    from rove.pipeline.jobs.registry import Context
+    from rove.pipeline.jobs.job import JobContext
 
 JOB: Final = "metrics"
 KIND: Final = "metrics"
@@ -60,7 +60,7 @@ _UPTIME: Final = "rove_uptime_seconds"
 _COUNTER: Final = "_total"
 
 
-class Report(msgspec.Struct, frozen=True):
+class RollupReport(msgspec.Struct, frozen=True):
     """What a run has done."""
 
     rows: int = 0
@@ -75,28 +75,28 @@ class Report(msgspec.Struct, frozen=True):
 # --- rows -----------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class MetricsRow(NamedTuple):
     """A row of metrics, as the broker has logged it."""
 
     channel: str
     position: int
     at_us: int
     life: str
-    facts: Facts | None
+    facts: MetricsPayload | None
     """None if it is not what a broker writes."""
 
 
-class Facts(msgspec.Struct):
+class MetricsPayload(msgspec.Struct):
     """What a row tells."""
 
     values: dict[str, float | None]
     row: int | None = None
 
 
-_DECODE: Final = msgspec.json.Decoder(Facts).decode
+_DECODE: Final = msgspec.json.Decoder(MetricsPayload).decode
 
 
-def facts_of(payload: bytes) -> Facts | None:
+def payload_of(payload: bytes) -> MetricsPayload | None:
     """Of a row, as it was written."""
     try:
         return _DECODE(payload)
@@ -104,7 +104,7 @@ def facts_of(payload: bytes) -> Facts | None:
         return None
 
 
-def readings(rows: Iterable[Row]) -> tuple[Readings, list[tuple[str, str]]]:
+def readings(rows: Iterable[MetricsRow]) -> tuple[Readings, list[tuple[str, str]]]:
     """One for each series of each row, and the names of the series.
 
     What was counted since the row before is known where the same life goes on, and of the first
@@ -112,7 +112,7 @@ def readings(rows: Iterable[Row]) -> tuple[Readings, list[tuple[str, str]]]:
     """
     numbers: dict[tuple[str, str], int] = {}
     found: list[tuple[int, int, float, float, float]] = []
-    before: dict[str, tuple[Row, Facts]] = {}
+    before: dict[str, tuple[MetricsRow, MetricsPayload]] = {}
     for row in sorted(rows):
         facts = row.facts
         if facts is None:
@@ -155,7 +155,7 @@ def _named(channel: str, series: str) -> tuple[str, str]:
     return metric, f'channel="{channel}"' + (f",{own}" if own else "")
 
 
-def roll_up(rows: Iterable[Row], since_us: int | None = None) -> Iterator[Rollup]:
+def roll_up(rows: Iterable[MetricsRow], since_us: int | None = None) -> Iterator[Rollup]:
     """Roll-ups of raw rows; with `since_us` only of the intervals that this moment and later ones
     fall into."""
     return added_up(*readings(rows), RESOLUTIONS_S, since_us)
@@ -164,15 +164,15 @@ def roll_up(rows: Iterable[Row], since_us: int | None = None) -> Iterator[Rollup
 # --- the job --------------------------------------------------------------------------------------
 
 
-def run_once(lake: Lake | None, database: Database, files_max: int = FILES_MAX) -> Report:
+def run_once(lake: Lake | None, database: Database, files_max: int = FILES_MAX) -> RollupReport:
     """Bring the database up to what the lake has now; without one there is nothing to do."""
-    total = Report()
+    total = RollupReport()
     while lake is not None:
         position = lake.position()
         step = _step(lake, database, position, files_max)
         if step is None:
             return msgspec.structs.replace(total, position=position)
-        total = Report(
+        total = RollupReport(
             total.rows + step.rows,
             total.unreadable + step.unreadable,
             total.rollups + step.rollups,
@@ -180,7 +180,7 @@ def run_once(lake: Lake | None, database: Database, files_max: int = FILES_MAX) 
     return total
 
 
-def run_job(context: Context) -> None:
+def run_job(context: JobContext) -> None:
     """Keep the roll-ups of the metrics database up with the lake, and with its own readings.
 
     The database is the one of the settings, or `metrics.db` in the job's folder. Options:
@@ -223,7 +223,7 @@ def _forget(database: Database, newest: int) -> None:
         database.forget(resolution_s, newest - days * 86_400)
 
 
-def _step(lake: Lake, database: Database, up_to: int, files_max: int) -> Report | None:
+def _step(lake: Lake, database: Database, up_to: int, files_max: int) -> RollupReport | None:
     """Read so many files more; None if there are none."""
     done = database.progress(JOB)
     new = lake.files(KIND, done.position, up_to)
@@ -242,19 +242,21 @@ def _step(lake: Lake, database: Database, up_to: int, files_max: int) -> Report 
     found = [] if since_us is None else list(roll_up(rows, since_us))
     rollups = database.put(found, JOB, progress)
     _forget(database, progress.since)
-    return Report(len(fresh), sum(row.facts is None for row in fresh), rollups)
+    return RollupReport(len(fresh), sum(row.facts is None for row in fresh), rollups)
 
 
-def _rows(lake: Lake, after: int, up_to: int, days: tuple[str, str] | None = None) -> list[Row]:
+def _rows(
+    lake: Lake, after: int, up_to: int, days: tuple[str, str] | None = None
+) -> list[MetricsRow]:
     """The rows of all channels above and up to a position."""
-    found: list[Row] = []
+    found: list[MetricsRow] = []
     names = ("position", "at", "id", "payload")
     for file in lake.files(KIND, after, up_to, days=days):
         table = lake.read(file, names, after, up_to)
         moments = table["at"].cast(pa.int64())
         columns = (table["position"], moments, table["id"], table["payload"])
         found += [
-            Row(file.channel, position, at_us, life, facts_of(payload))
+            MetricsRow(file.channel, position, at_us, life, payload_of(payload))
             for position, at_us, life, payload in zip(
                 *(column.to_pylist() for column in columns), strict=True
             )
@@ -262,7 +264,7 @@ def _rows(lake: Lake, after: int, up_to: int, days: tuple[str, str] | None = Non
     return found
 
 
-def _progress(rows: Sequence[Row], up_to: int) -> Progress:
+def _progress(rows: Sequence[MetricsRow], up_to: int) -> Progress:
     """Where the next run begins: before the newest hour, with the last row of each channel."""
     newest_us = max(row.at_us for row in rows)
     newest_us -= newest_us % _HOUR_US

@@ -1,18 +1,18 @@
-"""What the job `match` finds, as a Delta table; and what its ranked windows remember, as another.
+"""The output of the job `match`: a Delta table of notifications, and one of ranked windows' state.
 
-    <out>/match            notifications, readable by whoever reads Delta
+    <out>/match            notifications, for any reader of Delta tables
     <out>/match/_states    one row for each bucket of ranked subscriptions
 
 **Exactly once.** Every commit carries the position of the log up to which it is complete, as the
-number of its writer. Two tables are two commits: notifications first, then states. Whoever dies
-between them leaves the states one stretch behind. That stretch is then run again from the states
-before it, up to the very position that the notifications have: it finds the same, which the table
-has already, and gives the states that are missing (`Output.missing`). So nothing depends on what
-Spark remembers of its batches.
+version of its writer (Delta's `txn`). Two tables mean two commits: notifications first, then
+states. If the job crashes between them, the states are one batch behind. That batch is then run
+again from the older states, up to exactly the position of the notifications. It finds the same
+notifications, which the table already has, and produces the missing states (`MatchOutput.missing`).
+So nothing depends on what Spark remembers of its batches.
 
-A ranked notification has a *sequence*, which grows: it may come long after its publication, so its
-position does not tell when. Buckets take turns with the numbers, and the greatest is kept with the
-table. Those that go by position have none.
+Ranked notifications carry a *sequence* that grows: one may come long after its publication, so its
+position does not give their order. Buckets take turns with the numbers, and the greatest is stored
+with the table. Other notifications are ordered by position and have no sequence.
 
 A commit costs 5 ms of CPU and three flushes in a folder, two requests in an object store; both
 tables are committed with every batch.
@@ -64,7 +64,7 @@ class OutputError(RoveError):
     """The output does not fit to what is asked of it."""
 
 
-class Output:
+class MatchOutput:
     """The one writer of both tables. `tidy` may run in another thread than the rest."""
 
     def __init__(self, location: Location, start: int = NOTHING) -> None:

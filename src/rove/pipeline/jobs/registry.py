@@ -1,14 +1,13 @@
-"""Jobs of the pipeline by name: run them together, each until it is done or somebody stops it.
+"""The pipeline's jobs by name, and the process that runs them together.
 
-A job is a function that takes a `Context` and returns when the lake is done (`once`) or when it is
-asked to stop; it says what it did through `report`. What it has written and noted in its folder
-`<out>/<job>` must be enough to go on after any end, a kill included; exactly once is the job's own
-business, by the numbers in the commits of its table. All jobs of a run share one Spark session,
-each in a thread of its own: Spark does the work outside of Python, so threads are enough.
+What a job has written to its folder `<out>/<job>` must be enough to resume after any end, even
+SIGKILL. Each job guarantees exactly-once output itself, by the numbers in the commits of its table.
+All jobs of a run share one Spark session. Each has a thread: Spark does the work outside of Python,
+so threads are enough.
 
-When one fails the others are stopped and the run ends with its error: whoever watches over
-processes starts it again, and each goes on where it was. One failure is tried again here: Spark
-gives a Python of its own ten seconds to start, which a busy machine may not keep.
+If a job fails, the others are stopped and the run ends with its error. A process supervisor can
+then restart the run, and each job resumes where it was. Only one failure is retried here: Spark
+gives its Python workers ten seconds to start, which may be too short on a busy machine.
 """
 
 from __future__ import annotations
@@ -19,34 +18,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rove.errors import RoveError, UsageError
-from rove.lake.delta import MissingTableError
-from rove.lake.storage import Location, child, folder_of, resolved, shown
-from rove.pipeline.jobs.status import (
-    ALIVE,
-    Progress,
-    Reporter,
-    Status,
-    held,
-    status_readings,
-    statuses,
-)
+from rove.lake.storage import child, resolved
+from rove.pipeline.jobs.job import JobContext, JobSettings
+from rove.pipeline.jobs.status import Reporter, Status, held, status_readings
 from rove.pipeline.lake.log import NOTHING, Lake, LakeError
-from rove.pipeline.spark.probing import probe
 from rove.pipeline.spark.session import SparkSettings, is_running, open_session, reason
+from rove.pipeline.spark.storage_probe import probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_EVERY_S: Final = 0.2
 """How often it is looked whether somebody wants a job to stop."""
-REST_S: Final = 1.0
-"""How long a job that repeats itself rests before it looks at how things are."""
 _BUSY: Final = "Python worker failed to connect back"
 _TRIES_MAX: Final = 5
 _TASK_ERROR: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -56,128 +42,22 @@ class JobError(RoveError):
     """A job has failed."""
 
 
-class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all jobs of a run are told."""
-
-    lake: Location
-    out: Location
-    """Each job has a folder of its name in there."""
-    checkpoint: Location | None = None
-    """Spark's own notes of streaming jobs. By default in the folder of the job; if that is none, in
-    a folder that passes: the output knows as well how far it is."""
-    once: bool = False
-    """Take what the lake has and end; otherwise follow it."""
-    trigger_s: float | None = None
-    """How often is looked whether there is something new; None leaves it to the job."""
-    max_rows: int | None = None
-    """Rows in one step."""
-    engine: Literal["all", "spark"] = "all"
-    """Whether all subscriptions are matched, or those that only Spark serves."""
-    buckets: int | None = None
-    """Groups of ranked subscriptions; must stay the same for one output."""
-    start: int = NOTHING
-    """A job that has not run yet begins after this position."""
-    database: str | None = None
-    """The metrics database, a file or a URL: jobs record there how they are."""
-    options: dict[str, str] = {}
-    """What only one job knows, by name."""
-
-
-class Context:
-    """What a job is given."""
-
-    def __init__(
-        self, name: str, spark: SparkSession | None, settings: JobSettings, reporter: Reporter
-    ) -> None:
-        self.name = name
-        self._spark = spark
-        self.settings = settings
-        self.location = child(resolved(settings.out), name)
-        """Where it writes."""
-        self.stopping = threading.Event()
-        """Set when the job should end; `wait` on it instead of sleeping."""
-        self._reporter = reporter
-        self.lake = open_lake(settings)
-        """None where the job has something to do without one."""
-
-    @property
-    def spark(self) -> SparkSession:
-        assert self._spark is not None, f"{self.name} has said that it needs no Spark"
-        return self._spark
-
-    @property
-    def folder(self) -> Path:
-        """Where it writes, for a job that needs a folder."""
-        if (folder := folder_of(self.location)) is None:
-            raise UsageError(f"{self.name} needs a folder, and --out is {shown(self.location)}")
-        return folder
-
-    @property
-    def once(self) -> bool:
-        return self.settings.once
-
-    def report(self, progress: Progress) -> None:
-        """A step is done."""
-        self._reporter.progress(progress)
-        self.look()
-
-    def look(self, trigger_s: float | None = None, lake_position: int | None = None) -> None:
-        """Time has passed, with or without something done; where the lake is now is looked up,
-        unless somebody knows."""
-        if lake_position is None:
-            lake_position = NOTHING if self.lake is None else self.lake.position()
-        self._reporter.look(lake_position, trigger_s)
-
-    def runs(self, job: str | None) -> bool:
-        """Whether another job of the same run has not ended."""
-        return any(one.job == job and one.state in ALIVE for one in statuses(self.settings.out))
-
-    def rest(self, seconds: float) -> None:
-        """Wait, unless the job should end."""
-        end_s = time.monotonic() + seconds
-        while (left_s := end_s - time.monotonic()) > 0:
-            if self.stopping.wait(min(left_s, REST_S)):
-                return
-            self.look()
-
-
-def repeat(
-    context: Context, every_s: float, step: Callable[[], Progress], after: str | None = None
-) -> None:
-    """Take steps until the job is stopped; once, until all is done.
-
-    For results that are not worth a streaming query: they are computed from what changed since the
-    last time, in a few seconds, every so often. `after` names the job whose results are taken up: a
-    run that is to end waits for it.
-    """
-    pause_s = every_s if context.settings.trigger_s is None else context.settings.trigger_s
-    while not context.stopping.is_set():
-        is_last = context.once and not context.runs(after)
-        begin_s = time.monotonic()
-        progress = step()
-        took_s = time.monotonic() - begin_s
-        context.report(msgspec.structs.replace(progress, seconds=took_s))
-        if is_last:
-            return
-        context.rest(REST_S if context.once else pause_s - took_s)
-
-
-class Job(NamedTuple):
+class RegisteredJob(NamedTuple):
     """What a name stands for."""
 
-    run: Callable[[Context], None]
+    run: Callable[[JobContext], None]
     needs_spark: bool = True
 
 
-def _job(name: str, *, needs_spark: bool = True) -> Job:
+def _job(name: str, *, needs_spark: bool = True) -> RegisteredJob:
     """What runs it is loaded when it runs."""
 
-    def run(context: Context) -> None:
+    def run(context: JobContext) -> None:
         match name:
             case "match":
                 from rove.pipeline.jobs.stream import run_job
             case "deliver":
-                from rove.pipeline.jobs.delivering import run_job
+                from rove.pipeline.jobs.delivery import run_job
             case "ingest":
                 from rove.pipeline.tables.ingest import run_job
             case "sensors":
@@ -186,10 +66,10 @@ def _job(name: str, *, needs_spark: bool = True) -> Job:
                 from rove.pipeline.jobs.metrics import run_job
         run_job(context)
 
-    return Job(run, needs_spark)
+    return RegisteredJob(run, needs_spark)
 
 
-JOBS: Final[dict[str, Job]] = {
+JOBS: Final[dict[str, RegisteredJob]] = {
     "match": _job("match"),
     "deliver": _job("deliver", needs_spark=False),
     "ingest": _job("ingest"),
@@ -221,7 +101,7 @@ def run_jobs(
                 reporter.end("failed", one_line(error))
             raise
         runs = [
-            _Run(Context(name, spark, settings, reporter), JOBS[name].run, reporter)
+            _JobThread(JobContext(name, spark, settings, reporter), JOBS[name].run, reporter)
             for name, reporter in reporters.items()
         ]
         with _signals_stop(runs):
@@ -270,14 +150,6 @@ def _recorded(place: str | None) -> Iterator[Callable[[Status], None]]:
         recorder.close()
 
 
-def open_lake(settings: JobSettings) -> Lake | None:
-    """None if there is none yet; `_check_lake` has seen to those who need it."""
-    try:
-        return Lake(settings.lake)
-    except MissingTableError:
-        return None
-
-
 def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
     if set(names) == {"metrics"} and settings.database is not None:
         return  # it has readings of the database to add up, whether there is a lake or not
@@ -286,11 +158,11 @@ def _check_lake(names: Sequence[str], settings: JobSettings) -> None:
         raise LakeError(f"the lake {lake.name} is empty, so there is nothing to do once")
 
 
-class _Run:
+class _JobThread:
     """A job in its thread."""
 
     def __init__(
-        self, context: Context, work: Callable[[Context], None], reporter: Reporter
+        self, context: JobContext, work: Callable[[JobContext], None], reporter: Reporter
     ) -> None:
         self.context = context
         self.reporter = reporter
@@ -315,7 +187,7 @@ class _Run:
             self.reporter.end("stopped" if self.context.stopping.is_set() else "done")
 
 
-def _watch(runs: Sequence[_Run]) -> None:
+def _watch(runs: Sequence[_JobThread]) -> None:
     """Wait for all of them; hand on what somebody asks through a file."""
     for run in runs:
         run.thread.start()
@@ -331,7 +203,7 @@ def _watch(runs: Sequence[_Run]) -> None:
 
 
 @contextlib.contextmanager
-def _signals_stop(runs: Sequence[_Run]) -> Iterator[None]:
+def _signals_stop(runs: Sequence[_JobThread]) -> Iterator[None]:
     """Ctrl-C and SIGTERM let every job end after its step, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

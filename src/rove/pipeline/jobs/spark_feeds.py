@@ -43,7 +43,7 @@ PIECE_SUBSCRIPTIONS: Final = 2_000
 LOOK_UP_MAX: Final = 2_000
 """Publications that are looked up, and held, at once."""
 
-STRETCH_ROWS: Final = 1_000_000
+BATCH_ROWS: Final = 1_000_000
 """Rows of the table that are held at once, about."""
 
 _COLUMNS: Final = ("subscription", "position", "score", "promoted", "sequence")
@@ -52,7 +52,7 @@ Numbers = NDArray[np.int64]
 _NOTHING_FOUND: Final = SCHEMA.empty_table().select(list(_COLUMNS))
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FeedNotification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A publication and the subscriptions that it meets, as the broker is told."""
 
     sequence: int
@@ -70,26 +70,26 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the publication, for the log."""
 
 
-class Place(NamedTuple):
+class FeedOffset(NamedTuple):
     """Up to which sequence the table has been read."""
 
     plain: int = 0
     ranked: int = 0
 
 
-class Stretch(NamedTuple):
+class FeedBatch(NamedTuple):
     """What is next; `end` is the place after it."""
 
-    found: Iterator[Found]
+    found: Iterator[FeedNotification]
     is_ranked: bool
-    end: Place
+    end: FeedOffset
     position: int
     """Notifications of publications up to here are done with it."""
     rows: int
     """Of the table that were looked at."""
 
 
-class Served:
+class FeedReader:
     """Reads the table, as far as it is about subscriptions that Spark serves."""
 
     def __init__(self, location: Location, lake: Lake) -> None:
@@ -109,12 +109,12 @@ class Served:
         return None if table is None else table.id.replace("-", "")[:12]
 
     def has_news(self) -> bool:
-        """Whether there are commits that `stretches` has not seen; costs a look."""
+        """Whether there are commits that `batches` has not seen; costs a look."""
         is_new = self._table is None
         table = self._opened()
         return table is not None and (is_new or table.has_newer())
 
-    def stretches(self, place: Place) -> Iterator[Stretch]:
+    def batches(self, place: FeedOffset) -> Iterator[FeedBatch]:
         """What comes after a place, in order: plain ones, then ranked ones."""
         table = self._opened()
         if table is None:
@@ -124,16 +124,16 @@ class Served:
         if last is None:
             return
         self._learn(last)
-        place_after = Place((last + 1) << PIECE_BITS, max(place.ranked, sequence))
+        place_after = FeedOffset((last + 1) << PIECE_BITS, max(place.ranked, sequence))
         if place_after.plain > place.plain:
             first = position_of(place.plain) - 1
             for _, high in self._cut("position", first, last, self._plain):
-                yield self._plain_stretch(first, high, place)
+                yield self._plain_batch(first, high, place)
                 first = high
         if sequence > place.ranked:
             first = place.ranked
             for _, high in self._cut("sequence", first, sequence, self._ranked):
-                yield self._ranked_stretch(first, high, place_after, last)
+                yield self._ranked_batch(first, high, place_after, last)
                 first = high
 
     def _opened(self) -> Table | None:
@@ -162,17 +162,17 @@ class Served:
                 (self._ranked if is_ranked(one.text) else self._plain).add(one.number)
         self._learnt_up_to = max(self._learnt_up_to, up_to)
 
-    def _plain_stretch(self, after: int, up_to: int, place: Place) -> Stretch:
+    def _plain_batch(self, after: int, up_to: int, place: FeedOffset) -> FeedBatch:
         table, rows = self._read("position", after, up_to, self._plain)
         table = table.filter(pc.is_null(table["sequence"]))
         found = self._plain_ones(table, place.plain)
-        end = Place((up_to + 1) << PIECE_BITS, place.ranked)
-        return Stretch(found, False, end, up_to, rows)
+        end = FeedOffset((up_to + 1) << PIECE_BITS, place.ranked)
+        return FeedBatch(found, False, end, up_to, rows)
 
-    def _ranked_stretch(self, after: int, up_to: int, place: Place, last: int) -> Stretch:
+    def _ranked_batch(self, after: int, up_to: int, place: FeedOffset, last: int) -> FeedBatch:
         table, rows = self._read("sequence", after, up_to, self._ranked)
         found = self._ranked_ones(table.sort_by("sequence"))
-        return Stretch(found, True, Place(place.plain, up_to), last, rows)
+        return FeedBatch(found, True, FeedOffset(place.plain, up_to), last, rows)
 
     # -- from the table ------------------------------------------------------------------------
 
@@ -191,11 +191,11 @@ class Served:
     def _cut(
         self, key: Key, after: int, up_to: int, numbers: set[int]
     ) -> Iterator[tuple[int, int]]:
-        """Stretches that are not too large to be held; one if nobody asks for anything."""
+        """Ranges that fit into memory; one range if there are no subscriptions."""
         rows = 0
         for file in self._files(key, after, up_to) if numbers else ():
             rows += file["rows"]
-            if rows >= STRETCH_ROWS and after < file["high"] < up_to:
+            if rows >= BATCH_ROWS and after < file["high"] < up_to:
                 yield after, file["high"]
                 after, rows = file["high"], 0
         yield after, up_to
@@ -218,7 +218,7 @@ class Served:
 
     # -- in order ------------------------------------------------------------------------------
 
-    def _plain_ones(self, table: pa.Table, after: int) -> Iterator[Found]:
+    def _plain_ones(self, table: pa.Table, after: int) -> Iterator[FeedNotification]:
         subscriptions, positions = (table[name].to_numpy() for name in _COLUMNS[:2])
         order = np.lexsort((subscriptions, positions))
         positions, subscriptions = positions[order], subscriptions[order]
@@ -234,13 +234,13 @@ class Served:
                     numbers = subscriptions[begin:end].tolist()
                     yield from _pieces(position, numbers, publication, after)
 
-    def _ranked_ones(self, table: pa.Table) -> Iterator[Found]:
+    def _ranked_ones(self, table: pa.Table) -> Iterator[FeedNotification]:
         for first in range(0, table.num_rows, LOOK_UP_MAX):
             rows = table.slice(first, LOOK_UP_MAX)
             publications = self._look_up(np.unique(rows["position"].to_numpy()))
             for row in rows.to_pylist():
                 if (publication := publications.get(row["position"])) is not None:
-                    yield Found(
+                    yield FeedNotification(
                         sequence=row["sequence"],
                         subscriptions=[row["subscription"]],
                         score=row["score"],
@@ -279,12 +279,14 @@ def position_of(sequence: int) -> int:
 
 def _pieces(
     position: int, numbers: list[int], publication: dict[str, Any], after: int
-) -> Iterator[Found]:
+) -> Iterator[FeedNotification]:
     for piece, first in enumerate(range(0, len(numbers), PIECE_SUBSCRIPTIONS)):
         sequence = (position << PIECE_BITS) + piece + 1
         if sequence > after:
             some = numbers[first : first + PIECE_SUBSCRIPTIONS]
-            yield Found(sequence=sequence, subscriptions=some, position=position, **publication)
+            yield FeedNotification(
+                sequence=sequence, subscriptions=some, position=position, **publication
+            )
 
 
 def _rows_at(table: pa.Table, positions: Numbers) -> dict[int, dict[str, Any]]:

@@ -56,24 +56,24 @@ from rove.lake.storage import (
     shown,
     told,
 )
-from rove.pipeline.jobs.notifications import SCHEMA, SCRATCH_FOLDER, STATES, Output, states_uri
+from rove.pipeline.jobs.notifications import SCHEMA, SCRATCH_FOLDER, STATES, MatchOutput, states_uri
 from rove.pipeline.jobs.status import Progress
-from rove.pipeline.lake import snapshots, source
+from rove.pipeline.lake import data_source, snapshots
+from rove.pipeline.lake.data_source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
 from rove.pipeline.lake.live_index import LiveIndex
 from rove.pipeline.lake.log import Event, Lake
-from rove.pipeline.lake.snapshots import Snapshot
-from rove.pipeline.lake.source import BEGINNING, READ_ROWS, ROWS_MAX, Slice, read_slice
+from rove.pipeline.lake.snapshots import SubscriptionSnapshot
 from rove.pipeline.lake.version_index import RANKED_ROWS, IndexSpec, opened
 from rove.pipeline.ranked.buckets import is_ranked, run_bucket
+from rove.pipeline.spark.executors import folder_of_process
 from rove.pipeline.spark.older_spark import check_streams
-from rove.pipeline.spark.shipping import folder_of_process
 from rove.pipeline.spark.workers import run_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from rove.pipeline.jobs.registry import Context, JobSettings
+    from rove.pipeline.jobs.job import JobContext, JobSettings
 
 TRIGGER_S: Final = 0.1
 """How often is looked whether there is something new, unless told otherwise."""
@@ -91,7 +91,7 @@ class StreamError(RoveError):
 # --- tasks ----------------------------------------------------------------------------------------
 
 
-class MatchWork(msgspec.Struct, frozen=True, kw_only=True):
+class MatchTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a task of the first job is told."""
 
     slice: Slice
@@ -101,7 +101,7 @@ class MatchWork(msgspec.Struct, frozen=True, kw_only=True):
     """0 if nothing is ranked."""
 
 
-class Matched(msgspec.Struct, frozen=True, kw_only=True):
+class SliceMatches(msgspec.Struct, frozen=True, kw_only=True):
     """What it says when it is done."""
 
     rows: int
@@ -114,7 +114,7 @@ class Matched(msgspec.Struct, frozen=True, kw_only=True):
     """The row group by bucket."""
 
 
-def match_slice(work: MatchWork) -> Matched:
+def match_slice(work: MatchTask) -> SliceMatches:
     """Read, match, write; what is found is in the order of positions."""
     publications = read_slice(work.slice)
     versions = opened(work.index)
@@ -128,7 +128,7 @@ def match_slice(work: MatchWork) -> Matched:
         rows = [versions.ranked_rows(piece, work.buckets) for piece in pieces]
         scratch, groups = _write_scratch(work.out, pa.Table.from_batches(rows))
     moments = publications["at"].cast(pa.int64())
-    return Matched(
+    return SliceMatches(
         rows=publications.num_rows,
         at_us=moments[-1].as_py() if len(moments) else None,
         found=write_file(work.out, found) if found.num_rows else None,
@@ -163,7 +163,7 @@ def _write_scratch(out: str, rows: pa.Table) -> tuple[str | None, dict[int, int]
     return path, {bucket: group for group, bucket in enumerate(buckets)}
 
 
-class RankWork(msgspec.Struct, frozen=True, kw_only=True):
+class RankTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a task of the second job is told."""
 
     out: str
@@ -183,7 +183,7 @@ class RankWork(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last ranked notification before this stretch."""
 
 
-class Ranked(msgspec.Struct, frozen=True, kw_only=True):
+class RankedBuckets(msgspec.Struct, frozen=True, kw_only=True):
     """What it says when it is done."""
 
     own: tuple[int, ...]
@@ -193,7 +193,7 @@ class Ranked(msgspec.Struct, frozen=True, kw_only=True):
     """The greatest that it has given."""
 
 
-def rank_buckets(work: RankWork) -> Ranked:
+def rank_buckets(work: RankTask) -> RankedBuckets:
     """Bring buckets' windows up to date, and say what came out and where they are now."""
     found = [SCHEMA.empty_table()]
     states: list[bytes] = []
@@ -217,7 +217,7 @@ def rank_buckets(work: RankWork) -> Ranked:
         "position": pa.array([work.last] * len(work.own), pa.int64()),
         "state": pa.array(states, pa.binary()),
     }
-    return Ranked(
+    return RankedBuckets(
         own=work.own,
         found=write_file(work.out, rows) if rows.num_rows else None,
         states=write_file(states_uri(work.out), pa.table(saved, STATES)),
@@ -225,7 +225,7 @@ def rank_buckets(work: RankWork) -> Ranked:
     )
 
 
-def _states_before(work: RankWork) -> dict[int, bytes]:
+def _states_before(work: RankTask) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for path in sorted({work.states[each] for each in work.own if each in work.states}):
         with open_parquet(states_uri(work.out), path) as file:
@@ -235,7 +235,7 @@ def _states_before(work: RankWork) -> dict[int, bytes]:
     return found
 
 
-def _scratch_rows(work: RankWork, bucket: int) -> pa.Table:
+def _scratch_rows(work: RankTask, bucket: int) -> pa.Table:
     found = [RANKED_ROWS.empty_table()]
     for path, group in work.rows.get(bucket, ()):
         with open_parquet(work.out, path) as file:
@@ -250,7 +250,7 @@ def _concerns(event: Event, bucket: int, buckets: int) -> bool:
 # --- the driver -----------------------------------------------------------------------------------
 
 
-class Stream:
+class MatchStream:
     """The query over one lake into one output. Whoever goes on after an error makes another."""
 
     def __init__(
@@ -265,7 +265,7 @@ class Stream:
         Without Spark there is no query, and `take` does everything in this process.
         """
         self.lake = Lake(settings.lake)
-        self.output = Output(location, settings.start)
+        self.output = MatchOutput(location, settings.start)
         self.error: BaseException | None = None
         """Why a batch failed, as it was raised; Spark only has the text of it."""
         self._settings = settings
@@ -287,7 +287,7 @@ class Stream:
         assert self._spark is not None, "a query is Spark's"
         settings = self._settings
         check_streams()
-        source.register(self._spark)
+        data_source.register(self._spark)
         options = {
             "lake": self.lake.uri,
             "content": "slices",
@@ -295,7 +295,7 @@ class Stream:
             "max_rows": str(settings.max_rows or ROWS_MAX),
             "slices": str(self._tasks),
         }
-        frame = self._spark.readStream.format(source.NAME).options(**options).load()
+        frame = self._spark.readStream.format(data_source.NAME).options(**options).load()
         writer = frame.writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", self._checkpoint())
         if settings.once:
@@ -353,8 +353,8 @@ class Stream:
         events = self._follow(last, since=after if has_states else BEGINNING)
         buckets = self._buckets if self._ranked or has_states else 0
         index, out = self._index.spec(after), self.output.uri
-        works = [MatchWork(slice=one, index=index, out=out, buckets=buckets) for one in slices]
-        matched = run_each(self._spark, match_slice, works, Matched)
+        works = [MatchTask(slice=one, index=index, out=out, buckets=buckets) for one in slices]
+        matched = run_each(self._spark, match_slice, works, SliceMatches)
         ranked = self._rank(last, matched, events) if buckets and (matched or events) else []
         written = [*(each.found for each in matched), *(each.found for each in ranked)]
         files = [file for file in written if file is not None]
@@ -392,7 +392,9 @@ class Stream:
         """So that the next start need not read what was read until now."""
         if self._events_since_snapshot < max(snapshots.EVENTS_MIN, len(self._index)):
             return
-        snapshot = Snapshot(self.lake.id, self._engine, self._events_up_to, *self._index.open())
+        snapshot = SubscriptionSnapshot(
+            self.lake.id, self._engine, self._events_up_to, *self._index.open()
+        )
         snapshots.save(self.output.uri, snapshot)
         self._events_since_snapshot = 0
 
@@ -424,14 +426,16 @@ class Stream:
             case _:
                 return bool(self._ranked)
 
-    def _rank(self, last: int, matched: Sequence[Matched], events: Sequence[Event]) -> list[Ranked]:
+    def _rank(
+        self, last: int, matched: Sequence[SliceMatches], events: Sequence[Event]
+    ) -> list[RankedBuckets]:
         buckets, moment = self._buckets, _last_moment(matched)
         tasks = min(buckets, self._tasks)
         works = []
         for task in range(tasks):
             own = tuple(range(task, buckets, tasks))
             works.append(
-                RankWork(
+                RankTask(
                     out=self.output.uri,
                     own=own,
                     buckets=buckets,
@@ -456,10 +460,10 @@ class Stream:
                     sequence=self.output.sequence,
                 )
             )
-        return run_each(self._spark, rank_buckets, works, Ranked)
+        return run_each(self._spark, rank_buckets, works, RankedBuckets)
 
 
-def _last_moment(matched: Sequence[Matched]) -> float | None:
+def _last_moment(matched: Sequence[SliceMatches]) -> float | None:
     moments = [each.at_us for each in matched if each.at_us is not None]
     return max(moments) / 1e6 if moments else None
 
@@ -467,11 +471,11 @@ def _last_moment(matched: Sequence[Matched]) -> float | None:
 # --- as a job -------------------------------------------------------------------------------------
 
 
-def run_job(context: Context) -> None:
+def run_job(context: JobContext) -> None:
     """Match until the lake is done, or until it is asked to stop."""
-    stream = Stream(context.spark, context.settings, context.location, context.report)
+    stream = MatchStream(context.spark, context.settings, context.location, context.report)
     query = stream.start()
-    listener = _Listener(context, str(query.id))
+    listener = _ProgressListener(context, str(query.id))
     context.spark.streams.addListener(listener)
     try:
         while not query.awaitTermination(LOOK_EVERY_S):
@@ -488,10 +492,10 @@ def run_job(context: Context) -> None:
         context.spark.streams.removeListener(listener)
 
 
-class _Listener(StreamingQueryListener):  # type: ignore[misc]
+class _ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     """Hears from Spark how long a trigger took as a whole, and how far the lake was by then."""
 
-    def __init__(self, context: Context, query: str) -> None:
+    def __init__(self, context: JobContext, query: str) -> None:
         self._context = context
         self._query = query
 

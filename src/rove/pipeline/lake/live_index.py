@@ -7,7 +7,7 @@ the change, and a subscription is written a handful of times in its life.
 The files lie where workers find them: in a folder that all of them see, or in an object store.
 
 Those whose subscriber's state changes within a batch are in none of these files for the time of
-the batch: they and the changes are data (`rove.pipeline.lake.following`). Who does not move any
+the batch: they and the changes are data (`rove.pipeline.lake.followers`). Who does not move any
 more goes back into a file.
 """
 
@@ -20,33 +20,33 @@ from typing import Final, Self
 import msgspec
 
 from rove.lake.storage import Location, child, clear, folder_of, remove, resolved
-from rove.pipeline.lake.following import LatestStates, changes_of, variables_of, write_following
+from rove.pipeline.lake.followers import LatestStates, changes_of, variables_of, write_followers
 from rove.pipeline.lake.log import NOTHING, Event
-from rove.pipeline.lake.version_index import IndexSpec, PartSpec
+from rove.pipeline.lake.version_index import IndexFileSpec, IndexSpec
 from rove.pipeline.lake.versions import FOR_EVER, Timeline, Version, asked_of
-from rove.pipeline.matching.index_files import Place, write_index
+from rove.pipeline.matching.index_files import VersionPlace, write_index
 
 FOLDER: Final = "_index"
 PARTS_MAX: Final = 8
 """Files before some of them are written together."""
 
 
-class _Part:
+class _LiveFile:
     """A file of the index, as the driver knows it."""
 
     def __init__(self, location: str, versions: list[Version]) -> None:
         self.location = location
         self.versions = versions
-        self.places: list[Place] = write_index(versions, location)
+        self.places: list[VersionPlace] = write_index(versions, location)
         self.ended: dict[int, int] = {}
         """By place in `versions`, the last position at which it holds."""
 
-    def spec(self) -> PartSpec:
+    def spec(self) -> IndexFileSpec:
         sides: dict[str, dict[int, int]] = {"plain": {}, "ranked": {}}
         for index, until in self.ended.items():
             side, id = self.places[index]
             sides[side][id] = until
-        return PartSpec(self.location, **sides)
+        return IndexFileSpec(self.location, **sides)
 
     def still(self, position: int) -> list[Version]:
         """Those of its versions that still hold somewhere above a position."""
@@ -70,11 +70,11 @@ class LiveIndex:
         self._timeline = Timeline(engine)
         self._states = LatestStates()
         """As they were where the next batch begins."""
-        self._parts: list[_Part] = []
+        self._parts: list[_LiveFile] = []
         self._written = 0
         self._new: dict[tuple[int, int], Version] = {}
         """Versions that are in no file yet, by number and where they begin."""
-        self._where: dict[int, tuple[_Part | None, int]] = {}
+        self._where: dict[int, tuple[_LiveFile | None, int]] = {}
         """By number, where the version is that holds now: its place in a file, or, if it is new,
         where it begins. Followers are in neither."""
         self._changes: list[tuple[int, str, dict[str, object]]] = []
@@ -218,7 +218,7 @@ class LiveIndex:
             variables = variables_of(moved)
             changes = changes_of(self._changes[len(earlier) :], variables)
             self._following_file = self._location("following")
-            write_following(moved, variables, changes, self._following_file)
+            write_followers(moved, variables, changes, self._following_file)
         self._states.take(self._changes[len(earlier) :])
         for client_id in {*self._seen, *(one.client_id for one in self._over)}:
             if not self._timeline.asking(client_id):
@@ -237,7 +237,7 @@ class LiveIndex:
                 self._remove(part.location)
 
     def _add_part(self, versions: list[Version]) -> None:
-        part = _Part(self._location("index"), versions)
+        part = _LiveFile(self._location("index"), versions)
         self._parts.append(part)
         for index, version in enumerate(versions):
             if version.until == FOR_EVER:
@@ -248,7 +248,7 @@ class LiveIndex:
     def _merge(self, after: int) -> None:
         """Write small files together: all but those that are larger than all smaller ones."""
         by_size = sorted(self._parts, key=lambda part: len(part.versions))
-        merged: list[_Part] = []
+        merged: list[_LiveFile] = []
         total = 0
         for part in by_size:
             if len(merged) > 1 and len(part.versions) > total:

@@ -1,7 +1,7 @@
 """The broker's lake as the pipeline reads it: rows for Spark, and who subscribed when.
 
 Which files there are and how far the log is complete, `rove.lake.log` knows. Rows come to Spark
-through its source `rove` (`rove.pipeline.lake.source`), wherever the lake lies.
+through its source `rove` (`rove.pipeline.lake.data_source`), wherever the lake lies.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Lake(Log):
         """Publications as a DataFrame, no order implied; LakeError if there are none.
 
         What several of the channels keep comes once. As `slices`, tasks read them themselves
-        (`rove.pipeline.lake.source.rows_of`), and they do not pass through the JVM.
+        (`rove.pipeline.lake.data_source.rows_of`), and they do not pass through the JVM.
         """
         return self._rows(spark, "publications", columns, after, up_to, channels, days, content)
 
@@ -148,7 +148,7 @@ class Lake(Log):
         days: tuple[str, str] | None,
         content: str = "rows",
     ) -> DataFrame:
-        from rove.pipeline.lake.source import NAME, register
+        from rove.pipeline.lake.data_source import NAME, register
         from rove.pipeline.spark.session import cores
 
         if not self.files(kind, after, up_to, channels, days):

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from rove.pipeline.lake.following import changes_in, followers_of, variables_of, write_following
+from rove.pipeline.lake.data_source import rows_of
+from rove.pipeline.lake.followers import changes_in, followers_of, variables_of, write_followers
 from rove.pipeline.lake.log import NOTHING, Event, Lake
-from rove.pipeline.lake.source import rows_of
-from rove.pipeline.lake.stretches import BEGUN_MIN, open_stretches, write_stretches
+from rove.pipeline.lake.segments import BEGUN_MIN, open_segments, write_segments
 from rove.pipeline.lake.version_index import PAIRS, RANKED_ROWS
 from rove.pipeline.lake.versions import Version, versions_of
 from rove.pipeline.ranked.ranking import is_ranked, rank_rows
+from rove.pipeline.spark.executors import TaskFile, folder_of_process, task_file
 from rove.pipeline.spark.session import cores
-from rove.pipeline.spark.shipping import TaskFile, folder_of_process, task_file
 from rove.pipeline.spark.sql import ddl
 from rove.pipeline.spark.workers import in_worker
 
@@ -58,7 +58,7 @@ def replay(
     Of publications above a position and up to another (by default, as far as the lake is complete).
     Ranked windows begin empty at `after`, and slide up to `until`, or else to the last moment that
     the lake tells of. With an engine, only the subscriptions that it serves. At least `begun_min`
-    versions begin in a stretch (see `rove.pipeline.lake.stretches`); the answer is always the same.
+    versions begin in a segment (see `rove.pipeline.lake.segments`); the answer is always the same.
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
     publications = lake.publications(
@@ -106,11 +106,11 @@ def _matched(
     variables = variables_of(versions)
     changes = changes_in(spark, lake, variables, after, up_to)
     following, others = followers_of(versions, variables, changes)
-    write_stretches(others, path, begun_min)
+    write_segments(others, path, begun_min)
     shipped = [task_file(spark, path, small_bytes=0)]
     if following:
         path = path.with_suffix(".following")
-        write_following(following, variables, changes, path)
+        write_followers(following, variables, changes, path)
         shipped.append(task_file(spark, path, small_bytes=0))
     found = publications.mapInArrow(functools.partial(_match, shipped, 0), ddl(PAIRS))
     notifications = found.withColumns(
@@ -125,7 +125,7 @@ def _match(
     versions: Sequence[TaskFile], buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Who gets publications; or, if there are buckets, what ranked subscriptions may want."""
-    stretches = open_stretches(*(one.local_path() for one in versions))
+    segments = open_segments(*(one.local_path() for one in versions))
     for batch in rows_of(batches, _READ):
-        for index, here in stretches.split(batch):
+        for index, here in segments.split(batch):
             yield index.ranked_rows(here, buckets) if buckets else index.match_lake(here)

@@ -27,7 +27,7 @@ _NAME: Final = re.compile(r"(\d+)\.snapshot")
 _MAGIC: Final = b"rove snapshot\x00\x00\x01"
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class SubscriptionSnapshot(msgspec.Struct, frozen=True):
     """The subscriptions that hold at a position."""
 
     lake: str
@@ -40,7 +40,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The numbers of those that outlive the broker."""
 
 
-def save(uri: str, snapshot: Snapshot) -> None:
+def save(uri: str, snapshot: SubscriptionSnapshot) -> None:
     """Keep a snapshot below a location, instead of those before."""
     body = msgspec.msgpack.encode(snapshot)
     content = _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
@@ -50,7 +50,7 @@ def save(uri: str, snapshot: Snapshot) -> None:
             remove(uri, _path(position))
 
 
-def load(uri: str, lake: str, engine: str | None, up_to: int) -> Snapshot | None:
+def load(uri: str, lake: str, engine: str | None, up_to: int) -> SubscriptionSnapshot | None:
     """The latest of a lake at a position or before it, if there is one that is whole."""
     for position in sorted(_positions(uri), reverse=True):
         if position <= up_to:
@@ -72,7 +72,7 @@ def _positions(uri: str) -> list[int]:
     return [int(name[1]) for name in names if name is not None]
 
 
-def _decoded(stored: bytes) -> Snapshot | None:
+def _decoded(stored: bytes) -> SubscriptionSnapshot | None:
     """None if it is torn, or of another version of Rove."""
     begin = len(_MAGIC) + 4
     body = stored[begin:]
@@ -81,6 +81,6 @@ def _decoded(stored: bytes) -> Snapshot | None:
     ):
         return None
     try:
-        return msgspec.msgpack.decode(body, type=Snapshot)
+        return msgspec.msgpack.decode(body, type=SubscriptionSnapshot)
     except msgspec.MsgspecError:
         return None

@@ -1,7 +1,7 @@
 """Which subscriptions get a publication of the lake: the broker's own decision, in a worker.
 
 An index of one or more files (`rove.pipeline.matching.index_files`) is asked, and those whose state
-changes meanwhile (`rove.pipeline.lake.following`); what is found is kept if the publication lies
+changes meanwhile (`rove.pipeline.lake.followers`); what is found is kept if the publication lies
 between the positions of the version, or of the state. That nobody gets what is older than their
 subscription is the matcher's own check, for tables as for the lake. Publications are read once and
 shown to each file once for every topic filter that fits, as the broker does it: some 3 µs each
@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from rove.lake.log import SCHEMA
 from rove.match.cell import FILTER_ATTRIBUTE
-from rove.match.index.columns import Columns, PublicationColumns
-from rove.match.index.following import POSITION
-from rove.pipeline.lake.following import Following, open_following
+from rove.match.index.columns import MappingTable, PublicationTable
+from rove.match.index.followers import POSITION
+from rove.pipeline.lake.followers import Followers, open_followers
 from rove.pipeline.matching.arrow import lake_attributes
-from rove.pipeline.matching.index_files import IndexFile, Side, SideName, open_index
-from rove.pipeline.matching.topics import NO_FILTER, Longs, matches_among
+from rove.pipeline.matching.index_files import IndexSide, SideName, VersionIndexFile, open_index
+from rove.pipeline.matching.topic_filters import NO_FILTER, Longs, matches_among
 
 AT_TYPE: Final = SCHEMA.field("at").type
 PAIRS: Final = pa.schema(
@@ -43,7 +43,7 @@ RANKED_ROWS: Final = pa.schema(
 )
 
 
-class PartSpec(msgspec.Struct, frozen=True):
+class IndexFileSpec(msgspec.Struct, frozen=True):
     """A file of an index, and what of it ended since it was written."""
 
     path: str
@@ -55,7 +55,7 @@ class PartSpec(msgspec.Struct, frozen=True):
 class IndexSpec(msgspec.Struct, frozen=True):
     """An index as it travels to workers: names of files."""
 
-    parts: tuple[PartSpec, ...] = ()
+    parts: tuple[IndexFileSpec, ...] = ()
     following: str = ""
     """The file of those whose state changes; empty if there are none."""
 
@@ -86,8 +86,8 @@ class Publications:
         return lake_attributes(self.batch)
 
 
-class _Some:
-    """Some of the publications, as a matcher sees them (`rove.pipeline.matching.topics.Rows`)."""
+class _SelectedRows:
+    """Some publications of a batch, as the matcher takes them."""
 
     def __init__(self, publications: Publications, rows: Longs) -> None:
         self._publications = publications
@@ -98,7 +98,7 @@ class _Some:
         topics = self._publications.topics
         return [topics[row] for row in self._rows.tolist()]
 
-    def columns(self, rows: Longs | None, numbers: Longs | None) -> Columns:
+    def columns(self, rows: Longs | None, numbers: Longs | None) -> PublicationTable:
         """With their positions, for states that hold between two of them."""
         here = self._rows if rows is None else self._rows[rows]
         filters = itertools.repeat(NO_FILTER) if numbers is None else numbers.tolist()
@@ -113,7 +113,7 @@ class _Some:
             one[POSITION] = float(position)
             shown.append(one)
             before = row
-        return PublicationColumns(shown)
+        return MappingTable(shown)
 
 
 class VersionIndex:
@@ -121,8 +121,8 @@ class VersionIndex:
 
     def __init__(
         self,
-        parts: Sequence[tuple[IndexFile, PartSpec]],
-        following: Following | None = None,
+        parts: Sequence[tuple[VersionIndexFile, IndexFileSpec]],
+        following: Followers | None = None,
     ) -> None:
         self._parts = parts
         self._following = following
@@ -173,7 +173,7 @@ class VersionIndex:
 
     def _sides(
         self, publications: Publications, name: SideName
-    ) -> Iterator[tuple[Side, Mapping[int, int], Longs]]:
+    ) -> Iterator[tuple[IndexSide, Mapping[int, int], Longs]]:
         """Whoever may get some of the publications, and which."""
         if not len(publications):
             return
@@ -189,17 +189,17 @@ class VersionIndex:
 
 def opened(spec: IndexSpec) -> VersionIndex:
     """The index that a task was sent; its files stay open between tasks."""
-    following = open_following(spec.following) if spec.following else None
+    following = open_followers(spec.following) if spec.following else None
     return VersionIndex([(open_index(part.path), part) for part in spec.parts], following)
 
 
 def _found(
-    publications: Publications, some: Longs, side: Side, ended: Mapping[int, int]
+    publications: Publications, some: Longs, side: IndexSide, ended: Mapping[int, int]
 ) -> tuple[Longs, Longs]:
     """What one matcher finds among some rows, as rows and numbers of subscriptions."""
     at = publications.at[some]
     side.matcher.prepare(float(at.min()), float(at.max()))
-    shown = _Some(publications, some)
+    shown = _SelectedRows(publications, some)
     rows, ids = matches_among(shown, at, side.matcher, side.filters, side.has_filter)
     here = some[rows]
     holds = _holds(publications, here, ids, side, ended)
@@ -210,7 +210,7 @@ def _holds(
     publications: Publications,
     rows: Longs,
     ids: Longs,
-    side: Side,
+    side: IndexSide,
     ended: Mapping[int, int],
 ) -> npt.NDArray[np.bool_]:
     """Which pairs are of a version that holds at the publication's position."""

@@ -3,7 +3,7 @@
 A subscription's life is a *version*: a text, the state that its subscriber had at first, and the
 positions between which it holds. So what a publication meets depends on nothing but its own
 position, and a history of any length can be matched in any order, by any number of workers. How the
-state changes meanwhile is data of its own (`rove.pipeline.lake.following`).
+state changes meanwhile is data of its own (`rove.pipeline.lake.followers`).
 
 An event costs a microsecond or two.
 """
@@ -163,7 +163,7 @@ class Timeline:
 
 
 def versions_of(events: Iterable[Event]) -> list[Version]:
-    """Every version in a stretch of events, which must come in order."""
+    """Every version in a range of events, which must come in order."""
     timeline = Timeline()
     closed: list[Version] = []
     for event in events:

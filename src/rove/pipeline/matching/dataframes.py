@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from rove.lang.printer import name_text
 from rove.lang.tree import Attribute, Time, walk
-from rove.match.index.columns import Columns
+from rove.match.index.columns import PublicationTable
 from rove.match.matcher import Matcher
 from rove.pipeline.matching.arrow import columns_of, path_of, times_of
 from rove.pipeline.matching.index import (
@@ -49,11 +49,11 @@ from rove.pipeline.matching.index import (
     plain_subscription,
 )
 from rove.pipeline.matching.table_check import MatchingError, uses_of
-from rove.pipeline.matching.topics import Longs, matches_among
+from rove.pipeline.matching.topic_filters import Longs, matches_among
+from rove.pipeline.spark.executors import TaskFile
 from rove.pipeline.spark.older_spark import check_spark
 from rove.pipeline.spark.parquet_files import ParquetFiles
 from rove.pipeline.spark.session import ARROW_BYTES
-from rove.pipeline.spark.shipping import TaskFile
 from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.workers import in_worker
 
@@ -120,7 +120,7 @@ def match(
         index.check_table(df, attributes, topic)
     needed = _needed(index, df.columns, {*kept, *_named(at, topic)}, attributes)
     hidden = [] if attributes is None else [name for name in needed if name not in attributes]
-    job = Job(index.task_file(df.sparkSession), kept, at, topic, hidden, form)
+    job = MatchJob(index.task_file(df.sparkSession), kept, at, topic, hidden, form)
     return map_batches(df, needed, partial(_matched, job), _schema(df, kept, index, form))
 
 
@@ -214,7 +214,7 @@ def _schema(df: DataFrame | ParquetFiles, kept: Sequence[str], asked: Index, for
 # -- in a worker -----------------------------------------------------------------------------------
 
 
-class Job(msgspec.Struct, frozen=True):
+class MatchJob(msgspec.Struct, frozen=True):
     """What a worker is told."""
 
     file: TaskFile
@@ -226,16 +226,16 @@ class Job(msgspec.Struct, frozen=True):
 
 
 @in_worker
-def _matched(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _matched(job: MatchJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     opened = open_index(job.file)
-    for piece, found in pieces(job, opened, batches):
+    for piece, found in match_pieces(job, opened, batches):
         if len(found.subscriptions):
             yield from _outputs(job, opened, piece, found)
 
 
-def pieces(
-    job: Job, opened: OpenIndex, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[pa.RecordBatch, Found]]:
+def match_pieces(
+    job: MatchJob, opened: OpenIndex, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, MatchedRows]]:
     """Parts of batches, small enough for the pairs that they have, and who wants their rows."""
     rows = _PIECE_ROWS_FIRST
     for batch in batches:
@@ -270,7 +270,7 @@ def _next_rows(rows: int, pairs: int) -> int:
     return max(_PIECE_ROWS_MIN, min(4 * rows, PIECE_PAIRS * rows // max(pairs, 1)))
 
 
-class Found(msgspec.Struct, frozen=True):
+class MatchedRows(msgspec.Struct, frozen=True):
     """Pairs: which row, which subscription."""
 
     counts: npt.NDArray[np.int64]
@@ -278,16 +278,16 @@ class Found(msgspec.Struct, frozen=True):
     subscriptions: npt.NDArray[np.int64]
 
 
-def _found(opened: OpenIndex, job: Job, piece: pa.RecordBatch, times: Floats) -> Found:
+def _found(opened: OpenIndex, job: MatchJob, piece: pa.RecordBatch, times: Floats) -> MatchedRows:
     shown = _TableRows(piece, job)
     rows, ids = matches_among(shown, times, opened.matcher, opened.filters, opened.has_filter)
-    return Found(np.bincount(rows, minlength=piece.num_rows), ids)
+    return MatchedRows(np.bincount(rows, minlength=piece.num_rows), ids)
 
 
 class _TableRows:
-    """Rows of a table, as a matcher sees them (`rove.pipeline.matching.topics.Rows`)."""
+    """Rows of a table, as a matcher sees them (`rove.pipeline.matching.topic_filters.Rows`)."""
 
-    def __init__(self, piece: pa.RecordBatch, job: Job) -> None:
+    def __init__(self, piece: pa.RecordBatch, job: MatchJob) -> None:
         self._piece = piece
         self._job = job
 
@@ -295,13 +295,13 @@ class _TableRows:
     def topics(self) -> list[str | None]:
         return self._piece.column(self._job.topic).to_pylist()  # type: ignore[no-any-return]
 
-    def columns(self, rows: Longs | None, numbers: Longs | None) -> Columns:
+    def columns(self, rows: Longs | None, numbers: Longs | None) -> PublicationTable:
         piece = self._piece if rows is None else self._piece.take(pa.array(rows))
         return columns_of(piece, self._job.topic, self._job.hidden, numbers)
 
 
 def _outputs(
-    job: Job, opened: OpenIndex, piece: pa.RecordBatch, found: Found
+    job: MatchJob, opened: OpenIndex, piece: pa.RecordBatch, found: MatchedRows
 ) -> Iterator[pa.RecordBatch]:
     """What goes back to Spark, in batches that are not too large: texts may be of any length."""
     kept = piece.select(job.kept)
@@ -343,12 +343,12 @@ def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         first, before = last, int(ends[last - 1])
 
 
-def _ids(opened: OpenIndex, found: Found) -> pa.Array:
+def _ids(opened: OpenIndex, found: MatchedRows) -> pa.Array:
     numbers = pa.array(found.subscriptions)
     return numbers if opened.ids is None else opened.ids.take(numbers)
 
 
-def _packed(opened: OpenIndex, found: Found, ends: npt.NDArray[np.int64]) -> pa.Array:
+def _packed(opened: OpenIndex, found: MatchedRows, ends: npt.NDArray[np.int64]) -> pa.Array:
     ids = _ids(opened, found).to_numpy(zero_copy_only=False)
     if ids.max() > _PACKED_MAX:
         raise MatchingError(

@@ -8,7 +8,7 @@
 
 An index is a plain matcher (`rove.match`), saved as it is searched, with the names of the
 subscriptions in front of it (`rove.pipeline.matching.index_files`). Tasks get it as a file
-(`rove.pipeline.spark.shipping`); the workers of one machine map it and share its pages, each opens
+(`rove.pipeline.spark.executors`); the workers of one machine map it and share its pages, each opens
 it once. The file changes when the index does, and is gone when the index is closed, at the latest
 when the process ends: a DataFrame may be computed at any time until then.
 
@@ -45,16 +45,16 @@ from rove.pipeline.matching.index_files import (
     packed,
     write_packed,
 )
-from rove.pipeline.matching.table_check import MatchingError, Use, Uses
-from rove.pipeline.matching.topics import Filters
-from rove.pipeline.spark.shipping import TaskFile, folder_of_process, task_file
+from rove.pipeline.matching.table_check import ColumnUse, ColumnUses, MatchingError
+from rove.pipeline.matching.topic_filters import Filters
+from rove.pipeline.spark.executors import TaskFile, folder_of_process, task_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Given: TypeAlias = str | Version | tuple[int | str, str]
+GivenSubscription: TypeAlias = str | Version | tuple[int | str, str]
 """One subscription: a text, perhaps with an id."""
-Subscriptions: TypeAlias = Union[str, Path, "DataFrame", Sequence[Given]]
+Subscriptions: TypeAlias = Union[str, Path, "DataFrame", Sequence[GivenSubscription]]
 """A file of JSON lines as `rove match` takes them, the address of a broker (`http://…`), a table
 with a column `text`, or single ones."""
 
@@ -64,7 +64,7 @@ _BUILT_MAX: Final = 16
 """and that a driver keeps of those that `match` made of texts."""
 
 
-class _Row(msgspec.Struct, array_like=True):
+class _IndexRow(msgspec.Struct, array_like=True):
     """One subscription; by its number in the matcher."""
 
     id: int | str
@@ -73,27 +73,27 @@ class _Row(msgspec.Struct, array_like=True):
     is_evolving: bool
 
 
-class _Head(msgspec.Struct):
+class _IndexHead(msgspec.Struct):
     """What stands before the matcher in a file."""
 
-    rows: list[_Row | None]
+    rows: list[_IndexRow | None]
     """None where one was removed."""
     latest_s: float
     """When the last of them was accepted."""
     filters: list[str]
     """By their numbers in the matcher."""
-    uses: list[tuple[Use, list[int]]] | None
+    uses: list[tuple[ColumnUse, list[int]]] | None
     """What they ask of a table, and who does; None if that is not known."""
 
 
 class Index:
     """Some subscriptions. One thread at a time."""
 
-    def __init__(self, head: _Head, matcher: Matcher) -> None:
+    def __init__(self, head: _IndexHead, matcher: Matcher) -> None:
         self._rows = head.rows
         self._latest_s = head.latest_s
         self._matcher = matcher
-        self._uses = None if head.uses is None else Uses(dict(head.uses))
+        self._uses = None if head.uses is None else ColumnUses(dict(head.uses))
         self._numbers: dict[int | str, int] = {}
         # In the order in which they came; sets would name another one each time.
         self._evolving: dict[int, None] = {}
@@ -110,7 +110,7 @@ class Index:
     @classmethod
     def build(cls, subscriptions: Subscriptions = ()) -> Self:
         """An index of some subscriptions; MatchingError names one that is refused."""
-        index = cls(_Head([], 0.0, [], []), Matcher())
+        index = cls(_IndexHead([], 0.0, [], []), Matcher())
         index.add(subscriptions)
         return index
 
@@ -119,7 +119,7 @@ class Index:
         cls, subscriptions: Iterable[tuple[Subscription, float, Mapping[str, object]]]
     ) -> Self:
         """Of some that were read before, with their times and states, numbered from 0."""
-        index = cls(_Head([], 0.0, [], []), Matcher())
+        index = cls(_IndexHead([], 0.0, [], []), Matcher())
         for number, (subscription, accepted_at, me) in enumerate(subscriptions):
             version = Version(number=number, text="", accepted_at=accepted_at, me=dict(me))
             index._add(number, subscription, version)
@@ -128,12 +128,12 @@ class Index:
     @classmethod
     def of_matcher(cls, matcher: Matcher) -> Self:
         """Of a matcher that somebody else has filled; nothing can be added to it."""
-        return cls(_Head([], 0.0, [], None), matcher)
+        return cls(_IndexHead([], 0.0, [], None), matcher)
 
     @classmethod
     def open(cls, location: Location) -> Self:
         """One that was saved."""
-        return cls(*_read(resolved(location), _Head))
+        return cls(*_read(resolved(location), _IndexHead))
 
     def save(self, location: Location) -> None:
         """Keep it; what was there before is replaced."""
@@ -234,7 +234,7 @@ class Index:
         except LanguageError as error:
             raise MatchingError(f"subscription {id}: {error}") from error
         is_evolving = any(type(node) is Time for node in walk(subscription.condition))
-        row = _Row(id, version.text, version.filter, is_evolving)
+        row = _IndexRow(id, version.text, version.filter, is_evolving)
         self._rows.append(row)
         self._note(number, row)
         self._uses.add(subscription, number)
@@ -251,7 +251,7 @@ class Index:
         self._filtered.pop(number, None)
         self._rows[number] = None
 
-    def _note(self, number: int, row: _Row) -> None:
+    def _note(self, number: int, row: _IndexRow) -> None:
         self._numbers[row.id] = number
         if row.is_evolving:
             self._evolving[number] = None
@@ -293,7 +293,7 @@ class Index:
     def _parts(self) -> Iterator[bytes | memoryview]:
         self._matcher.compact()
         uses = None if self._uses is None else self._uses.as_lists()
-        head = _Head(self._rows, self._latest_s, list(self._filters), uses)
+        head = _IndexHead(self._rows, self._latest_s, list(self._filters), uses)
         return packed("subscriptions", head, [self._matcher.save()])
 
 
@@ -338,7 +338,7 @@ def identified(subscriptions: Subscriptions, first: int = 0) -> Iterator[tuple[i
         yield from ((str(id) if are_named else id, version) for id, version in pairs)
 
 
-def _pair(number: int, given: Given) -> tuple[int | str, Version]:
+def _pair(number: int, given: GivenSubscription) -> tuple[int | str, Version]:
     if isinstance(given, Version):
         return given.number, given
     id, text = (number, given) if isinstance(given, str) else given
@@ -380,7 +380,7 @@ def plain_subscription(text: str) -> Subscription:
 class _TaskHead(msgspec.Struct):
     """What a task reads of the head."""
 
-    rows: list[_Row | None]
+    rows: list[_IndexRow | None]
     latest_s: float
     filters: list[str]
 
@@ -400,7 +400,7 @@ class OpenIndex:
         """By number; None if they are called by their numbers."""
 
 
-def _ids(rows: Sequence[_Row | None]) -> pa.Array | None:
+def _ids(rows: Sequence[_IndexRow | None]) -> pa.Array | None:
     ids = [None if row is None else row.id for row in rows]
     if all(id is None or id == number for number, id in enumerate(ids)):
         return None

@@ -9,12 +9,12 @@ where it lies. `contents` says what a file is of, and a file of something else i
 - `subscriptions`: those that a table is matched with (`rove.pipeline.matching.index`),
 - `versions`: those of a broker's log, between the positions where they hold (here): a matcher for
   what is not ranked, one for the conditions of what is, and columns by version,
-- `stretches`: the same versions before anybody has built their index
-  (`rove.pipeline.lake.stretches`),
-- `followers`: versions and the states of their subscribers (`rove.pipeline.lake.following`).
+- `segments`: the same versions, by segment of the log, before their index is built
+  (`rove.pipeline.lake.segments`),
+- `followers`: versions and the states of their subscribers (`rove.pipeline.lake.followers`).
 
-Topic filters are part of the conditions (`rove.pipeline.matching.topics`). Adding a text costs 0.1
-to 0.2 ms; opening a file of a million some 0.1 s.
+Topic filters are part of the conditions (`rove.pipeline.matching.topic_filters`). Adding an
+expression costs 0.1 to 0.2 ms; opening a file of a million some 0.1 s.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from rove.lang.tree import Literal as Constant
 from rove.lang.tree import Subscription as Text
 from rove.match.matcher import Matcher
 from rove.pipeline.lake.versions import ANY_TOPIC, Version
-from rove.pipeline.matching.topics import Asked, Filters, Longs
-from rove.pipeline.spark.shipping import TaskFile
+from rove.pipeline.matching.topic_filters import Filters, Longs, TableMatcher
+from rove.pipeline.spark.executors import TaskFile
 
 _MAGIC: Final = b"rove index\x00\x00\x00\x00\x00\x03"
 _PAGE: Final = 4096
@@ -54,7 +54,7 @@ class IndexFileError(RoveError):
 
 # -- the form of a file --------------------------------------------------------------------------
 
-Contents = Literal["subscriptions", "versions", "stretches", "followers"]
+Contents = Literal["subscriptions", "versions", "segments", "followers"]
 Block = Sequence[bytes | memoryview]
 """What is written together, from a page on."""
 HeadType = TypeVar("HeadType")
@@ -154,15 +154,15 @@ class _SideHead(msgspec.Struct, frozen=True):
     shared: dict[int, tuple[str, str]]
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _VersionsHead(msgspec.Struct, frozen=True):
     plain: _SideHead
     ranked: _SideHead
 
 
-class Side(NamedTuple):
+class IndexSide(NamedTuple):
     """Versions that are not ranked, or those that are, by their ids in a matcher."""
 
-    matcher: Asked
+    matcher: TableMatcher
     numbers: Longs
     since: Longs
     until: Longs
@@ -182,11 +182,11 @@ class Side(NamedTuple):
 SideName = Literal["plain", "ranked"]
 
 
-class IndexFile(NamedTuple):
+class VersionIndexFile(NamedTuple):
     """An index that is open."""
 
-    plain: Side
-    ranked: Side
+    plain: IndexSide
+    ranked: IndexSide
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -241,17 +241,17 @@ def shares_of(
     return own, shared
 
 
-Place = tuple[SideName, int]
+VersionPlace = tuple[SideName, int]
 """Of a version in a file: its side, and its id there."""
 
 
-def write_index(versions: Iterable[Version], location: str | Path) -> list[Place]:
+def write_index(versions: Iterable[Version], location: str | Path) -> list[VersionPlace]:
     """Write an index of versions, and say where each of them is in it.
 
     The file appears when it is complete. IndexFileError names a text that is refused.
     """
     sides: dict[SideName, _Builder] = {"plain": _Builder(), "ranked": _Builder()}
-    places: list[Place] = []
+    places: list[VersionPlace] = []
     for version in versions:
         try:
             text = Text(Constant(True))
@@ -263,20 +263,22 @@ def write_index(versions: Iterable[Version], location: str | Path) -> list[Place
             raise IndexFileError(f"subscription {version.number}: {error}") from error
     plain, plain_blocks = sides["plain"].blocks(is_ranked=False)
     ranked, ranked_blocks = sides["ranked"].blocks(is_ranked=True)
-    write_packed(location, packed("versions", _Head(plain, ranked), plain_blocks + ranked_blocks))
+    write_packed(
+        location, packed("versions", _VersionsHead(plain, ranked), plain_blocks + ranked_blocks)
+    )
     return places
 
 
 @functools.lru_cache(maxsize=_OPEN_MAX)
-def open_index(path: str) -> IndexFile:
+def open_index(path: str) -> VersionIndexFile:
     """The index in a file, mapped; the same object whenever this process asks again."""
-    head, blocks = opened(path, "versions", _Head)
-    return IndexFile(_side(head.plain, *blocks[:2]), _side(head.ranked, *blocks[2:]))
+    head, blocks = opened(path, "versions", _VersionsHead)
+    return VersionIndexFile(_side(head.plain, *blocks[:2]), _side(head.ranked, *blocks[2:]))
 
 
-def _side(head: _SideHead, arrays: memoryview, matcher: memoryview) -> Side:
+def _side(head: _SideHead, arrays: memoryview, matcher: memoryview) -> IndexSide:
     numbers, since, until = np.frombuffer(arrays, np.int64).reshape(3, -1)
-    return Side(
+    return IndexSide(
         Matcher.load(matcher),
         numbers,
         since,

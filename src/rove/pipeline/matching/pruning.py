@@ -67,8 +67,8 @@ from rove.lang.tree import (
 )
 from rove.lang.values import Path, previous_number
 from rove.pipeline.spark.sql import quoted
-from rove.pipeline.tables.cells import NONE
-from rove.pipeline.tables.typed_tables import REST, TableFile, TableSchema
+from rove.pipeline.tables.grid import NONE
+from rove.pipeline.tables.table import REST, TableFile, TableSchema
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -91,7 +91,7 @@ _CAPS_MAX: Final = 3
 _COMPARABLE: Final = ValueSet(ALL_NUMBERS, STRINGS.strings, facts=IS_TRUE | IS_FALSE)
 
 
-class Demand(msgspec.Struct, frozen=True):
+class RangeTest(msgspec.Struct, frozen=True):
     """`low <= column < high`; an end that is None is open, and with neither any value will do."""
 
     column: str
@@ -107,7 +107,7 @@ class Demand(msgspec.Struct, frozen=True):
         return (kind is str or kind is int) and self.high == _next(self.low)
 
 
-Filter: TypeAlias = tuple[tuple[tuple[Demand, ...], ...], ...]
+Filter: TypeAlias = tuple[tuple[tuple[RangeTest, ...], ...], ...]
 """Some of these hold: all of these hold: some of these tests hold."""
 EVERY_ROW: Final[Filter] = ((),)
 
@@ -115,7 +115,7 @@ Needs: TypeAlias = Mapping[Path, ValueSet]
 """What attributes must be, each, for a conjunction to hold; those that are not in it: anything."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ReadPlan(msgspec.Struct, frozen=True):
     """What to read of a table."""
 
     columns: tuple[str, ...]
@@ -138,7 +138,7 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class PrunedExpression(msgspec.Struct, frozen=True):
     """One text, and when and for whom it holds."""
 
     subscription: Subscription
@@ -147,7 +147,9 @@ class Wanted(msgspec.Struct, frozen=True):
     me: Mapping[str, object] = {}
 
 
-def plan(schema: TableSchema, wanted: Sequence[Wanted], topic_filter: str = "") -> Plan:
+def plan(
+    schema: TableSchema, wanted: Sequence[PrunedExpression], topic_filter: str = ""
+) -> ReadPlan:
     """What of a table these texts need together."""
     alternatives = [
         needed
@@ -159,8 +161,8 @@ def plan(schema: TableSchema, wanted: Sequence[Wanted], topic_filter: str = "") 
         on_topic = ValueSet(strings=(prefix_span(begin),))
         narrowed = [_restricted(needed, TOPIC, on_topic) for needed in alternatives]
         alternatives = [needed for needed in narrowed if needed is not None]
-    places = _Places(schema)
-    return Plan(
+    places = _ColumnFinder(schema)
+    return ReadPlan(
         places.read_for([one.subscription for one in wanted]),
         _small(places.filter_of(alternatives)),
         tuple((_numbers(one, schema.lat), _numbers(one, schema.long)) for one in alternatives),
@@ -436,7 +438,7 @@ def _outwards(end: float, towards: float, size: float) -> float:
 # -- where attributes stand --------------------------------------------------------------------
 
 
-class _Places:
+class _ColumnFinder:
     """The columns of a table in which an attribute may have its values."""
 
     def __init__(self, schema: TableSchema) -> None:
@@ -474,7 +476,7 @@ class _Places:
 
     def filter_of(self, alternatives: Iterable[Needs]) -> Filter:
         """Rows that meet some alternative, and perhaps others."""
-        found: dict[tuple[tuple[Demand, ...], ...], None] = {}
+        found: dict[tuple[tuple[RangeTest, ...], ...], None] = {}
         for needed in alternatives:
             clauses = [self._clause(path, allowed) for path, allowed in needed.items()]
             demanding = tuple(clause for clause in clauses if clause is not None)
@@ -482,67 +484,67 @@ class _Places:
                 found[demanding] = None
         return EVERY_ROW if () in found else tuple(found)
 
-    def _clause(self, path: Path, allowed: ValueSet) -> tuple[Demand, ...] | None:
+    def _clause(self, path: Path, allowed: ValueSet) -> tuple[RangeTest, ...] | None:
         """Tests of which one holds if the attribute is allowed; None if it may be missing."""
         if allowed.facts & IS_NULL:
             return None
-        tests = [Demand(column) for column in self._around(path)]
+        tests = [RangeTest(column) for column in self._around(path)]
         attribute = self._by_path.get(path)
         if path == TOPIC:
             tests += _of_strings("topic", allowed)
         for kind, column in attribute.columns.items() if attribute is not None else ():
             tests += _TESTS[kind](column, allowed)
         if allowed.facts & IS_OPAQUE:
-            tests += map(Demand, self._inside(path))
+            tests += map(RangeTest, self._inside(path))
         if self._schema.has_rest and (attribute is None or allowed.facts & IS_OPAQUE):
-            tests.append(Demand(REST))
+            tests.append(RangeTest(REST))
         any_value = {test.column for test in tests if test.low is None and test.high is None}
         kept = [test for test in tests if test.column not in any_value]
-        return (*map(Demand, sorted(any_value)), *kept)
+        return (*map(RangeTest, sorted(any_value)), *kept)
 
 
-def _of_floats(column: str, allowed: ValueSet) -> Iterator[Demand]:
+def _of_floats(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
     if allowed.facts & IS_OPAQUE:  # what is infinite cannot be compared
-        yield Demand(column)
+        yield RangeTest(column)
         return
     for low, high in _few(allowed.numbers):
         begin, end = _float(low, math.inf), _float(high, math.inf)
         # There are two zeros, and some readers put them in order.
         begin = -0.0 if begin == 0 else begin
-        yield Demand(column, None if begin <= LOWEST else begin, None if end > _MAX else end)
+        yield RangeTest(column, None if begin <= LOWEST else begin, None if end > _MAX else end)
 
 
-def _of_integers(column: str, allowed: ValueSet) -> Iterator[Demand]:
+def _of_integers(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
     for low, high in _few(allowed.numbers):
         begin = math.ceil(low)
         end = INTEGER_MAX + 1 if math.isinf(high) else math.ceil(high)
         if begin <= INTEGER_MAX and end > INTEGER_MIN and begin < end:
-            yield Demand(
+            yield RangeTest(
                 column,
                 None if begin <= INTEGER_MIN else begin,
                 None if end > INTEGER_MAX else end,
             )
 
 
-def _of_strings(column: str, allowed: ValueSet) -> Iterator[Demand]:
+def _of_strings(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
     for low, high in _few(allowed.strings):
-        yield Demand(column, low or None, None if high is TOP else high)
+        yield RangeTest(column, low or None, None if high is TOP else high)
 
 
-def _of_truths(column: str, allowed: ValueSet) -> Iterator[Demand]:
+def _of_truths(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
     truths = [fact for fact in (IS_TRUE, IS_FALSE) if allowed.facts & fact]
     if len(truths) == 2:
-        yield Demand(column)
+        yield RangeTest(column)
     elif truths:
-        yield Demand(column, low=truths[0] == IS_TRUE)
+        yield RangeTest(column, low=truths[0] == IS_TRUE)
 
 
-def _of_json(column: str, allowed: ValueSet) -> Iterator[Demand]:
+def _of_json(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
     if allowed.facts & IS_OPAQUE:
-        yield Demand(column)
+        yield RangeTest(column)
 
 
-def _of_marks(column: str, allowed: ValueSet) -> Iterator[Demand]:
+def _of_marks(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
     return iter(())
 
 
@@ -587,7 +589,7 @@ def spark_filter(found: Filter) -> Column:
     """As a condition of Spark, which hands it down to Parquet."""
     from pyspark.sql import functions as f
 
-    def tested(test: Demand) -> Any:
+    def tested(test: RangeTest) -> Any:
         column = f.col(quoted(test.column))
         return _tested(test, column, column.isNotNull, f.lit)
 
@@ -598,14 +600,14 @@ def arrow_filter(found: Filter) -> pc.Expression:
     """As an expression of Arrow, which hands it down to Parquet too."""
     import pyarrow.compute as pc
 
-    def tested(test: Demand) -> Any:
+    def tested(test: RangeTest) -> Any:
         column = pc.field(test.column)
         return _tested(test, column, column.is_valid, pc.scalar)
 
     return _combined(found, tested, pc.scalar)
 
 
-def _tested(test: Demand, column: Any, is_there: Any, literal: Any) -> Any:
+def _tested(test: RangeTest, column: Any, is_there: Any, literal: Any) -> Any:
     if test.low is None and test.high is None:
         return is_there()
     if test.is_point:

@@ -43,33 +43,33 @@ class MatchingError(RoveError):
     """Subscriptions, or columns, that cannot be matched with each other."""
 
 
-class Use(msgspec.Struct, frozen=True):
+class ColumnUse(msgspec.Struct, frozen=True):
     """What a text asks of an attribute: one of these types."""
 
     path: Path
     kinds: frozenset[str]
 
 
-class Uses:
+class ColumnUses:
     """What some texts ask of a table, and who asks for it."""
 
-    def __init__(self, given: Mapping[Use, Iterable[Any]] | None = None) -> None:
+    def __init__(self, given: Mapping[ColumnUse, Iterable[Any]] | None = None) -> None:
         self._who = {use: dict.fromkeys(who) for use, who in (given or {}).items()}
 
     def add(self, subscription: Subscription, who: Any) -> None:
         """One more text, and whatever it is known by."""
         for attribute, kinds in types_of(subscription).items():
-            self._who.setdefault(Use(attribute.path, frozenset(kinds)), {})[who] = None
+            self._who.setdefault(ColumnUse(attribute.path, frozenset(kinds)), {})[who] = None
 
     def remove(self, subscription: Subscription, who: Any) -> None:
         """Take one back that was added."""
         for attribute, kinds in types_of(subscription).items():
-            use = Use(attribute.path, frozenset(kinds))
+            use = ColumnUse(attribute.path, frozenset(kinds))
             del self._who[use][who]
             if not self._who[use]:
                 del self._who[use]
 
-    def as_lists(self) -> list[tuple[Use, list[Any]]]:
+    def as_lists(self) -> list[tuple[ColumnUse, list[Any]]]:
         """All of it, to be kept."""
         return [(use, list(who)) for use, who in self._who.items()]
 
@@ -115,9 +115,9 @@ class Uses:
                 raise MatchingError(f"{named(next(iter(who)))} {problem}")
 
 
-def uses_of(subscription: Subscription, name: str) -> Uses:
+def uses_of(subscription: Subscription, name: str) -> ColumnUses:
     """What one text asks for."""
-    uses = Uses()
+    uses = ColumnUses()
     uses.add(subscription, name)
     return uses
 
@@ -142,7 +142,9 @@ def _inside(path: Path, kind: pa.DataType) -> Iterator[tuple[Path, pa.DataType]]
             yield from _inside((*path, member.name), member.type)
 
 
-def _problem(use: Use, found: Mapping[Path, pa.DataType], columns: Iterable[str]) -> str | None:
+def _problem(
+    use: ColumnUse, found: Mapping[Path, pa.DataType], columns: Iterable[str]
+) -> str | None:
     """What is wrong with a text that asks for this, if anything is."""
     written = name_text(use.path)
     if any(kind_of(found[part]) == OPEN for part in _heads(use.path) if part in found):

@@ -32,7 +32,7 @@ import msgspec
 
 from rove.pipeline.lake.log import NOTHING, Lake
 from rove.pipeline.lake.replay import replay
-from rove.pipeline.policies.decisions import DECISIONS, ROW, Work, decide
+from rove.pipeline.policies.decisions import DECISIONS, ROW, DecideTask, decide
 from rove.pipeline.spark.session import cores
 from rove.pipeline.spark.sql import ddl
 from rove.policy.compiling import compiled
@@ -48,7 +48,7 @@ _IN_TIME: Final = ("at", "is_alone", "position", "client_id")
 """The order of rows: that of the log; or, for notifications that it does not have, by time."""
 
 
-class _Stretch(msgspec.Struct, frozen=True):
+class _LogRange(msgspec.Struct, frozen=True):
     """What of the past is asked for."""
 
     after: int
@@ -85,10 +85,10 @@ def replay_policies(
     Without `payloads`, only their sizes are given.
     """
     last = lake.position() if up_to is None else min(up_to, lake.position())
-    stretch = _Stretch(after, last, channels, days, client_ids)
-    notifications = _recorded(spark, lake, stretch).where("told LIKE '%\"policy\":%'")
-    work = Work(None, limits, payloads)
-    return _decided(spark, lake, stretch, notifications, work, buckets or cores())
+    log_range = _LogRange(after, last, channels, days, client_ids)
+    notifications = _recorded(spark, lake, log_range).where("told LIKE '%\"policy\":%'")
+    work = DecideTask(None, limits, payloads)
+    return _decided(spark, lake, log_range, notifications, work, buckets or cores())
 
 
 def replay_policy(
@@ -113,14 +113,14 @@ def replay_policy(
     """
     compiled(text, bytes_max=(limits or PolicyLimits()).text_bytes_max)
     last = lake.position() if up_to is None else min(up_to, lake.position())
-    stretch = _Stretch(after, last, channels, days, client_ids)
-    work = Work(text, limits, payloads)
+    log_range = _LogRange(after, last, channels, days, client_ids)
+    work = DecideTask(text, limits, payloads)
     buckets = buckets or cores()
     if lake.files("notifications", after, last, channels, days):
-        notifications = _located(lake, _recorded(spark, lake, stretch), stretch)
-        return _decided(spark, lake, stretch, notifications, work, buckets)
-    notifications = _found(spark, lake, stretch)
-    return _decided(spark, lake, stretch, notifications, work, buckets, _IN_TIME)
+        notifications = _located(lake, _recorded(spark, lake, log_range), log_range)
+        return _decided(spark, lake, log_range, notifications, work, buckets)
+    notifications = _found(spark, lake, log_range)
+    return _decided(spark, lake, log_range, notifications, work, buckets, _IN_TIME)
 
 
 def counts(decisions: DataFrame, *by: str) -> DataFrame:
@@ -172,14 +172,14 @@ def _histogram(kinds: Column) -> Column:
 # -- the rows ------------------------------------------------------------------------------------
 
 
-def _recorded(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
+def _recorded(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFrame:
     """The notifications that the lake has."""
     from pyspark.sql import functions as f
 
-    rows = lake.notifications(spark, **stretch.where)
+    rows = lake.notifications(spark, **log_range.where)
     told = f.decode(f.col("payload"), "utf-8")
     known = f.get_json_object(told, "$.position").cast("long")
-    return _of_clients(rows, stretch).select(
+    return _of_clients(rows, log_range).select(
         *("position", "at", "client_id", "topic", "id", "user"),
         told.alias("told"),
         f.col("subscriptions").alias("numbers"),
@@ -188,24 +188,24 @@ def _recorded(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     )
 
 
-def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
+def _found(spark: SparkSession, lake: Lake, log_range: _LogRange) -> DataFrame:
     """Notifications computed from publications and subscriptions; each session is told once.
 
     What moved up in a window is shown when it did, behind the publications of that moment.
     """
     from pyspark.sql import functions as f
 
-    pairs = replay(spark, lake, **stretch.where)
+    pairs = replay(spark, lake, **log_range.where)
     told = f.decode(f.col("payload"), "utf-8")
     owners = (
-        lake.event_rows(spark, stretch.up_to)
+        lake.event_rows(spark, log_range.up_to)
         .select("client_id", f.get_json_object(told, "$.number").cast("long").alias("subscription"))
         .where(told.contains('"event":"made"'))
         .distinct()
     )
-    publications = lake.publications(spark, **stretch.where)
+    publications = lake.publications(spark, **log_range.where)
     known = publications.select("position", "topic", "user")
-    met = pairs.join(_of_clients(owners, stretch), "subscription").groupBy(
+    met = pairs.join(_of_clients(owners, log_range), "subscription").groupBy(
         "client_id", "position", "at", "promoted", "id"
     )
     rows = met.agg(f.array_sort(f.collect_list("subscription")).alias("numbers"))
@@ -217,23 +217,23 @@ def _found(spark: SparkSession, lake: Lake, stretch: _Stretch) -> DataFrame:
     )
 
 
-def _of_clients(rows: DataFrame, stretch: _Stretch, *others: Column) -> DataFrame:
+def _of_clients(rows: DataFrame, log_range: _LogRange, *others: Column) -> DataFrame:
     """Those of the clients that are asked for, and others."""
     from pyspark.sql import functions as f
 
-    if stretch.client_ids is None:
+    if log_range.client_ids is None:
         return rows
-    is_wanted = f.col("client_id").isin(list(stretch.client_ids))
+    is_wanted = f.col("client_id").isin(list(log_range.client_ids))
     return rows.where(reduce(or_, others, is_wanted))
 
 
-def _events(spark: SparkSession, lake: Lake, stretch: _Stretch, buckets: int) -> DataFrame:
+def _events(spark: SparkSession, lake: Lake, log_range: _LogRange, buckets: int) -> DataFrame:
     """What happened to subscribers; starts of the broker happen to all of them."""
     from pyspark.sql import functions as f
 
-    rows = lake.event_rows(spark, stretch.up_to)
+    rows = lake.event_rows(spark, log_range.up_to)
     is_start = f.col("client_id") == ""
-    rows = _of_clients(rows, stretch, is_start)
+    rows = _of_clients(rows, log_range, is_start)
     everywhere = f.sequence(f.lit(0), f.lit(buckets - 1))
     own = f.array(_bucket(buckets))
     return rows.select(
@@ -252,7 +252,7 @@ def _bucket(buckets: int) -> Column:
 
 
 def _with_payloads(
-    lake: Lake, rows: DataFrame, stretch: _Stretch, order: Sequence[str]
+    lake: Lake, rows: DataFrame, log_range: _LogRange, order: Sequence[str]
 ) -> DataFrame:
     """Notifications with payloads, each as seldom as it can be without being held for long.
 
@@ -263,8 +263,8 @@ def _with_payloads(
 
     spark = rows.sparkSession
     after = NOTHING
-    if stretch.days is not None or stretch.after > NOTHING:
-        # What it is about may have been published long before the stretch, and most was not.
+    if log_range.days is not None or log_range.after > NOTHING:
+        # What it is about may have been published long before the log_range, and most was not.
         (first,) = rows.agg(f.min("published")).collect()[0]
         after = NOTHING if first is None else first - 1
     use = Window.partitionBy("bucket", "published", "is_alone").orderBy(*order)
@@ -278,17 +278,17 @@ def _with_payloads(
             "is_last": is_alone | behind.isNull() | (behind - f.col("position") > NEAR),
         }
     )
-    publications = lake.publications(spark, after=after, up_to=stretch.up_to)
+    publications = lake.publications(spark, after=after, up_to=log_range.up_to)
     payloads = publications.select(f.col("position").alias("key"), "payload")
     return uses.join(payloads, "key", "left")
 
 
-def _located(lake: Lake, notifications: DataFrame, stretch: _Stretch) -> DataFrame:
+def _located(lake: Lake, notifications: DataFrame, log_range: _LogRange) -> DataFrame:
     """Notifications of which the log does not say where the publication is, and where it is."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    publications = lake.publications(notifications.sparkSession, up_to=stretch.up_to)
+    publications = lake.publications(notifications.sparkSession, up_to=log_range.up_to)
     names = publications.select("position", "topic", "id", f.col("position").alias("found"))
     same = Window.partitionBy("topic", "id").orderBy("position")
     latest = f.last("found", ignorenulls=True).over(same)
@@ -300,17 +300,17 @@ def _located(lake: Lake, notifications: DataFrame, stretch: _Stretch) -> DataFra
 def _decided(
     spark: SparkSession,
     lake: Lake,
-    stretch: _Stretch,
+    log_range: _LogRange,
     notifications: DataFrame,
-    work: Work,
+    work: DecideTask,
     buckets: int,
     order: Sequence[str] = _IN_ORDER,
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
-    events = _events(spark, lake, stretch, buckets)
+    events = _events(spark, lake, log_range, buckets)
     rows = notifications.withColumns({"bucket": _bucket(buckets), "is_event": f.lit(False)})
-    shown = _with_payloads(lake, rows, stretch, order)
+    shown = _with_payloads(lake, rows, log_range, order)
     rows = shown.unionByName(events, allowMissingColumns=True).select(*ROW, "is_alone")
     together = rows.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", *order)
     return together.drop("is_alone").mapInArrow(partial(decide, work), ddl(DECISIONS))

@@ -34,7 +34,7 @@ from rove.match.ranked.scores import Floats, Integers
 from rove.match.saving import SavedError, packed, unpacked
 from rove.pipeline.lake.log import NOTHING, Event
 from rove.pipeline.lake.version_index import AT_TYPE, RANKED_ROWS, Publications
-from rove.pipeline.ranked.remembered import Remembered
+from rove.pipeline.ranked.row_store import RowStore
 
 NOTIFICATIONS: Final = pa.schema(
     [
@@ -119,7 +119,7 @@ class Bucket:
         self._bucket = bucket
         self._buckets = buckets
         self._windows = RankedPool(shares=False)
-        self._names = Remembered("position", _NAMES)
+        self._names = RowStore("position", _NAMES)
         self._subscriptions: dict[int, _Subscription] = {}
         self._ended: list[int] = []
         """Those of them that end in the batch that is run next."""
@@ -316,7 +316,7 @@ class Bucket:
         run._subscriptions = saved.subscriptions
         for id, one in run._subscriptions.items():
             run._follow(id, one)
-        run._names = Remembered.load("position", head["names"])
+        run._names = RowStore.load("position", head["names"])
         try:
             run._windows = RankedPool.from_state(head["windows"])
         except SavedError as error:

@@ -29,7 +29,7 @@ from rove.lang.errors import LanguageError
 from rove.lang.tree import Attribute, Node, Subscription, walk
 from rove.lang.values import Path as Name
 from rove.match.matcher import Matcher
-from rove.match.ranked.inputs import FLOAT, HUGE, MISSING, WHOLE, Column, Inputs
+from rove.match.ranked.inputs import FLOAT, HUGE, MISSING, WHOLE, Inputs, NumberColumn
 from rove.match.ranked.members import Records
 from rove.match.ranked.pool import RankedPool, parsed
 from rove.match.ranked.ranks import is_conditional, rank_of
@@ -39,8 +39,8 @@ from rove.match.saving import packed, unpacked
 from rove.pipeline.lake.versions import ANY_TOPIC, Version
 from rove.pipeline.matching.arrow import columns_of, path_of, times_of
 from rove.pipeline.matching.index import Subscriptions, identified
-from rove.pipeline.matching.table_check import Uses
-from rove.pipeline.ranked.remembered import Remembered
+from rove.pipeline.matching.table_check import ColumnUses
+from rove.pipeline.ranked.row_store import RowStore
 
 ADDED: Final = ("subscription", "due", "score", "promoted")
 """The columns that are added to those of a row."""
@@ -80,9 +80,9 @@ class RankedTexts(msgspec.Struct, frozen=True):
         """Whether they are called by texts, not by numbers."""
         return isinstance(self.ids[0], str)
 
-    def uses(self) -> Uses:
+    def uses(self) -> ColumnUses:
         """What they ask of a table."""
-        uses = Uses()
+        uses = ColumnUses()
         for id, text in zip(self.ids, self.texts, strict=True):
             uses.add(parsed(text), f"subscription {id} ({text})")
         return uses
@@ -180,7 +180,7 @@ class RankedTable:
             self._windows.add(
                 number, texts.texts[number], texts.accepted_at[number], texts.me[number]
             )
-        self._rows = Remembered(_SEQUENCE, schema.append(pa.field(_SEQUENCE, pa.int64())))
+        self._rows = RowStore(_SEQUENCE, schema.append(pa.field(_SEQUENCE, pa.int64())))
         self._next = 0
 
     def enter(self, rows: pa.Table) -> pa.Table:
@@ -238,14 +238,14 @@ class RankedTable:
         version of Rove."""
         head, _ = unpacked(saved)
         self._windows = RankedPool.from_state(head["windows"])
-        self._rows = Remembered.load(_SEQUENCE, head["rows"])
+        self._rows = RowStore.load(_SEQUENCE, head["rows"])
         self._next = head["next"]
 
 
 def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:
     """What scores need of the rows of a table."""
     heads = [path_of(name)[0] for name in batch.schema.names]
-    found: dict[Name, Column] = {}
+    found: dict[Name, NumberColumn] = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         path = path_of(name)
         # Several columns of one object or attribute are put together as the matcher does it.
@@ -254,26 +254,26 @@ def inputs_of(batch: pa.RecordBatch, at: str) -> Inputs:
     return Inputs(columns_of(batch).publications, times_of(batch[at], at), found)
 
 
-def _column(array: pa.Array) -> Column | None:
+def _column(array: pa.Array) -> NumberColumn | None:
     """Numbers as a column; None for what is not made of them alone."""
     kind = array.type
     if pa.types.is_float64(kind) or pa.types.is_float32(kind):
         floats = array.fill_null(math.nan).to_numpy(zero_copy_only=False).astype(np.float64)
         there = np.isfinite(floats)
         kinds = np.where(there, FLOAT, MISSING).astype(np.uint8)
-        return Column(floats if there.all() else np.where(there, floats, 0.0), kinds)
+        return NumberColumn(floats if there.all() else np.where(there, floats, 0.0), kinds)
     if pa.types.is_signed_integer(kind):
         values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
         kinds = np.where(np.abs(values) >= EXACT_MAX, HUGE, WHOLE).astype(np.uint8)
         kinds[array.is_null().to_numpy(zero_copy_only=False)] = MISSING
-        return Column(values, kinds)
+        return NumberColumn(values, kinds)
     return None
 
 
 # -- rows that come late ---------------------------------------------------------------------------
 
 
-class Taken(NamedTuple):
+class EnteredRows(NamedTuple):
     """What came of some rows."""
 
     given: pa.Table
@@ -306,14 +306,14 @@ class RankedStream:
         self._now = -math.inf
         self.late_count = 0
 
-    def take(self, rows: pa.Table) -> Taken:
+    def take(self, rows: pa.Table) -> EnteredRows:
         """More rows; some are let in, others held back, and some are late."""
         times = times_of(rows[self._at].combine_chunks(), self._at)
         is_late = times < self._now
         self.late_count += int(is_late.sum())
         self._held = pa.concat_tables([self._held, rows.filter(pa.array(~is_late))])
         until = max(self._now, float(times.max(initial=-math.inf)) - self._lateness_s)
-        return Taken(self._let_in(until), rows.filter(pa.array(is_late)))
+        return EnteredRows(self._let_in(until), rows.filter(pa.array(is_late)))
 
     def finish(self, until: float) -> pa.Table:
         """Let in all that was held back, and time pass to that moment, if it is later."""

@@ -45,9 +45,9 @@ from rove.pipeline.ranked.ranked_tables import (
     conditions,
     ranked_texts,
 )
+from rove.pipeline.spark.executors import TaskFile
 from rove.pipeline.spark.parquet_files import ParquetFiles
 from rove.pipeline.spark.session import cores
-from rove.pipeline.spark.shipping import TaskFile
 from rove.pipeline.spark.sql import quoted
 from rove.pipeline.spark.workers import in_worker
 
@@ -108,7 +108,7 @@ def rank(
     shipped = None
     if texts.conditional:
         shipped = Index.of_trees(conditions(texts)).task_file(df.sparkSession)
-    job = _Job(texts, shipped, at, kept, carried, buckets, until)
+    job = _RankJob(texts, shipped, at, kept, carried, buckets, until)
     candidates = map_batches(df, needed, partial(_candidates, job), _candidate_schema(df, carried))
     together = candidates.repartitionById(buckets, _BUCKET).sortWithinPartitions(
         *(quoted(name) for name in (_BUCKET, at, *([order] if order else [])))
@@ -149,7 +149,7 @@ def _result_schema(df: DataFrame | ParquetFiles, kept: Sequence[str], texts: Ran
     return types.StructType([*(df.schema[name] for name in kept), *fields])
 
 
-class _Job(msgspec.Struct, frozen=True):
+class _RankJob(msgspec.Struct, frozen=True):
     """What a worker is told."""
 
     texts: RankedTexts
@@ -163,7 +163,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 @in_worker
-def _candidates(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _candidates(job: _RankJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows that some subscription may want, once for each bucket of these."""
     everywhere = np.zeros(job.buckets, bool)
     everywhere[[number % job.buckets for number in job.texts.unconditional]] = True
@@ -175,7 +175,7 @@ def _candidates(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
                 yield found
 
 
-def _by_bucket(job: _Job, piece: pa.RecordBatch, everywhere: Any) -> pa.RecordBatch:
+def _by_bucket(job: _RankJob, piece: pa.RecordBatch, everywhere: Any) -> pa.RecordBatch:
     count, buckets = piece.num_rows, job.buckets
     rows = ids = np.empty(0, np.int64)
     if job.conditions is not None:
@@ -195,7 +195,7 @@ def _by_bucket(job: _Job, piece: pa.RecordBatch, everywhere: Any) -> pa.RecordBa
 
 
 @in_worker
-def _ranked(job: _Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _ranked(job: _RankJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the bucket of a partition; its rows come in order."""
     windows: RankedTable | None = None
     for batch in batches:
@@ -219,7 +219,7 @@ def rank_rows(
     buckets: int,
     until: float | None = None,
 ) -> DataFrame:
-    """What the broker's ranked subscriptions are given of a stretch of its lake.
+    """What the broker's ranked subscriptions are given of a range of its log.
 
     `rows` are publications as `VersionIndex.ranked_rows` gives them for so many `buckets`, in any
     order, `events` those of subscriptions from the beginning of the log on. With `until`, time

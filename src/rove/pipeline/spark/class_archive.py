@@ -15,9 +15,6 @@ fit. So nothing here is ever fatal: without an archive all is as it was, only sl
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.metadata
-import importlib.util
 import os
 import subprocess
 import sys
@@ -27,13 +24,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rove.pipeline.spark.java import Java, cache_folder
+from rove.pipeline.spark.java import AHEAD_OF_TIME_MIN, Java, class_archive_path
+from rove.pipeline.spark.session import SparkSettings, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-AHEAD_OF_TIME_MIN: Final = 25
-"""The version of Java from which on a cache is written in one go, and needs no other below it."""
 SECONDS_MAX: Final = 300
 EXERCISE_ROWS: Final = 1000
 UNUSED_S_MAX: Final = 30 * 24 * 3600
@@ -43,37 +39,9 @@ _TRAINING: Final = (
 )
 
 
-def options(java: Java) -> Iterator[str]:
-    """What Java is told so that it uses the archive; nothing where there is none."""
-    archive = path_of(java)
-    if archive is None or not archive.exists():
-        return
-    with contextlib.suppress(OSError):  # another user's, still good to read
-        os.utime(archive)
-    name = "AOTCache" if java.version >= AHEAD_OF_TIME_MIN else "SharedArchiveFile"
-    yield f"-XX:{name}={archive}"
-
-
-def path_of(java: Java) -> Path | None:
-    """Where the archive for this Java and the installed Spark is or would be."""
-    spark = importlib.util.find_spec("pyspark")
-    if spark is None or spark.origin is None:
-        return None
-    version = importlib.metadata.version("pyspark")
-    # Java does not use an archive of files that have changed since, and does not say so.
-    jars = Path(spark.origin).parent.glob("jars/*")
-    installed_ns = max((jar.stat().st_mtime_ns for jar in jars), default=0)
-    found = f"{spark.origin} {version} {installed_ns}, without zip"
-    key = f"{java.real_home} {java.full_version} {found}"
-    name = (
-        f"spark-{version}-java-{java.full_version}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    )
-    return cache_folder() / "classes" / f"{name}.archive"
-
-
 def make(java: Java, seconds_max: float = SECONDS_MAX) -> Path | None:
     """The archive, made now if there is none; None where it cannot be, or another makes it now."""
-    archive = path_of(java)
+    archive = class_archive_path(java)
     if archive is None or archive.exists():
         return archive
     try:
@@ -111,8 +79,6 @@ def _made(java: Java, archive: Path, seconds_max: float) -> Path | None:
 
 def train(option: str) -> None:
     """Run a little of everything that our jobs do, in a Java that remembers what it loaded."""
-    from rove.pipeline.spark.session import SparkSettings, open_session
-
     settings = SparkSettings(
         master="local[2]", memory="1g", conf={"spark.driver.extraJavaOptions": f'"{option}"'}
     )

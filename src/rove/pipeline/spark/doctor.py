@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from rove.errors import RoveError
-from rove.pipeline.spark import class_archive, shipping
-from rove.pipeline.spark.java import Java, JavaError, find_java
+from rove.pipeline.spark import class_archive, executors
+from rove.pipeline.spark.java import Java, JavaError, class_archive_path, find_java
 from rove.pipeline.spark.session import (
     SparkSettings,
     cores,
@@ -52,7 +52,7 @@ JOB_ROWS: Final = 1_000_000
 _INSTALL: Final = "pip install 'rove[spark]'"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class SparkFinding(msgspec.Struct, frozen=True):
     """What was found about one thing; as `rove doctor` has it for the broker."""
 
     subject: str
@@ -62,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What to do; empty when all is well."""
 
 
-def examine(settings: SparkSettings) -> Iterator[Finding]:
+def examine(settings: SparkSettings) -> Iterator[SparkFinding]:
     """What was found, one by one; stops where the rest depends on what is missing."""
     missing = list(_missing())
     yield _packages()
@@ -82,19 +82,19 @@ def examine(settings: SparkSettings) -> Iterator[Finding]:
 # --- what is installed --------------------------------------------------------------------------
 
 
-def _packages() -> Finding:
+def _packages() -> SparkFinding:
     versions = {name: _version(name) for name in NEEDED}
     text = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     pandas = versions["pandas"]
     if pandas and int(pandas.split(".")[0]) >= PANDAS_MAX:
-        return Finding("packages", "warning", text, f"pip install 'pandas<{PANDAS_MAX}'")
-    return Finding("packages", "ok", text)
+        return SparkFinding("packages", "warning", text, f"pip install 'pandas<{PANDAS_MAX}'")
+    return SparkFinding("packages", "ok", text)
 
 
-def _missing() -> Iterator[Finding]:
+def _missing() -> Iterator[SparkFinding]:
     for name in NEEDED:
         if _version(name) is None:
-            yield Finding(name, "problem", "is not installed", _INSTALL)
+            yield SparkFinding(name, "problem", "is not installed", _INSTALL)
 
 
 def _version(package: str) -> str | None:
@@ -104,117 +104,123 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _java() -> tuple[Java | None, list[Finding]]:
+def _java() -> tuple[Java | None, list[SparkFinding]]:
     try:
         java = find_java()
     except JavaError as error:
-        return None, [Finding("java", "problem", str(error), _INSTALL)]
+        return None, [SparkFinding("java", "problem", str(error), _INSTALL)]
     found = [
-        Finding("java", "warning", text, "mend or unset it, so that nobody wonders")
+        SparkFinding("java", "warning", text, "mend or unset it, so that nobody wonders")
         for text in java.passed_over
     ]
     text = f"{java.full_version} from {java.source} ({java.real_home})"
-    return java, [*found, Finding("java", "ok", text)]
+    return java, [*found, SparkFinding("java", "ok", text)]
 
 
-def _spark() -> Finding:
+def _spark() -> SparkFinding:
     """Python and Java halves of Spark must be of one version."""
     version, home = _version("pyspark"), spark_home()
     named = os.environ.get("SPARK_HOME")
     if named and Path(named).resolve() != home.resolve():
-        return Finding(
+        return SparkFinding(
             "spark",
             "warning",
             f"{version} in {home}, but SPARK_HOME is {named}, whose Java half is then used",
             f"unset SPARK_HOME unless that is Spark {version} too",
         )
-    return Finding("spark", "ok", f"{version} in {home}")
+    return SparkFinding("spark", "ok", f"{version} in {home}")
 
 
 # --- what the machine has -----------------------------------------------------------------------
 
 
-def _memory(settings: SparkSettings) -> Finding:
+def _memory(settings: SparkSettings) -> SparkFinding:
     has_bytes, wanted_bytes = machine_bytes(), memory_bytes(settings.memory)
     if has_bytes is None:
-        return Finding("memory", "ok", f"{settings.memory} for the driver; size not known here")
+        return SparkFinding(
+            "memory", "ok", f"{settings.memory} for the driver; size not known here"
+        )
     text = f"{settings.memory} of {has_bytes / GIB:.1f} GB for the driver"
     if wanted_bytes > MEMORY_PART_MAX * has_bytes:
-        return Finding("memory", "warning", text, "leave some for Python: a smaller --memory")
-    return Finding("memory", "ok", text)
+        return SparkFinding("memory", "warning", text, "leave some for Python: a smaller --memory")
+    return SparkFinding("memory", "ok", text)
 
 
-def _disk() -> Finding:
+def _disk() -> SparkFinding:
     """Where Spark puts what it shuffles and spills."""
     place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     try:
         free_bytes = shutil.disk_usage(place).free
     except OSError as error:
         advice = "name a folder that exists in SPARK_LOCAL_DIRS"
-        return Finding("disk", "problem", f"{place}: {error.strerror}", advice)
+        return SparkFinding("disk", "problem", f"{place}: {error.strerror}", advice)
     text = f"{place}: {free_bytes / GIB:,.1f} GB free"
     if free_bytes >= FREE_BYTES_WARNING:
-        return Finding("disk", "ok", text)
+        return SparkFinding("disk", "ok", text)
     state: State = "warning" if free_bytes >= FREE_BYTES_PROBLEM else "problem"
-    return Finding("disk", state, text, "make room, or name another disk in SPARK_LOCAL_DIRS")
+    return SparkFinding("disk", state, text, "make room, or name another disk in SPARK_LOCAL_DIRS")
 
 
-def _classes(java: Java) -> Finding:
+def _classes(java: Java) -> SparkFinding:
     begin_s = time.perf_counter()
-    archive = class_archive.path_of(java)
+    archive = class_archive_path(java)
     had = archive is not None and archive.exists()
     archive = class_archive.make(java)
     if archive is None:
-        return Finding(
+        return SparkFinding(
             "classes",
             "warning",
             "no archive could be made; sessions start more slowly",
             "set XDG_CACHE_HOME to a folder that can be written, with 200 MB to spare",
         )
     took = "" if had else f", made in {time.perf_counter() - begin_s:.0f} s"
-    return Finding("classes", "ok", f"archive of {archive.stat().st_size >> 20} MB{took}")
+    return SparkFinding("classes", "ok", f"archive of {archive.stat().st_size >> 20} MB{took}")
 
 
 # --- what runs ----------------------------------------------------------------------------------
 
 
-def _running(settings: SparkSettings) -> Iterator[Finding]:
+def _running(settings: SparkSettings) -> Iterator[SparkFinding]:
     was_running = is_running()
     begin_s = time.perf_counter()
     try:
         session = open_session(settings)
     except RoveError as error:
-        yield Finding("master", "problem", f"{settings.master}: {error}", "see --master, --memory")
+        yield SparkFinding(
+            "master", "problem", f"{settings.master}: {error}", "see --master, --memory"
+        )
         return
     try:
         where = f"{settings.master}: {session.sparkContext.defaultParallelism} tasks at a time"
         took_s = time.perf_counter() - begin_s
-        yield Finding("master", "ok", f"{where}, session after {took_s:.1f} s")
+        yield SparkFinding("master", "ok", f"{where}, session after {took_s:.1f} s")
         yield from _working(session, settings)
     except Exception as error:  # whatever Spark may raise on this machine
-        yield Finding("job", "problem", reason(error), "run it again with --debug")
+        yield SparkFinding("job", "problem", reason(error), "run it again with --debug")
     finally:
         if not was_running:
             session.stop()
 
 
-def _working(session: SparkSession, settings: SparkSettings) -> Iterator[Finding]:
-    found = shipping.ask_executor(session)
+def _working(session: SparkSession, settings: SparkSettings) -> Iterator[SparkFinding]:
+    found = executors.ask_executor(session)
     kernels = f"{found.compiled} kernels compiled" if found.compiled else "kernels from the cache"
     text = f"Rove {found.rove} on {found.host}, Python {found.python}, {kernels}"
-    yield Finding("executor", "ok", f"{text}, ready after {found.took_s:.1f} s")
+    yield SparkFinding("executor", "ok", f"{text}, ready after {found.took_s:.1f} s")
     begin_s = time.perf_counter()
     rows = session.range(0, JOB_ROWS, 1, cores()).mapInArrow(_same, "id long").count()
     took_s = time.perf_counter() - begin_s
     state: State = "ok" if rows == JOB_ROWS else "problem"
-    yield Finding("job", state, f"{rows:,} rows through Python in {took_s:.1f} s")
+    yield SparkFinding("job", state, f"{rows:,} rows through Python in {took_s:.1f} s")
     if settings.is_on_loopback:  # executors elsewhere do not see the folder
         with tempfile.TemporaryDirectory() as folder:
             begin_s = time.perf_counter()
             rows = class_archive.exercise(session, Path(folder))
         took_s = time.perf_counter() - begin_s
         state = "ok" if rows == class_archive.EXERCISE_ROWS else "problem"
-        yield Finding("stream", state, f"{rows:,} rows through Parquet and state in {took_s:.1f} s")
+        yield SparkFinding(
+            "stream", state, f"{rows:,} rows through Parquet and state in {took_s:.1f} s"
+        )
 
 
 def _same(batches: Iterator[Any]) -> Iterator[Any]:

@@ -10,7 +10,10 @@ Finding it runs `java -version` once (0.1 s).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.metadata
+import importlib.util
 import os
 import re
 import shlex
@@ -26,6 +29,8 @@ from rove.base.files import write_whole
 from rove.errors import RoveError
 
 VERSION_MIN: Final = 17
+AHEAD_OF_TIME_MIN: Final = 25
+"""The version of Java from which on a cache is written in one go, and needs no other below it."""
 _VERSION: Final = re.compile(r'version "(1\.)?(\d+)([^"]*)"')
 _NOTE: Final = "stands-for"
 """Beside the script's folder: where the runtime came from, and where it is."""
@@ -84,6 +89,34 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where files that can be made again are kept for this user."""
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rove"
+
+
+def class_archive_options(java: Java) -> Iterator[str]:
+    """What Java is told so that it uses the archive; nothing where there is none."""
+    archive = class_archive_path(java)
+    if archive is None or not archive.exists():
+        return
+    with contextlib.suppress(OSError):  # another user's, still good to read
+        os.utime(archive)
+    name = "AOTCache" if java.version >= AHEAD_OF_TIME_MIN else "SharedArchiveFile"
+    yield f"-XX:{name}={archive}"
+
+
+def class_archive_path(java: Java) -> Path | None:
+    """Where the archive for this Java and the installed Spark is or would be."""
+    spark = importlib.util.find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        return None
+    version = importlib.metadata.version("pyspark")
+    # Java does not use an archive of files that have changed since, and does not say so.
+    jars = Path(spark.origin).parent.glob("jars/*")
+    installed_ns = max((jar.stat().st_mtime_ns for jar in jars), default=0)
+    found = f"{spark.origin} {version} {installed_ns}, without zip"
+    key = f"{java.real_home} {java.full_version} {found}"
+    name = (
+        f"spark-{version}-java-{java.full_version}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    )
+    return cache_folder() / "classes" / f"{name}.archive"
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

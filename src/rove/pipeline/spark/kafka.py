@@ -24,8 +24,8 @@ import msgspec
 from rove.errors import RoveError
 from rove.lake.storage import Location, resolved
 from rove.pipeline.spark.older_spark import check_streams
-from rove.pipeline.tables.importing import first_line, ingest_rows
-from rove.pipeline.tables.ingest import IngestReport, Target
+from rove.pipeline.tables.file_import import first_line, ingest_rows
+from rove.pipeline.tables.ingest import IngestReport, TargetTable
 from rove.pipeline.tables.quality import RuleBook
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def ingest_kafka(
     rules: RuleBook | None = None,
 ) -> IngestReport:
     """Take what a topic of Kafka has into a table, from where the last time ended."""
-    target = Target(resolved(tables), channel, rules or RuleBook())
+    target = TargetTable(resolved(tables), channel, rules or RuleBook())
     name = f"kafka:{servers}/{topic}"
     stored = target.channel.sources().get(name)
     asked = {"kafka.bootstrap.servers": servers, "subscribe": topic, **(options or {})}
@@ -153,7 +153,7 @@ def export_kafka(
     options: Mapping[str, str] | None = None,
 ) -> int:
     """Write what a lake has as records, from where the checkpoint is; how many those were."""
-    from rove.pipeline.lake.source import register
+    from rove.pipeline.lake.data_source import register
 
     check_streams()
     register(spark)

@@ -69,18 +69,18 @@ class ParquetFilesError(RoveError):
     """Files that only Spark can read as Spark does, or that nobody can read."""
 
 
-class Slice(msgspec.Struct, frozen=True):
+class FileSlice(msgspec.Struct, frozen=True):
     """A file, or some row groups of it."""
 
     path: str
     groups: tuple[int, ...] | None = None
 
 
-class Scan(msgspec.Struct, frozen=True):
+class ParquetScan(msgspec.Struct, frozen=True):
     """What workers are told: the work of each task, and the columns to read."""
 
     uri: str
-    tasks: tuple[tuple[Slice, ...], ...]
+    tasks: tuple[tuple[FileSlice, ...], ...]
     schema: bytes
     """Of all columns."""
     columns: tuple[str, ...]
@@ -147,16 +147,16 @@ class ParquetFiles:
         tasks = self.sparkSession.range(0, count, 1, count)
         return tasks.mapInArrow(partial(_scanned, scan, function), schema)
 
-    def scan(self, columns: Sequence[str]) -> Scan:
+    def scan(self, columns: Sequence[str]) -> ParquetScan:
         """What the tasks do."""
         most = max(1, parallelism(self.sparkSession) * _SLICES_PER_CORE)
         tasks = tuple(cut(self._uri, self._sizes, most))
         schema = self._schema.serialize().to_pybytes()
-        return Scan(self._uri, tasks, schema, tuple(columns))
+        return ParquetScan(self._uri, tasks, schema, tuple(columns))
 
 
 def _scanned(
-    scan: Scan,
+    scan: ParquetScan,
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     given: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -206,11 +206,11 @@ def _is_data(path: str) -> bool:
     return path.endswith(".parquet") and not any(part[0] in "_." for part in parts)
 
 
-def cut(uri: str, sizes: dict[str, int], tasks: int) -> Iterator[tuple[Slice, ...]]:
+def cut(uri: str, sizes: dict[str, int], tasks: int) -> Iterator[tuple[FileSlice, ...]]:
     """Tasks of like size, about so many, in the order of files."""
     even = sum(sizes.values()) // tasks
     most = max(SLICE_BYTES_MIN, min(SLICE_BYTES_MAX, even))
-    waiting: list[Slice] = []
+    waiting: list[FileSlice] = []
     taken = 0
     for piece, size in _pieces(uri, sizes, most):
         if waiting and taken + size > most:
@@ -222,15 +222,15 @@ def cut(uri: str, sizes: dict[str, int], tasks: int) -> Iterator[tuple[Slice, ..
         yield tuple(waiting)
 
 
-def _pieces(uri: str, sizes: dict[str, int], most: int) -> Iterator[tuple[Slice, int]]:
+def _pieces(uri: str, sizes: dict[str, int], most: int) -> Iterator[tuple[FileSlice, int]]:
     for path, size in sizes.items():
         if size <= most:
-            yield Slice(path), size
+            yield FileSlice(path), size
             continue
         with open_parquet(uri, path) as file:
             groups = file.num_row_groups
         for group in range(groups):
-            yield Slice(path, (group,)), size // groups
+            yield FileSlice(path, (group,)), size // groups
 
 
 # -- what is in them -------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def _is_int96(file: pq.ParquetFile, name: str) -> bool:
 
 
 def _read(
-    file: pq.ParquetFile, one: Slice, schema: pa.Schema, columns: Sequence[str]
+    file: pq.ParquetFile, one: FileSlice, schema: pa.Schema, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     wanted = pa.schema([schema.field(name) for name in columns])
     groups = list(range(file.num_row_groups) if one.groups is None else one.groups)

@@ -29,8 +29,8 @@ from typing import Any, Final
 import msgspec
 
 from rove.errors import RoveError, UsageError
-from rove.pipeline.spark import class_archive, shipping
-from rove.pipeline.spark.java import Java, cache_folder, find_java
+from rove.pipeline.spark import executors
+from rove.pipeline.spark.java import Java, cache_folder, class_archive_options, find_java
 from rove.pipeline.spark.older_spark import check_spark
 
 LOOPBACK: Final = "127.0.0.1"
@@ -144,7 +144,7 @@ def open_session(settings: SparkSettings | None = None) -> Any:
         check_spark()
     session = _connected(settings) if settings.is_connect else _started(settings)
     try:
-        shipping.ship(session)
+        executors.ship(session)
     except BaseException:
         session.stop()
         raise
@@ -199,7 +199,7 @@ def configuration(settings: SparkSettings, java: Java | None = None) -> dict[str
     if settings.is_on_loopback:
         found |= _ON_LOOPBACK
     if not settings.is_local:
-        found |= shipping.CONFIGURATION
+        found |= executors.CONFIGURATION
     found |= settings.conf
     for name, options in (
         (_JAVA_OPTIONS, java_options(settings, java)),
@@ -227,7 +227,7 @@ def java_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
     if java is not None:
         if java.version < _FORKS_BY_DEFAULT:
             yield "-Djdk.lang.Process.launchMechanism=VFORK"
-        yield from class_archive.options(java)
+        yield from class_archive_options(java)
 
 
 def executor_options(settings: SparkSettings, java: Java | None) -> Iterator[str]:
@@ -235,7 +235,7 @@ def executor_options(settings: SparkSettings, java: Java | None) -> Iterator[str
     if settings.brief and not settings.is_local:
         yield from _BRIEF
         if java is not None and settings.is_on_loopback:
-            yield from class_archive.options(java)
+            yield from class_archive_options(java)
 
 
 def cores() -> int:

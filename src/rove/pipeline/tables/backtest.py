@@ -31,13 +31,27 @@ from rove.lang.attributes import selected
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription
+from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.mqtt.writing import encode
-from rove.pipeline.matching.pruning import Wanted
+from rove.pipeline.matching.pruning import PrunedExpression
 from rove.pipeline.spark.sql import ddl
-from rove.pipeline.tables import tallying
-from rove.pipeline.tables.histories import History, Part, Period
-from rove.pipeline.tables.tallying import BOTH, FIRST, SECOND, Asked, Counted, Example
+from rove.pipeline.tables.backtest_sources import BacktestSource, ChannelInput, TimeRange
+from rove.pipeline.tables.backtest_tasks import (
+    BOTH,
+    CANDIDATES,
+    FIRST,
+    HITS,
+    PARTIALS,
+    SECOND,
+    BacktestExpression,
+    Example,
+    HitCounts,
+    candidates,
+    count_hits,
+    count_matches,
+    merge_counts,
+    rank_candidates,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +64,7 @@ _POLL_S: Final = 0.2
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
 
-Tell: TypeAlias = Callable[[int, int], None]
+ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Told how many of Spark's tasks are done, of how many."""
 
 
@@ -73,7 +87,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     examples: int = 5
 
 
-class Count(msgspec.Struct, frozen=True):
+class CountByBits(msgspec.Struct, frozen=True):
     """Notifications of some hour, publisher or topic."""
 
     name: str
@@ -89,7 +103,7 @@ class Count(msgspec.Struct, frozen=True):
         return self.first + self.second + self.both
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ExampleNotification(msgspec.Struct, frozen=True):
     """A notification, as the subscriber would see it."""
 
     at: float
@@ -102,7 +116,7 @@ class Shown(msgspec.Struct, frozen=True):
     attributes: Mapping[str, object]
 
 
-class Cost(msgspec.Struct, frozen=True):
+class BacktestCost(msgspec.Struct, frozen=True):
     """What it took to answer."""
 
     rows_read: int
@@ -118,7 +132,7 @@ class Cost(msgspec.Struct, frozen=True):
     """Of Spark's tasks and of Python's."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class BacktestReport(msgspec.Struct, frozen=True):
     """The answer."""
 
     text: str
@@ -132,19 +146,19 @@ class Report(msgspec.Struct, frozen=True):
     only_first: int
     only_second: int
     both: int
-    hours: Sequence[Count]
+    hours: Sequence[CountByBits]
     """By the beginning of the hour in seconds; those without any are left out."""
-    publishers: Sequence[Count]
+    publishers: Sequence[CountByBits]
     """Those with most,"""
     publishers_all: int
     """out of so many."""
-    topics: Sequence[Count]
+    topics: Sequence[CountByBits]
     topics_all: int
-    examples: Mapping[str, Sequence[Shown]]
+    examples: Mapping[str, Sequence[ExampleNotification]]
     """`first`, `second` and `both`."""
     notification_bytes: float
     """Of one MQTT packet of the text, as estimated from examples."""
-    cost: Cost
+    cost: BacktestCost
 
     @property
     def notifications(self) -> int:
@@ -169,7 +183,7 @@ class Report(msgspec.Struct, frozen=True):
     def bytes_per_day(self) -> float:
         return self.per_day * self.notification_bytes
 
-    def days(self) -> list[Count]:
+    def days(self) -> list[CountByBits]:
         """The same by day, in UTC; all days of the period."""
         first, last = int(self.since // _DAY_S), int(-(-self.until // _DAY_S))
         sums = {day: [0, 0, 0] for day in range(first, last)}
@@ -177,15 +191,15 @@ class Report(msgspec.Struct, frozen=True):
             for place, count in enumerate((hour.first, hour.second, hour.both)):
                 # What windows tell when they slide may be due when the period has just ended.
                 sums.setdefault(int(hour.name) // _DAY_S, [0, 0, 0])[place] += count
-        return [Count(str(day * _DAY_S), *counts) for day, counts in sorted(sums.items())]
+        return [CountByBits(str(day * _DAY_S), *counts) for day, counts in sorted(sums.items())]
 
 
 def backtest(
     spark: SparkSession,
-    history: History,
+    history: BacktestSource,
     question: Question,
-    tell: Tell = lambda done, tasks: None,
-) -> Report:
+    tell: ProgressCallback = lambda done, tasks: None,
+) -> BacktestReport:
     """Ask a history; LanguageError if a text is wrong, BacktestError if nothing is there."""
     began = time.perf_counter()
     period = _period(question)
@@ -196,7 +210,7 @@ def backtest(
     sample = max(SAMPLE, question.examples)
     with _watched(spark, tell) as watch:
         partials = _partials(parts, [one for one, _ in asked], trees, question.until, sample)
-        found = tallying.counted(partials, sample)
+        found = merge_counts(partials, sample)
         publications = sum(_publications(part, found, trees) for part in parts)
     if not publications:
         first, last = history.span()
@@ -211,22 +225,22 @@ def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at))
 
 
-def _period(question: Question) -> Period:
+def _period(question: Question) -> TimeRange:
     if not question.since < question.until:
         raise BacktestError(
             f"the period from {_moment(question.since)} to {_moment(question.until)} is empty; "
             "--since must lie before --until"
         )
-    return Period(round(question.since * 1e6), round(question.until * 1e6))
+    return TimeRange(round(question.since * 1e6), round(question.until * 1e6))
 
 
 def _asked(
     question: Question, texts: Sequence[str], trees: Sequence[Subscription]
-) -> list[tuple[Asked, Wanted]]:
+) -> list[tuple[BacktestExpression, PrunedExpression]]:
     accepted_at = _accepted_at(question)
     t = (max(0.0, question.since - accepted_at), max(0.0, question.until - accepted_at))
     return [
-        (Asked(text, accepted_at, question.me), Wanted(tree, t, question.me))
+        (BacktestExpression(text, accepted_at, question.me), PrunedExpression(tree, t, question.me))
         for text, tree in zip(texts, trees, strict=True)
     ]
 
@@ -239,8 +253,8 @@ def _accepted_at(question: Question) -> float:
 
 
 def _partials(
-    parts: Sequence[Part],
-    asked: Sequence[Asked],
+    parts: Sequence[ChannelInput],
+    asked: Sequence[BacktestExpression],
     trees: Sequence[Subscription],
     until: float,
     sample: int,
@@ -248,20 +262,20 @@ def _partials(
     """The counts of all workers."""
     there = [part for part in parts if part.rows is not None]
     if not there:
-        return tallying.PARTIALS.empty_table()
+        return PARTIALS.empty_table()
     if all(tree.rank is None for tree in trees):
         works = [msgspec.structs.replace(part.work, examples=sample) for part in there]
-        counted = _together(
-            part.rows.mapInArrow(partial(tallying.tallied, work), ddl(tallying.PARTIALS))
+        counts = _together(
+            part.rows.mapInArrow(partial(count_matches, work), ddl(PARTIALS))
             for part, work in zip(there, works, strict=True)
         )
     else:
         hits = _ranked_hits(there, asked, trees, until)
-        counted = hits.mapInArrow(partial(tallying.tallied_hits, sample), ddl(tallying.PARTIALS))
-    return counted.toArrow()
+        counts = hits.mapInArrow(partial(count_hits, sample), ddl(PARTIALS))
+    return counts.toArrow()
 
 
-def _publications(part: Part, found: Counted, trees: Sequence[Subscription]) -> int:
+def _publications(part: ChannelInput, found: HitCounts, trees: Sequence[Subscription]) -> int:
     """How many the period has."""
     if part.publications is not None or part.rows is None:
         return part.publications or 0
@@ -275,37 +289,39 @@ def _together(frames: Iterable[DataFrame]) -> DataFrame:
 
 
 def _ranked_hits(
-    parts: Sequence[Part], asked: Sequence[Asked], trees: Sequence[Subscription], until: float
+    parts: Sequence[ChannelInput],
+    asked: Sequence[BacktestExpression],
+    trees: Sequence[Subscription],
+    until: float,
 ) -> DataFrame:
     """What is told if a text is ranked: its candidates go through its window in order."""
     from pyspark.sql import functions as f
 
     every = _together(
-        part.rows.mapInArrow(partial(tallying.candidates, part.work), ddl(tallying.CANDIDATES))
-        for part in parts
+        part.rows.mapInArrow(partial(candidates, part.work), ddl(CANDIDATES)) for part in parts
     )
     found = []
     for number, tree in enumerate(trees):
         own = every.where(f.col("bits").bitwiseAND(1 << number) != 0)
         if tree.rank is None:
             alone = f.lit(1 << number).alias("bits")
-            found.append(own.select(alone, *tallying.HITS.names[1:]))
+            found.append(own.select(alone, *HITS.names[1:]))
             continue
         in_order = own.repartition(1).sortWithinPartitions("at", "position", "id", "client_id")
-        run = partial(tallying.ranked, asked[number], number, until)
-        found.append(in_order.mapInArrow(run, ddl(tallying.HITS)))
+        run = partial(rank_candidates, asked[number], number, until)
+        found.append(in_order.mapInArrow(run, ddl(HITS)))
     if len(found) == 1:
         return found[0]
     keys = ("position", "at", "id", "client_id", "topic", "cell")
     grouped = _together(found).groupBy(*keys)
     both = grouped.agg(f.bit_or("bits").alias("bits"), f.min("due").alias("due"))
-    return both.select(*tallying.HITS.names)
+    return both.select(*HITS.names)
 
 
-class _Watch:
+class _JobMonitor:
     """Follows the tasks of a job, and knows in the end what they read and used."""
 
-    def __init__(self, spark: SparkSession, tell: Tell) -> None:
+    def __init__(self, spark: SparkSession, tell: ProgressCallback) -> None:
         self._context: Any = spark.sparkContext
         self._tell = tell
         self._group = f"rove-backtest-{uuid.uuid4().hex}"
@@ -348,8 +364,8 @@ class _Watch:
 
 
 @contextmanager
-def _watched(spark: SparkSession, tell: Tell) -> Iterator[_Watch]:
-    watch = _Watch(spark, tell)
+def _watched(spark: SparkSession, tell: ProgressCallback) -> Iterator[_JobMonitor]:
+    watch = _JobMonitor(spark, tell)
     watch.start()
     try:
         yield watch
@@ -362,20 +378,20 @@ def _watched(spark: SparkSession, tell: Tell) -> Iterator[_Watch]:
 
 def _report(
     question: Question,
-    history: History,
+    history: BacktestSource,
     trees: Sequence[Subscription],
-    parts: Sequence[Part],
-    found: Counted,
+    parts: Sequence[ChannelInput],
+    found: HitCounts,
     publications: int,
-    watch: _Watch,
+    watch: _JobMonitor,
     began: float,
-) -> Report:
+) -> BacktestReport:
     hours = _counts(found.of("hour"))
     rows_read, bytes_read, java_s = watch.used()
     examples = _Examples(history, question, trees)
     shown = examples.shown(found)
     publishers, topics = (_most(found.of(what)) for what in ("publisher", "topic"))
-    return Report(
+    return BacktestReport(
         text=question.text,
         against=question.against,
         since=question.since,
@@ -387,7 +403,10 @@ def _report(
         only_second=sum(hour.second for hour in hours),
         both=sum(hour.both for hour in hours),
         hours=sorted(
-            (Count(str(int(one.name) * _HOUR_S), one.first, one.second, one.both) for one in hours),
+            (
+                CountByBits(str(int(one.name) * _HOUR_S), one.first, one.second, one.both)
+                for one in hours
+            ),
             key=lambda one: int(one.name),
         ),
         publishers=publishers,
@@ -396,7 +415,7 @@ def _report(
         topics_all=len(found.of("topic")),
         examples=shown,
         notification_bytes=examples.notification_bytes,
-        cost=Cost(
+        cost=BacktestCost(
             rows_read=rows_read,
             bytes_read=bytes_read + examples.bytes_read,
             bytes_all=sum(part.bytes_all for part in parts),
@@ -408,27 +427,29 @@ def _report(
     )
 
 
-def _counts(by: Mapping[str, Sequence[int]]) -> list[Count]:
-    return [Count(name, *counts) for name, counts in by.items()]
+def _counts(by: Mapping[str, Sequence[int]]) -> list[CountByBits]:
+    return [CountByBits(name, *counts) for name, counts in by.items()]
 
 
-def _most(by: Mapping[str, Sequence[int]]) -> list[Count]:
+def _most(by: Mapping[str, Sequence[int]]) -> list[CountByBits]:
     return sorted(_counts(by), key=lambda one: (-one.total, one.name))[:TOP_MAX]
 
 
 class _Examples:
     """Publications that are looked up again, as the subscriber would see them."""
 
-    def __init__(self, history: History, question: Question, trees: Sequence[Subscription]) -> None:
+    def __init__(
+        self, history: BacktestSource, question: Question, trees: Sequence[Subscription]
+    ) -> None:
         self._history = history
         self._question = question
         self._trees = trees
         self._sizes: list[int] = []
         self.bytes_read = 0
 
-    def shown(self, found: Counted) -> dict[str, list[Shown]]:
+    def shown(self, found: HitCounts) -> dict[str, list[ExampleNotification]]:
         """Some of each kind, in order of time."""
-        shown: dict[str, list[Shown]] = {}
+        shown: dict[str, list[ExampleNotification]] = {}
         for name, kind in (("first", FIRST), ("second", SECOND), ("both", BOTH)):
             tree = self._trees[-1] if kind == SECOND else self._trees[0]
             known = [self._seen(tree, one) for one in found.examples[kind]]
@@ -442,15 +463,17 @@ class _Examples:
         """How large a notification of the text is."""
         return sum(self._sizes) / len(self._sizes) if self._sizes else 0.0
 
-    def _seen(self, tree: Subscription, one: Example) -> Shown:
+    def _seen(self, tree: Subscription, one: Example) -> ExampleNotification:
         t = one.at_us / 1e6 - _accepted_at(self._question)
         me = self._question.me
         found = self._history.find(one, lambda said: matches(tree, said, t, me))
         self.bytes_read += found.bytes_read
         said = {name: value for name, value in found.attributes.items() if name != "topic"}
         seen = dict(selected(tree, said))
-        return Shown(one.at_us / 1e6, one.due_us / 1e6, found.id, one.client_id, one.topic, seen)
+        return ExampleNotification(
+            one.at_us / 1e6, one.due_us / 1e6, found.id, one.client_id, one.topic, seen
+        )
 
 
-def _packet_bytes(one: Shown) -> int:
+def _packet_bytes(one: ExampleNotification) -> int:
     return len(encode(Publish(one.topic, msgspec.json.encode(one.attributes))))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from rove.pipeline.tables.backtest import Report
+    from rove.pipeline.tables.backtest import BacktestReport
 
     Series = list[tuple[str, NDArray[np.int64]]]
 
@@ -37,7 +37,7 @@ _DOTS_PER_INCH: Final = 100
 _TITLE_WIDTH: Final = 95
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: BacktestReport, path: Path) -> None:
     """Write a PNG file."""
     try:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -70,7 +70,7 @@ def draw(report: Report, path: Path) -> None:
     figure.savefig(path, format="png")
 
 
-def over_period(report: Report, step_s: int) -> tuple[int, Series]:
+def over_period(report: BacktestReport, step_s: int) -> tuple[int, Series]:
     """When the first step begins, and what came in each of them."""
     begin = int(report.since // step_s)
     last = max([int(report.until - 1) // step_s, *(int(h.name) // step_s for h in report.hours)])
@@ -80,7 +80,7 @@ def over_period(report: Report, step_s: int) -> tuple[int, Series]:
     return begin * step_s, _named(report, found)
 
 
-def by_hour_of_day(report: Report) -> Series:
+def by_hour_of_day(report: BacktestReport) -> Series:
     """The same by hour of the day, in UTC."""
     found = np.zeros((3, 24), np.int64)
     for hour in report.hours:
@@ -89,7 +89,7 @@ def by_hour_of_day(report: Report) -> Series:
     return _named(report, found)
 
 
-def _named(report: Report, found: NDArray[np.int64]) -> Series:
+def _named(report: BacktestReport, found: NDArray[np.int64]) -> Series:
     if report.against is None:
         return [("notifications", found[0])]
     names = ("only by the first text", "only by the second text", "by both")
@@ -110,7 +110,7 @@ def _stack(axes: Axes, places: Sequence[Any], series: Series, width: Any) -> Non
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _title(report: Report) -> str:
+def _title(report: BacktestReport) -> str:
     texts = [report.text, *([report.against] if report.against is not None else [])]
     lines = [textwrap.shorten(text, _TITLE_WIDTH, placeholder=" …") for text in texts]
     if len(lines) == 2:

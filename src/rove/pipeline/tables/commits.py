@@ -30,13 +30,13 @@ from rove.lake import delta, upkeep
 from rove.lake.files import NewFile, read_columns, write_file
 from rove.lake.log import NOTHING
 from rove.lake.storage import Location, shown
-from rove.pipeline.tables.typed_tables import (
+from rove.pipeline.tables.table import (
     PARTITIONS,
     WRITER,
     NamePath,
-    Part,
     Sort,
     Table,
+    TablePart,
     TableSchema,
     TablesError,
     schema_of,
@@ -88,7 +88,7 @@ REJECTED: Final = pa.schema(
 _FILES: Final = "rove.files"
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedFile(msgspec.Struct, frozen=True):
     """A file of the lake that could not be read; it is tried again by every ingestion."""
 
     path: str
@@ -101,7 +101,7 @@ class Skipped(msgspec.Struct, frozen=True):
     why: str
 
 
-class State(msgspec.Struct, frozen=True):
+class IngestState(msgspec.Struct, frozen=True):
     """How far ingestions have come."""
 
     number: int = NOTHING
@@ -110,10 +110,10 @@ class State(msgspec.Struct, frozen=True):
     """The log is in the table up to here, but for what is skipped."""
     newest_at_us: int | None = None
     """The latest `at` of all rows that were kept."""
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
 
 
-class Outcome(msgspec.Struct):
+class WriteResult(msgspec.Struct):
     """What a writer has done; nothing of it counts if something is unmet."""
 
     data: list[NewFile] = []
@@ -131,23 +131,23 @@ class Outcome(msgspec.Struct):
         return not self.unmet and not self.needs_rest
 
 
-class _Waiting(msgspec.Struct):
-    """Files that the other tables are to get; of an `Outcome`."""
+class _PendingFiles(msgspec.Struct):
+    """Files that the other tables are to get; of an `WriteResult`."""
 
     data: list[NewFile]
     rejected: list[NewFile]
 
 
-class Channel:
+class ChannelTables:
     """The tables of a channel, for the one who ingests."""
 
     def __init__(self, tables: Location, begin: TableSchema) -> None:
         """`begin` is the schema of a new table; nothing is made before there is a commit."""
         self.table = Table(tables, begin.channel)
         self.schema = begin
-        self.state = State()
-        self._opened: dict[Part, delta.Table] = {}
-        self._begun_at: dict[Part, int] = {}
+        self.state = IngestState()
+        self._opened: dict[TablePart, delta.Table] = {}
+        self._begun_at: dict[TablePart, int] = {}
         """Versions, when they were opened."""
         if delta.exists(self.table.uri_of("quality")):
             self._open(begin)
@@ -163,9 +163,9 @@ class Channel:
                 found.update((each["name"], each["mark"]) for each in own or ())
         return found
 
-    def files_since(self, at_us: int) -> dict[Part, list[str]]:
+    def files_since(self, at_us: int) -> dict[TablePart, list[str]]:
         """Paths of files with rows of this moment or later, of `data` and of `rejected`."""
-        found: dict[Part, list[str]] = {}
+        found: dict[TablePart, list[str]] = {}
         for part in ("data", "rejected"):
             listed = self._opened[part].files() if self._opened else None
             if listed is not None and listed.num_rows:
@@ -179,10 +179,10 @@ class Channel:
     def commit(
         self,
         schema: TableSchema,
-        done: Outcome,
+        done: WriteResult,
         *,
         position: int | None = None,
-        skipped: tuple[Skipped, ...] | None = None,
+        skipped: tuple[SkippedFile, ...] | None = None,
         sources: Mapping[str, str] = {},
     ) -> None:
         """Let it count; TablesError if somebody else has ingested meanwhile.
@@ -194,14 +194,14 @@ class Channel:
             self._open(schema)
         self._extend(schema)
         moments = [at for at in (self.state.newest_at_us, done.newest_at_us) if at is not None]
-        state = State(
+        state = IngestState(
             self.state.number + 1,
             self.state.position if position is None else position,
             max(moments, default=None),
             self.state.skipped if skipped is None else skipped,
         )
         rows = write_file(self.table.uri_of("quality"), _quality(state, done, sources))
-        waiting = _Waiting(done.data, done.rejected)
+        waiting = _PendingFiles(done.data, done.rejected)
         info = {_FILES: msgspec.json.encode(waiting).decode(), "position": str(state.position)}
         if not self._opened["quality"].commit(WRITER, state.number, [rows], info=info):
             raise TablesError(
@@ -218,7 +218,7 @@ class Channel:
             self._begun_at[part] = opened.version
 
     def _open(self, begin: TableSchema) -> None:
-        parts: dict[Part, tuple[Any, Sequence[str]]] = {
+        parts: dict[TablePart, tuple[Any, Sequence[str]]] = {
             "quality": (QUALITY, ()),
             "rejected": (REJECTED, ()),
             "data": (begin.delta(), PARTITIONS.names),
@@ -235,12 +235,12 @@ class Channel:
         if lacking := [field for field in schema.delta() if field.name not in there]:
             data.add_columns(lacking)
 
-    def _settled(self) -> State:
+    def _settled(self) -> IngestState:
         """Do the rest of the last ingestion, if it was killed."""
         quality = self._opened["quality"]
         number = quality.number(WRITER)
         if number is None:
-            return State()
+            return IngestState()
         done = self._opened["data"].number(WRITER)
         if done is None or done < number:
             # The rest is done before the next one, so the last that was named is meant.
@@ -250,16 +250,16 @@ class Channel:
                     f"{shown(self.table.uri)}/quality no longer says which files its last "
                     "ingestion wrote, and data lacks them; move the table away and ingest again"
                 )
-            self._finish(number, msgspec.json.decode(named, type=_Waiting))
+            self._finish(number, msgspec.json.decode(named, type=_PendingFiles))
         return state_at(quality, number)
 
-    def _finish(self, number: int, waiting: _Waiting) -> None:
+    def _finish(self, number: int, waiting: _PendingFiles) -> None:
         if waiting.rejected:
             self._opened["rejected"].commit(WRITER, number, waiting.rejected)
         self._opened["data"].commit(WRITER, number, waiting.data)
 
 
-def _quality(state: State, done: Outcome, sources: Mapping[str, str]) -> Any:
+def _quality(state: IngestState, done: WriteResult, sources: Mapping[str, str]) -> Any:
     counts = {"" if name == "out" else name: n for name, n in done.counts.items() if name != "in"}
     now = datetime.now(UTC)
     plain = {"number": state.number, "ingested_at": now, "position": state.position}
@@ -274,16 +274,16 @@ def _quality(state: State, done: Outcome, sources: Mapping[str, str]) -> Any:
     return pa.Table.from_pylist(rows, QUALITY)
 
 
-def state_at(quality: delta.Table, number: int) -> State:
+def state_at(quality: delta.Table, number: int) -> IngestState:
     """How far the ingestion of this number came."""
     rows = ingestions(quality, number - 1, ("position", "newest_at", "skipped"))
     row = next(each for each in rows.to_pylist() if each["number"] == number)
     newest_at: datetime | None = row["newest_at"]
-    return State(
+    return IngestState(
         number,
         row["position"],
         None if newest_at is None else (newest_at - _EPOCH) // timedelta(microseconds=1),
-        msgspec.convert(row["skipped"], tuple[Skipped, ...]),
+        msgspec.convert(row["skipped"], tuple[SkippedFile, ...]),
     )
 
 

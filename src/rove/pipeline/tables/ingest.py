@@ -3,7 +3,7 @@
 What there is to do follows from two numbers: how far a table has read the log (its own commits say)
 and how far the lake is complete. The files between them are cut into rounds, a round
 into tasks; Spark runs the tasks, which read, type, judge and write by themselves
-(`rove.pipeline.tables.writing`), and only what they have done comes back. Then one commit for each
+(`rove.pipeline.tables.writer`), and only what they have done comes back. Then one commit for each
 channel makes the round count (`rove.pipeline.tables.commits`). Killed before it, nothing has
 happened but files that nobody names; after it, everything has. At the end of a run small files are
 put together.
@@ -18,7 +18,7 @@ worker does not find ends the run: what retention removes stays on disk for hour
 does not see the lake, and going on would leave rows out for good.
 
 Tables and lake must lie where the driver and all workers see them under one name: in an object
-store, or in a folder that they share. That is tried first (`rove.pipeline.spark.probing`).
+store, or in a folder that they share. That is tried first (`rove.pipeline.spark.storage_probe`).
 
 A publication of five numbers costs 2 to 3 µs of one core (docs/tables.md).
 """
@@ -39,22 +39,27 @@ import numpy as np
 from rove.errors import RoveError
 from rove.lake.log import read_file
 from rove.lake.storage import Location, MissingFileError, child, resolved
-from rove.pipeline.jobs.registry import repeat
+from rove.pipeline.jobs.job import repeat
 from rove.pipeline.jobs.status import Progress
 from rove.pipeline.lake.log import NOTHING, Lake, LakeError, LogFile
-from rove.pipeline.spark.probing import probe
+from rove.pipeline.spark.storage_probe import probe
 from rove.pipeline.spark.workers import parallelism, run_each
-from rove.pipeline.tables.commits import Channel, Outcome, Skipped, State
-from rove.pipeline.tables.duplicates import duplicate_positions, file_keys
-from rove.pipeline.tables.quality import RuleBook, Rules, read_rules
-from rove.pipeline.tables.typed_columns import Typer
-from rove.pipeline.tables.typed_tables import NamePath, Sort, TableSchema
-from rove.pipeline.tables.writing import TableWriter, together
+from rove.pipeline.tables.column_builder import ColumnBuilder
+from rove.pipeline.tables.commits import ChannelTables, IngestState, SkippedFile, WriteResult
+from rove.pipeline.tables.quality import (
+    QualityRules,
+    RuleBook,
+    duplicate_positions,
+    file_keys,
+    read_rules,
+)
+from rove.pipeline.tables.table import NamePath, Sort, TableSchema
+from rove.pipeline.tables.writer import TableWriter, merge_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rove.pipeline.jobs.registry import Context
+    from rove.pipeline.jobs.job import JobContext
 
 ROUND_BYTES: Final = 512 * 1024 * 1024
 """Of the lake, between two commits; some 25 million small publications."""
@@ -64,7 +69,7 @@ SAMPLE_ROWS: Final = 1_000
 RUN_EVERY_S: Final = 10.0
 """As a job."""
 
-Tell: TypeAlias = Callable[[int, int], None]
+ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Told how many bytes of the lake are done, of how many."""
 
 
@@ -90,7 +95,7 @@ class IngestReport(msgspec.Struct):
     """The log is in the tables up to here."""
     seconds: float = 0.0
 
-    def add(self, channel: str, outcome: Outcome) -> None:
+    def add(self, channel: str, outcome: WriteResult) -> None:
         """Count what was done for a channel."""
         counts = dict(outcome.counts)
         rows_out = counts.pop("out", 0)
@@ -103,7 +108,7 @@ class IngestReport(msgspec.Struct):
         self.bytes_written += sum(file.size_bytes for file in files)
 
 
-class Piece(msgspec.Struct, frozen=True):
+class FileRange(msgspec.Struct, frozen=True):
     """The rows of a file of the lake at positions in `(after, up_to]`."""
 
     file: LogFile
@@ -115,24 +120,24 @@ class Piece(msgspec.Struct, frozen=True):
         return self.file.size_bytes
 
 
-class Work(msgspec.Struct):
+class IngestTask(msgspec.Struct):
     """What a task has to do, and all that it has to know."""
 
     lake: str
     table: str
     schema: TableSchema
-    rules: Rules
-    pieces: list[Piece]
+    rules: QualityRules
+    pieces: list[FileRange]
     watermark_us: int | None = None
     duplicates: bytes = b""
     """Positions, as 64-bit integers."""
 
 
-class Done(msgspec.Struct):
+class IngestResult(msgspec.Struct):
     """What a task has done."""
 
-    outcome: Outcome
-    skipped: list[Skipped] = []
+    outcome: WriteResult
+    skipped: list[SkippedFile] = []
 
 
 def ingest(
@@ -143,20 +148,20 @@ def ingest(
     rules: RuleBook | None = None,
     channels: Collection[str] | None = None,
     up_to: int | None = None,
-    tell: Tell = lambda done_bytes, total_bytes: None,
+    tell: ProgressCallback = lambda done_bytes, total_bytes: None,
 ) -> IngestReport:
     """Bring tables up to what the lake has, or up to a position; running it again adds nothing.
 
     Without Spark the work is done in this process, but for the rule of duplicates.
     """
     begin_s = time.monotonic()
-    run = _Run(spark, Lake(lake), resolved(tables), rules or RuleBook())
+    run = _Ingestion(spark, Lake(lake), resolved(tables), rules or RuleBook())
     report = run.run(channels, up_to, tell)
     report.seconds = time.monotonic() - begin_s
     return report
 
 
-def run_job(context: Context) -> None:
+def run_job(context: JobContext) -> None:
     """Keep tables up with the lake.
 
     Options: `rules` (a file, docs/tables.md), `channels` (names with commas; all, if none).
@@ -186,7 +191,7 @@ def run_job(context: Context) -> None:
     repeat(context, RUN_EVERY_S, step)
 
 
-class _Run:
+class _Ingestion:
     """One ingestion."""
 
     def __init__(
@@ -196,9 +201,11 @@ class _Run:
         self._lake = lake
         self._tables = tables
         self._rules = rules
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, TargetTable] = {}
 
-    def run(self, channels: Collection[str] | None, up_to: int | None, tell: Tell) -> IngestReport:
+    def run(
+        self, channels: Collection[str] | None, up_to: int | None, tell: ProgressCallback
+    ) -> IngestReport:
         limit = self._limit(up_to)
         pieces = list(self._pieces(self._chosen(channels), limit))
         total_bytes = sum(piece.size_bytes for piece in pieces)
@@ -237,23 +244,25 @@ class _Run:
                 raise LakeError(f"the lake has no channel {channel!r}; it has {known}")
         return sorted(channels or there)
 
-    def _pieces(self, channels: Sequence[str], limit: int | None) -> Iterator[Piece]:
+    def _pieces(self, channels: Sequence[str], limit: int | None) -> Iterator[FileRange]:
         """What no table has yet, with what could not be read before."""
         for channel in channels:
-            target = self._targets[channel] = Target(self._tables, channel, self._rules)
+            target = self._targets[channel] = TargetTable(self._tables, channel, self._rules)
             position = target.state.position
             for file in self._lake.files("publications", position, limit, [channel]):
                 last = file.last if limit is None else min(limit, file.last)
-                yield Piece(file, max(position, file.first - 1), last)
+                yield FileRange(file, max(position, file.first - 1), last)
             for each in target.state.skipped:
                 for file in self._lake.files("publications", each.after, each.up_to, [channel]):
-                    yield Piece(file, max(each.after, file.first - 1), min(each.up_to, file.last))
+                    yield FileRange(
+                        file, max(each.after, file.first - 1), min(each.up_to, file.last)
+                    )
 
-    def _round(self, pieces: Sequence[Piece], boundary: int, report: IngestReport) -> None:
-        by_channel: dict[str, list[Piece]] = {}
+    def _round(self, pieces: Sequence[FileRange], boundary: int, report: IngestReport) -> None:
+        by_channel: dict[str, list[FileRange]] = {}
         for piece in pieces:
             by_channel.setdefault(piece.file.channel, []).append(piece)
-        works: list[tuple[str, Work]] = []
+        works: list[tuple[str, IngestTask]] = []
         for channel, its_pieces in by_channel.items():
             target = self._targets[channel]
             target.prepare(self._lake, its_pieces)
@@ -268,7 +277,7 @@ class _Run:
             report.add(channel, outcome)
             report.files_read += len(its_pieces) - sum(len(each.skipped) for each in done[channel])
 
-    def _duplicates(self, target: Target, pieces: Sequence[Piece]) -> Any:
+    def _duplicates(self, target: TargetTable, pieces: Sequence[FileRange]) -> Any:
         horizon_s = target.rules.duplicates_s
         if horizon_s is None:
             return np.empty(0, np.int64)
@@ -285,13 +294,13 @@ class _Run:
         since_us = (first_day.replace(tzinfo=UTC).timestamp() - horizon_s) * 1e6
         return duplicate_positions(fresh, target.keys(self._spark, int(since_us)), horizon_s)
 
-    def _done(self, works: Sequence[tuple[str, Work]]) -> dict[str, list[Done]]:
+    def _done(self, works: Sequence[tuple[str, IngestTask]]) -> dict[str, list[IngestResult]]:
         """The tasks' work, done again by those that found values without a column."""
-        found: dict[str, list[Done]] = {}
+        found: dict[str, list[IngestResult]] = {}
         waiting = list(works)
         while waiting:
-            results = run_each(self._spark, run_task, [work for _, work in waiting], Done)
-            again: list[tuple[str, Work]] = []
+            results = run_each(self._spark, run_task, [work for _, work in waiting], IngestResult)
+            again: list[tuple[str, IngestTask]] = []
             for (channel, work), done in zip(waiting, results, strict=True):
                 if done.outcome.is_complete:
                     found.setdefault(channel, []).append(done)
@@ -304,7 +313,7 @@ class _Run:
         return found
 
 
-class Target:
+class TargetTable:
     """A table that is being written, and what is known of it."""
 
     def __init__(self, tables: str, channel: str, rules: RuleBook) -> None:
@@ -313,7 +322,7 @@ class Target:
         self._unmet: Counter[tuple[NamePath, Sort]] = Counter()
         self._needs_rest = False
         begin = self.rules.new_schema(channel)
-        self.channel = Channel(tables, begin)
+        self.channel = ChannelTables(tables, begin)
         self.schema = self.channel.schema
         for name in ("lat", "long", "cell_km"):
             if getattr(begin, name) != getattr(self.schema, name):
@@ -323,7 +332,7 @@ class Target:
                 )
 
     @property
-    def state(self) -> State:
+    def state(self) -> IngestState:
         return self.channel.state
 
     @property
@@ -339,7 +348,7 @@ class Target:
         ]
         return reduce(lambda one, other: one.unionByName(other), frames) if frames else None
 
-    def prepare(self, lake: Lake, pieces: Sequence[Piece]) -> None:
+    def prepare(self, lake: Lake, pieces: Sequence[FileRange]) -> None:
         """Guess the schema of a new table from a few rows, so that most tasks run once."""
         if self.schema.attributes:
             return
@@ -353,11 +362,11 @@ class Target:
     def guess(self, rows: Any) -> None:
         """Extend the schema by what these rows have."""
         columns = (rows.column(name).combine_chunks() for name in ("payload", "user"))
-        typed = Typer(self.schema).typed(*columns)
+        typed = ColumnBuilder(self.schema).typed(*columns)
         self.schema = self.schema.extended(typed.unmet, needs_rest=typed.needs_rest)
 
-    def work(self, lake: str, pieces: list[Piece], duplicates: Any) -> Work:
-        return Work(
+    def work(self, lake: str, pieces: list[FileRange], duplicates: Any) -> IngestTask:
+        return IngestTask(
             lake,
             self.uri,
             self.schema,
@@ -367,7 +376,7 @@ class Target:
             duplicates.tobytes(),
         )
 
-    def lacks(self, outcome: Outcome) -> None:
+    def lacks(self, outcome: WriteResult) -> None:
         """Remember what a task found no column for."""
         for path, sort, rows in outcome.unmet:
             self._unmet[path, sort] += rows
@@ -380,9 +389,11 @@ class Target:
         self._needs_rest = False
         return self.schema
 
-    def commit(self, pieces: Sequence[Piece], done: Sequence[Done], boundary: int) -> Outcome:
+    def commit(
+        self, pieces: Sequence[FileRange], done: Sequence[IngestResult], boundary: int
+    ) -> WriteResult:
         """Let the round count for this table."""
-        outcome = together([each.outcome for each in done])
+        outcome = merge_results([each.outcome for each in done])
         kept = [
             each
             for each in self.state.skipped
@@ -400,7 +411,7 @@ class Target:
 # --- cutting it up ----------------------------------------------------------------------------
 
 
-def rounds(pieces: Iterable[Piece]) -> Iterator[tuple[int, list[Piece]]]:
+def rounds(pieces: Iterable[FileRange]) -> Iterator[tuple[int, list[FileRange]]]:
     """Pieces in groups of bounded size, each with the position up to which it is complete.
 
     A piece that reaches beyond the boundary of its round goes on in the next.
@@ -426,12 +437,12 @@ def rounds(pieces: Iterable[Piece]) -> Iterator[tuple[int, list[Piece]]]:
         ]
 
 
-def tasks(pieces: Sequence[Piece], at_once: int) -> Iterator[list[Piece]]:
+def tasks(pieces: Sequence[FileRange], at_once: int) -> Iterator[list[FileRange]]:
     """Pieces of one channel in order, in groups that are worth a task."""
     total_bytes = sum(piece.size_bytes for piece in pieces)
     least, most = TASK_BYTES
     wanted_bytes = min(max(total_bytes // at_once + 1, least), most)
-    group: list[Piece] = []
+    group: list[FileRange] = []
     size_bytes = 0
     for piece in sorted(pieces, key=lambda piece: (piece.file.day, piece.file.first)):
         group.append(piece)
@@ -446,7 +457,7 @@ def tasks(pieces: Sequence[Piece], at_once: int) -> Iterator[list[Piece]]:
 # --- what runs on the workers -----------------------------------------------------------------
 
 
-def run_task(work: Work) -> Done:
+def run_task(work: IngestTask) -> IngestResult:
     """Read, type, judge and write; what cannot be read is told and not fatal."""
     writer = TableWriter(
         work.table,
@@ -455,7 +466,7 @@ def run_task(work: Work) -> Done:
         watermark_us=work.watermark_us,
         duplicates=np.frombuffer(work.duplicates, np.int64),
     )
-    skipped: list[Skipped] = []
+    skipped: list[SkippedFile] = []
     for piece in work.pieces:
         file = piece.file
         try:
@@ -464,7 +475,9 @@ def run_task(work: Work) -> Done:
             raise
         except LakeError as error:
             why = str(error.__cause__ or error).splitlines()[0]
-            skipped.append(Skipped(file.path, file.first, file.last, piece.after, piece.up_to, why))
+            skipped.append(
+                SkippedFile(file.path, file.first, file.last, piece.after, piece.up_to, why)
+            )
             continue
         writer.take(rows)
-    return Done(writer.finish(), skipped)
+    return IngestResult(writer.finish(), skipped)

@@ -44,21 +44,21 @@ from rove.errors import RoveError
 from rove.lake import delta, upkeep
 from rove.lake.files import NewFile, write_file
 from rove.lake.storage import Location, child, folders, resolved, shown
-from rove.pipeline.jobs.registry import repeat
+from rove.pipeline.jobs.job import repeat
 from rove.pipeline.jobs.status import Progress
 from rove.pipeline.spark.file_frames import frame_of_files
 from rove.pipeline.spark.older_spark import check_spark
-from rove.pipeline.spark.probing import probe
 from rove.pipeline.spark.sql import quoted
-from rove.pipeline.tables.cells import cell_names, square_of
+from rove.pipeline.spark.storage_probe import probe
 from rove.pipeline.tables.commits import HOUR_US, ingestions, state_at
-from rove.pipeline.tables.typed_tables import Snapshot, Table, TableSchema, channels, folder_name
+from rove.pipeline.tables.grid import cell_names, square_of
+from rove.pipeline.tables.table import Table, TableSchema, TableSnapshot, channels, folder_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
-    from rove.pipeline.jobs.registry import Context
+    from rove.pipeline.jobs.job import JobContext
 
 JOB: Final = "sensors"
 TABLES_JOB: Final = "ingest"
@@ -255,7 +255,7 @@ def _part(at_us: Column, length_us: int) -> Column:
 # --- readings -------------------------------------------------------------------------------------
 
 
-class _Source(NamedTuple):
+class _SensorInput(NamedTuple):
     """Rows, where they are, and what is to be read in them."""
 
     rows: DataFrame
@@ -264,7 +264,9 @@ class _Source(NamedTuple):
     values: Mapping[str, Column]
 
 
-def _source(rows: DataFrame, places: tuple[str, str], attributes: Sequence[str] | None) -> _Source:
+def _source(
+    rows: DataFrame, places: tuple[str, str], attributes: Sequence[str] | None
+) -> _SensorInput:
     known = numeric_attributes(rows)
     wanted = [name for name in known if name not in places] if attributes is None else attributes
     for name in (*places, *wanted):
@@ -274,7 +276,7 @@ def _source(rows: DataFrame, places: tuple[str, str], attributes: Sequence[str] 
     if not wanted:
         raise NothingToReadError("no attribute but the place is a number, so nothing can be read")
     lat, long = (known[place] for place in places)
-    return _Source(rows, lat, long, {name: known[name] for name in wanted})
+    return _SensorInput(rows, lat, long, {name: known[name] for name in wanted})
 
 
 def _places(schema: TableSchema) -> tuple[str, str]:
@@ -303,7 +305,7 @@ def _attribute_of(column: str) -> str:
     return column.rpartition("::")[0] or column
 
 
-def _readings(source: _Source, cell_m: int) -> DataFrame:
+def _readings(source: _SensorInput, cell_m: int) -> DataFrame:
     """One row for each value: channel, attribute, cell, at_us, client_id, value, and its place."""
     named = [
         sf.struct(sf.lit(name).alias("attribute"), value.alias("value"))
@@ -326,7 +328,7 @@ def _readings(source: _Source, cell_m: int) -> DataFrame:
 # --- the table ------------------------------------------------------------------------------------
 
 
-class Report(msgspec.Struct, frozen=True):
+class SensorReport(msgspec.Struct, frozen=True):
     """What a run has done."""
 
     hours: int = 0
@@ -350,7 +352,7 @@ def run_once(
     interval: str = "1h",
     attributes: Sequence[str] | None = None,
     only: Iterable[str] | None = None,
-) -> Report:
+) -> SensorReport:
     """Bring the sensors in `out` up to what the typed tables have now; `only` names channels."""
     if DAY_S % interval_s(interval):
         raise SensorsError(f"an interval of {interval} does not divide a day; choose one that does")
@@ -358,15 +360,15 @@ def run_once(
     names = channels(tables) if only is None else list(only)
     if not names:
         told = f"there are no tables in {shown(tables)} yet; the job ingest makes them"
-        return Report(notes=(told,))
+        return SensorReport(notes=(told,))
     probe(spark, reads=[tables], writes=[out])
     found = [
-        _Sensed(
+        _SensorTable(
             spark, Table(tables, name), uri_of(out, cell_m, interval, name), attributes
         ).bring_up(cell_m, interval)
         for name in names
     ]
-    return Report(
+    return SensorReport(
         sum(one.hours for one in found),
         sum(one.rows_in for one in found),
         sum(one.rows_out for one in found),
@@ -405,7 +407,7 @@ Span = tuple[int, int]
 """From a moment up to another, in µs."""
 
 
-class _Sensed:
+class _SensorTable:
     """The sensors of one channel, a Delta table."""
 
     def __init__(
@@ -416,7 +418,7 @@ class _Sensed:
         self._attributes = attributes
         self._uri = uri
 
-    def bring_up(self, cell_m: int, interval: str) -> Report:
+    def bring_up(self, cell_m: int, interval: str) -> SensorReport:
         """Compute what has changed since the last time."""
         now = self._table.snapshot()
         sensed = self._open() if delta.exists(self._uri) else None
@@ -425,7 +427,7 @@ class _Sensed:
         position = state_at(quality, now.number).position if now.number >= 0 else -1
         hours = self._hours(quality, -1 if done is None else done, now.number)
         if done == now.number or not hours:
-            return Report(position=position)
+            return SensorReport(position=position)
         length_us = interval_s(interval) * _SECOND_US
         there = [] if sensed is None else _there(sensed, length_us)
         spans = touched(hours, length_us, [span for _, span in there])
@@ -435,14 +437,16 @@ class _Sensed:
         try:
             frame = sensors(rows, cell_m, interval, self._attributes, lat=lat, long=long)
         except NothingToReadError as error:
-            return Report(position=position, notes=(f"{self._table.channel}: {error}",))
+            return SensorReport(position=position, notes=(f"{self._table.channel}: {error}",))
         added = self._written(frame, max(hours), length_us)
         sensed = sensed or self._open()
         replaced = [path for path, span in there if any(_meet(span, other) for other in spans)]
         begun_at = sensed.version
         sensed.commit(WRITER, now.number, added, replaced)
         upkeep.maintain(sensed, _DAY.names, begun_at, grows=False)
-        return Report(len(hours), counted.get["rows"], sum(file.rows for file in added), position)
+        return SensorReport(
+            len(hours), counted.get["rows"], sum(file.rows for file in added), position
+        )
 
     def _open(self) -> delta.Table:
         asked = msgspec.json.encode(self._attributes)
@@ -467,7 +471,7 @@ class _Sensed:
         own = rows.filter(pc.field("number") <= up_to)["hours"].combine_chunks()
         return sorted(pc.unique(pc.list_flatten(own).cast(pa.int64())).to_pylist())
 
-    def _rows(self, now: Snapshot, spans: Sequence[Span]) -> DataFrame:
+    def _rows(self, now: TableSnapshot, spans: Sequence[Span]) -> DataFrame:
         """The rows of these spans, out of the files that may have some."""
         paths = [
             file.path
@@ -577,7 +581,7 @@ def _there(sensed: delta.Table, length_us: int) -> list[tuple[str, Span]]:
     return list(zip(listed["path"].to_pylist(), spans, strict=True))
 
 
-def run_job(context: Context) -> None:
+def run_job(context: JobContext) -> None:
     """Keep sensors up with the tables.
 
     Options: `tables` (where they are), `cell_m`, `interval`, `attributes` (names with commas).

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rove.broker.access import Identity
-from rove.broker.sessions.links import Link
+from rove.broker.sessions.session import Link
 from rove.client.protocol import (
     RECEIVE_MAX,
     Arrived,
@@ -29,6 +29,7 @@ from rove.client.protocol import (
 )
 from rove.client.session import Outgoing, Session, reason_of
 from rove.errors import RoveError
+from rove.mqtt.decoder import PACKET_BYTES_MAX
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Filter,
@@ -38,7 +39,6 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.mqtt.reading import PACKET_BYTES_MAX
 from rove.serve.shell import Shell
 
 PATIENCE_S = 3.0
