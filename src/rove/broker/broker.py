@@ -68,7 +68,7 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.policy.jobs import Listener, Workers
+from rove.policy.jobs import JobListener, Workers
 from rove.policy.limits import PolicyLimits
 
 Result = TypeVar("Result")
@@ -657,7 +657,7 @@ class Broker:
     # -- policies ------------------------------------------------------------------------------
 
     @property
-    def jobs(self) -> Listener | None:
+    def jobs(self) -> JobListener | None:
         """Who hears of what workers do; None if there are none."""
         return self.agents.pool
 

@@ -29,7 +29,7 @@ from rove.broker.storage.records import encoded
 from rove.lang.errors import LanguageError
 from rove.lang.values import change_state
 from rove.mqtt.packets import Reason
-from rove.policy.automatic import ReportError, refused_change
+from rove.policy.automatic_variables import ReportError, refused_change
 from rove.policy.errors import PolicyError
 
 PREFIX = "$rove/"

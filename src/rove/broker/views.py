@@ -21,7 +21,7 @@ from rove.broker.subscriptions.router import Router
 from rove.elastic.view import MatchersView
 from rove.match.designs.design import Counters
 from rove.policy.limits import PolicyLimits
-from rove.policy.view import PoliciesView, Tally
+from rove.policy.view import PoliciesView, PolicyCounts
 
 
 class BrokerView:
@@ -123,7 +123,7 @@ class BrokerView:
         """All policies, or the first so many, or those of a client."""
         agents, now = self._agents, self._context.now
         slots, pool = agents.policies.slots, agents.pool
-        total = Tally()
+        total = PolicyCounts()
         total.add(agents.policies.gone)
         for slot in slots:
             total.add(slot.agent.tally)

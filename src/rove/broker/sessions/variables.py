@@ -23,13 +23,13 @@ from rove.broker.subscriptions.interest import NO_TEXT
 from rove.broker.subscriptions.router import Router
 from rove.lang.values import change_state
 from rove.mqtt.packets import V5, Publish
-from rove.policy.automatic import (
+from rove.policy.automatic_variables import (
     CONNECTED,
     CONNECTED_AT,
     OWN,
     PROTOCOL,
     RECEIVED,
-    Traffic,
+    SentCounter,
     changes_of,
 )
 
@@ -79,7 +79,7 @@ class Variables:
 
     def report(self, session: Session, report: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a device's report changes; ReportError if it cannot be used."""
-        traffic = Traffic() if session.subscriber is None else session.subscriber.traffic
+        traffic = SentCounter() if session.subscriber is None else session.subscriber.traffic
         return changes_of(report, traffic, self._context.now)
 
     def reported(

@@ -11,7 +11,7 @@ from rove.broker.notifications.delivery import Delivery
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification
 from rove.broker.storage.records import LogRow
-from rove.policy.agents import Decision
+from rove.policy.agents import PolicyDecision
 
 
 class PublicationLog:
@@ -61,7 +61,7 @@ class PublicationLog:
 
 
 def why_decided(
-    one: Notification, subscription: int, decision: Decision, *, is_lost: bool
+    one: Notification, subscription: int, decision: PolicyDecision, *, is_lost: bool
 ) -> bytes:
     """What there is to say of what a policy decided, that of this subscription."""
     facts: dict[str, Any] = msgspec.json.decode(one.why) if one.why else {}

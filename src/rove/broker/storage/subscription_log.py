@@ -92,7 +92,7 @@ class SubscriptionLog:
         session, agent = slot.session, slot.agent
         facts: dict[str, object] = {"replaces": replaces} if replaces else {}
         if tells:
-            facts["kept"] = encoded(agent.kept())
+            facts["kept"] = encoded(agent.stored())
         self._write(
             session.client_id,
             now,

@@ -53,7 +53,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.topics import filter_fault, split_shared
-from rove.policy.compiling import Policy
+from rove.policy.compiler import Policy
 from rove.policy.errors import PolicyError
 
 IDENTIFIER_PROPERTY = "subscription"
