@@ -39,8 +39,8 @@ from rove.mqtt.packets import (
     Reason,
     Will,
 )
-from rove.policy import compiling
-from rove.policy.automatic import OWN
+from rove.policy import compiler
+from rove.policy.automatic_variables import OWN
 from rove.policy.limits import PolicyLimits
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
@@ -422,7 +422,7 @@ def _published_by_user(scene: Scene) -> None:
 
 def _forget_text(_scene: Scene) -> None:
     """No text is known, so that workers compile it."""
-    compiling._known.pop((HELD, PolicyLimits().text_bytes_max), None)
+    compiler._known.pop((HELD, PolicyLimits().text_bytes_max), None)
 
 
 HELD: Final = f"{POLICY}# Compiled by a worker."

@@ -14,7 +14,7 @@ from rove.client.me import Me
 from rove.client.policies import DeviceContext, PolicyNotice, check_runs, compiled
 from rove.client.reports import Reports
 from rove.mqtt.packets import Properties, Publish, Reason, Subscribe
-from rove.policy.automatic import ON_ITS_WAY_S
+from rove.policy.automatic_variables import ON_ITS_WAY_S
 
 if TYPE_CHECKING:
     from tests.client.conftest import Scripted, StartBroker

@@ -4,7 +4,7 @@ import math
 
 from rove.demo.scenes import SUBSCRIBERS
 from rove.demo.scripted_broker import ScriptedBroker
-from rove.lang.replay import Notification, Replay
+from rove.lang.replay import Replay, ReplayedNotification
 from rove.testing.workloads import City
 
 SECONDS = 12
@@ -14,7 +14,7 @@ def here(at: float) -> dict[str, object]:
     return {"lat": 45.8165 + 0.007 * math.sin(at), "long": 15.9600 + 0.012 * math.cos(at)}
 
 
-def by_the_language() -> list[Notification]:
+def by_the_language() -> list[ReplayedNotification]:
     replay = Replay()
     for one in SUBSCRIBERS:
         replay.subscribe(one.name, one.text, me=here(0.0))
@@ -25,7 +25,7 @@ def by_the_language() -> list[Notification]:
     return found
 
 
-def by_the_broker() -> list[Notification]:
+def by_the_broker() -> list[ReplayedNotification]:
     texts = {one.name: one.text for one in SUBSCRIBERS}
     with ScriptedBroker(texts, here(0.0)) as stage:
         return [

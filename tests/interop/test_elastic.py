@@ -23,7 +23,7 @@ from rove.elastic.view import LAYOUTS
 from rove.lang.attributes import attributes_of
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.lang.ranking import RankedWindow
+from rove.lang.replay import RankedWindow
 from rove.mqtt.packets import Properties, Pubcomp, Publish, Pubrec, Pubrel
 from rove.mqtt.topics import fits
 from rove.testing.matchers import SimulatedMatchers

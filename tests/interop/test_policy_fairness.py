@@ -9,7 +9,7 @@ import pytest
 
 from rove.broker.access import Identity
 from rove.broker.context import TurnOutput
-from rove.policy.agents import Allowance
+from rove.policy.agents import CpuAllowance
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers
@@ -255,7 +255,7 @@ class TestTurns:
         """Not once for each of those who wait: there may be thousands."""
         looks = 0
 
-        def left_s(self: Allowance) -> float:
+        def left_s(self: CpuAllowance) -> float:
             nonlocal looks
             looks += 1
             return 0.0
@@ -270,7 +270,7 @@ class TestTurns:
         waiting = len(world.broker.agents._later)
         assert waiting > 80
         workers.tick_s = 0.0
-        monkeypatch.setattr(Allowance, "left_s", property(left_s))
+        monkeypatch.setattr(CpuAllowance, "left_s", property(left_s))
         world.advance(0.001)
         assert not world.broker.agents.has_later
         assert looks == waiting

@@ -621,13 +621,13 @@ def test_the_reason_is_told() -> None:
 def test_what_normalising_took_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Conjunctions are compared with each other: 64 of them take as long as 1,000 parts."""
     spent: list[int] = []
-    look_at = cases.Seeker.look_at
+    look_at = cases.WitnessSearch.look_at
 
-    def counted(seeker: cases.Seeker, parts: int) -> None:
+    def counted(seeker: cases.WitnessSearch, parts: int) -> None:
         spent.append(parts)
         look_at(seeker, parts)
 
-    monkeypatch.setattr(cases.Seeker, "look_at", counted)
+    monkeypatch.setattr(cases.WitnessSearch, "look_at", counted)
     covers(parse(HARD["boxes"]), parse(HARD["pairs"]))
     assert spent[0] == 63**2 // 4 + 64**2 // 4
     del spent[:]

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from rove.lang import bounds
 from rove.lang.cases import (
-    Case,
+    ProofCase,
     Requirement,
-    Seeker,
     Sets,
     Undecided,
     Witness,
+    WitnessSearch,
     narrowed,
     ranges_of,
 )
-from rove.lang.normal import Conjunction, normalise
+from rove.lang.normal_form import Conjunction, normalise
 from rove.lang.oracle import compare, value_of
 from rove.lang.parser import parse
 from rove.lang.sets import EMPTY, NUMBERS, ValueSet
@@ -41,9 +41,9 @@ def conjunction(text: str) -> Conjunction:
     return one
 
 
-def case(text: str, *fails: str) -> Case:
+def case(text: str, *fails: str) -> ProofCase:
     """The case in which a text holds and others, of one part each, do not."""
-    found = Case({Time(): ValueSet(((0.0, 10.0),))}).within(conjunction(text))
+    found = ProofCase({Time(): ValueSet(((0.0, 10.0),))}).within(conjunction(text))
     assert found is not None
     for fail in fails:
         other = conjunction(fail)
@@ -53,7 +53,7 @@ def case(text: str, *fails: str) -> Case:
     return found
 
 
-def fits(one: Case, publication: dict[str, Any], t: float, me: dict[str, Any]) -> bool:
+def fits(one: ProofCase, publication: dict[str, Any], t: float, me: dict[str, Any]) -> bool:
     """What a case means, said plainly."""
 
     def value(node: ValueNode) -> object:
@@ -87,7 +87,7 @@ Moments = list[tuple[dict[str, Any], float, dict[str, Any]]]
 def test_narrowing_loses_no_publication(
     wanted: Subscription, unwanted: Subscription, at: Moments
 ) -> None:
-    everything = Case({})
+    everything = ProofCase({})
     for one in normalise(wanted).conjunctions:
         within = everything.within(one)
         for other in normalise(unwanted).conjunctions:
@@ -105,7 +105,7 @@ def test_within_and_outside_make_up_a_case(
     wanted: Subscription, cut: Subscription, at: Moments
 ) -> None:
     for one in normalise(wanted).conjunctions:
-        whole = Case({}).within(one)
+        whole = ProofCase({}).within(one)
         for other in normalise(cut).conjunctions:
             if whole is None:
                 continue
@@ -223,7 +223,7 @@ def test_a_witness_is_only_what_is_accepted() -> None:
         return False
 
     with pytest.raises(Undecided):
-        Seeker(accepts, 50).find([case("x > y + 1")])
+        WitnessSearch(accepts, 50).find([case("x > y + 1")])
     assert seen
     assert all(fits(case("x > y + 1"), w.publication, w.t, w.me) for w in seen) is False
 
@@ -232,12 +232,12 @@ def test_no_witness_is_sought_where_nothing_fits() -> None:
     def accepts(witness: Witness) -> bool:
         raise AssertionError("nothing to try")
 
-    assert Seeker(accepts, 50).find([case("x > y AND x < y")]) is None
-    assert Seeker(accepts, 50).find([]) is None
+    assert WitnessSearch(accepts, 50).find([case("x > y AND x < y")]) is None
+    assert WitnessSearch(accepts, 50).find([]) is None
 
 
 def test_the_search_ends_when_the_steps_are_used_up() -> None:
-    seeker = Seeker(lambda witness: False, 3)
+    seeker = WitnessSearch(lambda witness: False, 3)
     with pytest.raises(Undecided):
         seeker.find([case("x * y = 12345.678")])
     assert seeker.steps_left < 0
@@ -262,7 +262,7 @@ def test_the_search_ends_when_the_steps_are_used_up() -> None:
 )
 def test_a_witness_is_found_and_fits(text: str) -> None:
     one = case(text)
-    witness = Seeker(lambda w: fits(one, w.publication, w.t, w.me), 1_000).find([one])
+    witness = WitnessSearch(lambda w: fits(one, w.publication, w.t, w.me), 1_000).find([one])
     assert witness is not None
     assert fits(one, witness.publication, witness.t, witness.me)
     assert 0 <= witness.t < 10
@@ -279,7 +279,7 @@ def test_each_bound_is_made_a_linear_function_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(bounds, "_linear", counted)
     text = " AND ".join(f"x > y + {i} AND x < z + {i}" for i in range(10))
     (conjunction,) = normalise(parse(text)).conjunctions
-    case = Case({}).within(conjunction)
+    case = ProofCase({}).within(conjunction)
     assert case is not None
     assert narrowed(case) is not None
     assert 0 < len(made) <= 3 * 20  # a sum and its two operands, not 100 pairs of them

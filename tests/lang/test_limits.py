@@ -6,7 +6,7 @@ import pytest
 
 from rove.lang import limits
 from rove.lang.errors import LimitError
-from rove.lang.normal import accepted_form, normalise
+from rove.lang.normal_form import accepted_form, normalise
 from rove.lang.parser import parse
 from rove.lang.tree import Literal, depth
 

@@ -1,13 +1,15 @@
 """Patterns against two other ways to read them, and the search for strings against brute force.
 
 The alphabets are tiny and the enumerations complete: every pattern over {a, b, %, _} up to
-length five meets every string over {a, b} up to length five.
+length five is tried on every string over {a, b} up to length five. Matching in segments must give
+the same answers as the automaton, however hostile the pattern and the string are.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,17 +19,21 @@ from hypothesis import strategies as st
 from rove.lang import patterns
 from rove.lang.limits import AUTOMATON_STEPS_MAX
 from rove.lang.patterns import (
-    Effort,
     Ends,
     Pattern,
-    TooHard,
+    Segment,
+    StepBudget,
+    StepBudgetSpent,
     contains,
     ends_with,
     find_string,
+    fits,
     like_pattern,
     like_text,
     pattern_fault,
+    segmented,
     starts_with,
+    steps_per_character,
 )
 from tests.effort import examples
 
@@ -263,7 +269,7 @@ def meaning(pattern: Pattern) -> frozenset[str]:
     return frozenset(text for text in short_strings() if pattern.matches(text))
 
 
-def fits(text: str, ends: Ends, fitting: Sequence[Pattern], missing: Sequence[Pattern]) -> bool:
+def lies_in(text: str, ends: Ends, fitting: Sequence[Pattern], missing: Sequence[Pattern]) -> bool:
     return (
         ends.low <= text
         and (ends.high is None or text < ends.high)
@@ -287,7 +293,7 @@ def check(ends: Ends, fitting: Sequence[Pattern], missing: Sequence[Pattern]) ->
     if found is None or expected is None:
         assert found == expected, (ends, fitting, missing)
     else:
-        assert fits(found, ends, fitting, missing)
+        assert lies_in(found, ends, fitting, missing)
         assert len(found) == len(expected), (ends, fitting, missing)
 
 
@@ -335,7 +341,7 @@ def test_a_shortest_string_within_every_small_span(low: str, high: str | None) -
 def test_spans_between_odd_neighbours_hold_a_string(low: str, high: str | None) -> None:
     found = find_string(Ends(low, high), [], [])
     assert found is not None
-    assert fits(found, Ends(low, high), [], [])
+    assert lies_in(found, Ends(low, high), [], [])
     found.encode()
 
 
@@ -361,7 +367,7 @@ def test_what_is_found_fits_and_what_is_not_found_is_not_there(
     if found is None:
         assert next(brute_force(ends, fitting, missing), None) is None
     else:
-        assert fits(found, ends, fitting, missing)
+        assert lies_in(found, ends, fitting, missing)
 
 
 def test_every_named_character_may_be_needed() -> None:
@@ -373,7 +379,7 @@ def test_a_character_that_nobody_names_is_found() -> None:
     named = [contains(chr(point)) for point in range(0x20, 0x7F)]
     found = find_string(Ends("", None), [like_pattern("_", None)], named)
     assert found is not None
-    assert fits(found, ANYWHERE, [like_pattern("_", None)], named)
+    assert lies_in(found, ANYWHERE, [like_pattern("_", None)], named)
 
 
 # --- giving up ------------------------------------------------------------------------------------
@@ -384,27 +390,147 @@ HARD = [contains("aaaaaab"), contains("bbbbbba"), contains("abaabab"), ends_with
 def test_too_many_states_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_string(ANYWHERE, HARD, []) is not None
     monkeypatch.setattr(patterns, "AUTOMATON_STATES_MAX", 50)
-    with pytest.raises(TooHard):
+    with pytest.raises(StepBudgetSpent):
         find_string(ANYWHERE, HARD, [])
 
 
 def test_too_many_steps_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "AUTOMATON_STEPS_MAX", 100)
-    with pytest.raises(TooHard):
+    with pytest.raises(StepBudgetSpent):
         find_string(ANYWHERE, HARD, [])
     assert find_string(ANYWHERE, [contains("a")], []) == "a"
 
 
 def test_an_effort_is_shared_by_the_searches_that_are_given_it() -> None:
-    effort = Effort(20)
+    effort = StepBudget(20)
     assert find_string(ANYWHERE, [contains("abc")], [], effort) == "abc"
     assert 0 < effort.left < 20
-    with pytest.raises(TooHard):
+    with pytest.raises(StepBudgetSpent):
         find_string(ANYWHERE, [contains("abc")], [], effort)
 
 
 def test_a_search_over_many_characters_stays_within_its_steps(steps: list[str]) -> None:
     many = "".join(map(chr, range(0x100, 0x700)))
-    with pytest.raises(TooHard):
+    with pytest.raises(StepBudgetSpent):
         find_string(ANYWHERE, [ends_with(many)], [])
     assert len(steps) <= AUTOMATON_STEPS_MAX
+
+
+# --- in segments ------------------------------------------------------------------------------
+
+SPECIAL = "aé𝄞\0\ud800.*\n"
+"""What is special elsewhere: beyond 16 bits, NUL, half a surrogate pair, regular expressions."""
+
+
+def like(written: str) -> Pattern:
+    return like_pattern(written, None)
+
+
+@pytest.mark.parametrize("length", range(6))
+def test_segments_match_every_small_string_as_the_automaton_does(length: int) -> None:
+    strings = ["".join(word) for n in range(6) for word in product("ab", repeat=n)]
+    for written in map("".join, product("ab%_", repeat=length)):
+        pattern = like(written)
+        assert [fits(pattern, s) for s in strings] == [pattern.matches(s) for s in strings], written
+
+
+@examples(300)
+@given(st.text(SPECIAL + "%_", max_size=12), st.text(SPECIAL, max_size=16))
+def test_special_characters_mean_themselves_in_segments(written: str, text: str) -> None:
+    pattern = like(written)
+    assert fits(pattern, text) == pattern.matches(text)
+
+
+@examples(100)
+@given(
+    st.lists(st.sampled_from(["a", "b", None]), max_size=6),
+    st.integers(0, 127),
+    st.text("ab", max_size=10),
+)
+def test_patterns_that_no_text_can_produce(items: list[str | None], gaps: int, text: str) -> None:
+    pattern = Pattern(tuple(items), gaps & (2 << len(items)) - 1)
+    assert fits(pattern, text) == pattern.matches(text)
+
+
+@examples(200)
+@given(st.text("ab_", min_size=1, max_size=90), st.text("ab", max_size=60), st.randoms())
+def test_long_segments_with_open_characters(written: str, text: str, random: Random) -> None:
+    """The string is made from the segment itself, so it almost fits at many places."""
+    nearly = "".join(random.choice("ab") if c == "_" else c for c in written)
+    for candidate in (text, nearly, nearly[1:] + nearly + text, nearly[:-1] + text + nearly[:-1]):
+        pattern = like(f"%{written}%")
+        assert fits(pattern, candidate) == pattern.matches(candidate)
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 500, 2000])
+def test_many_segments(count: int) -> None:
+    random = Random(count)
+    drawn = ["".join(random.choices("ab_", k=random.randint(1, 3))) for _ in range(count)]
+    for written in ("%".join(drawn), "%" + "%".join(drawn) + "%", "%a" * count + "%b"):
+        pattern = like(written)
+        random_text = "".join(random.choices("ab", k=6 * count))
+        for text in (written.replace("%", "").replace("_", "a"), random_text, "a" * 6 * count):
+            for candidate in (text, text + "b", text[:-1]):
+                assert fits(pattern, candidate) == pattern.matches(candidate)
+
+
+# --- cost -------------------------------------------------------------------------------------
+
+
+def test_a_string_that_is_too_short_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> bool:
+        raise AssertionError("the length is enough")
+
+    pattern = like("%a%a%a%")
+    segmented(pattern)
+    monkeypatch.setattr(Segment, "is_at", read)
+    monkeypatch.setattr(Segment, "find", read)
+    assert not fits(pattern, "aa")
+
+
+def test_there_is_no_backtracking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the string, each segment is searched for once, after the previous one."""
+    looked_for: list[int] = []
+    find = Segment.find
+
+    def counted(self: Segment, text: str, start: int, end: int) -> int:
+        looked_for.append(start)
+        return find(self, text, start, end)
+
+    monkeypatch.setattr(Segment, "find", counted)
+    assert not fits(like("%a" * 500 + "%ba%"), "a" * 100_000)
+    assert looked_for == list(range(501))
+
+
+@pytest.mark.parametrize("written", ["a" + "_" * 100 + "b", "a_" * 50 + "b", "_".join("abcd" * 20)])
+def test_a_long_open_segment_is_tried_at_few_places(
+    written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying it at each place would take a step for each of its characters and each place."""
+    tried: list[int] = []
+    is_at = Segment.is_at
+
+    def counted(self: Segment, text: str, start: int) -> bool:
+        tried.append(start)
+        return is_at(self, text, start)
+
+    monkeypatch.setattr(Segment, "is_at", counted)
+    monkeypatch.setattr(patterns, "_CHUNK", 1000)
+    assert not fits(like(f"%{written}%"), "ab"[: len(written) % 2 + 1] * 3000)
+    assert len(tried) <= 64 + 6000 // 64 + 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "steps"),
+    [
+        (contains("abc"), 4),
+        (like("a_b%c_d"), 4),
+        (like("%a__%b_%"), 4),
+        (like("%a_b%"), 16),
+        (like("%a" + "_" * 640 + "b%"), 26),
+    ],
+)
+def test_what_a_pattern_costs_depends_on_its_longest_open_segment(
+    pattern: Pattern, steps: int
+) -> None:
+    assert steps_per_character(pattern) == steps

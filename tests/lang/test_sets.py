@@ -24,9 +24,9 @@ from rove.lang.sets import (
     BOOLEANS,
     EMPTY,
     EVERYTHING,
-    IS_CARRIED,
     IS_FALSE,
     IS_NULL,
+    IS_OPAQUE,
     IS_TRUE,
     LOWEST,
     NULL,
@@ -51,7 +51,7 @@ from rove.lang.sets import (
     spans_of,
     union,
 )
-from rove.lang.values import CARRIED, next_number, previous_number
+from rove.lang.values import OPAQUE, next_number, previous_number
 from tests.effort import examples
 
 FLOAT_MAX = sys.float_info.max
@@ -69,7 +69,7 @@ TELLING: tuple[object, ...] = (
     True,
     False,
     None,
-    CARRIED,
+    OPAQUE,
 )
 
 
@@ -236,7 +236,7 @@ def test_settling_changes_no_member(a: ValueSet) -> None:
         (BOOLEANS, True),
         (ValueSet(facts=IS_FALSE), False),
         (NULL, None),
-        (OBJECT, CARRIED),
+        (OBJECT, OPAQUE),
         (ValueSet(((1.5, 7),)), 2),
         (ValueSet(((-7, -1.5),)), -2),
         (ValueSet(((1.25, 1.5),)), 1.25),
@@ -286,17 +286,17 @@ def test_points_settle_their_patterns() -> None:
         (STRINGS, ["", "x"]),
         (BOOLEANS, [True, False]),
         (NULL, [None]),
-        (OBJECT, [CARRIED]),
-        (PRESENT, [1, 2.5, "", "x", True, False, CARRIED]),
-        (EVERYTHING, [1, 2.5, "", "x", True, False, None, CARRIED]),
+        (OBJECT, [OPAQUE]),
+        (PRESENT, [1, 2.5, "", "x", True, False, OPAQUE]),
+        (EVERYTHING, [1, 2.5, "", "x", True, False, None, OPAQUE]),
         (ValueSet(facts=IS_TRUE), [True]),
-        (ValueSet(facts=IS_CARRIED | IS_FALSE), [False, CARRIED]),
+        (ValueSet(facts=IS_OPAQUE | IS_FALSE), [False, OPAQUE]),
         (ValueSet(((1, 2),)), [1]),
         (ValueSet(((0, 1),)), []),
     ],
 )
 def test_the_named_sets_hold(allowed: ValueSet, members: list[object]) -> None:
-    asked: list[object] = [1, 2.5, "", "x", True, False, None, CARRIED]
+    asked: list[object] = [1, 2.5, "", "x", True, False, None, OPAQUE]
     assert [value for value in asked if value in allowed] == members
 
 

@@ -14,7 +14,6 @@ from rove.lang.tree import (
     Call,
     Comparison,
     Condition,
-    Kind,
     Literal,
     Me,
     Negation,
@@ -25,13 +24,14 @@ from rove.lang.tree import (
     Subscription,
     Time,
     Unit,
+    ValueType,
     Window,
     children,
     depth,
     is_value,
-    kind_of,
     parts,
     rebuilt,
+    type_of,
     walk,
 )
 from rove.lang.values import Value
@@ -153,29 +153,29 @@ def test_depth_and_walk_do_not_recurse() -> None:
 # --- kinds ------------------------------------------------------------------------------------
 
 KINDS = {
-    "5": Kind.NUMBER,
-    "-5.5": Kind.NUMBER,
-    "t": Kind.NUMBER,
-    "a + b": Kind.NUMBER,
-    "-a": Kind.NUMBER,
-    "abs(a)": Kind.NUMBER,
-    "'x'": Kind.STRING,
-    "lower(a)": Kind.STRING,
-    "TRUE": Kind.BOOLEAN,
-    "a": Kind.ANY,
-    "me.x": Kind.ANY,
+    "5": ValueType.NUMBER,
+    "-5.5": ValueType.NUMBER,
+    "t": ValueType.NUMBER,
+    "a + b": ValueType.NUMBER,
+    "-a": ValueType.NUMBER,
+    "abs(a)": ValueType.NUMBER,
+    "'x'": ValueType.STRING,
+    "lower(a)": ValueType.STRING,
+    "TRUE": ValueType.BOOLEAN,
+    "a": ValueType.ANY,
+    "me.x": ValueType.ANY,
 }
 
 
 @pytest.mark.parametrize(("text", "kind"), KINDS.items(), ids=KINDS)
-def test_the_kind_of_a_value(text: str, kind: Kind) -> None:
-    assert kind_of(value(text)) is kind
+def test_the_kind_of_a_value(text: str, kind: ValueType) -> None:
+    assert type_of(value(text)) is kind
     assert is_value(value(text))
 
 
 @pytest.mark.parametrize("text", ["a > 5", "a IN (1)", "contains(a, 'x')", "NOT a", "a OR b"])
 def test_a_condition_is_boolean_and_no_value(text: str) -> None:
-    assert kind_of(parse(text).condition) is Kind.BOOLEAN
+    assert type_of(parse(text).condition) is ValueType.BOOLEAN
     assert not is_value(parse(text).condition)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
 from rove.lang.values import (
-    CARRIED,
+    OPAQUE,
     Number,
     admit,
     change_state,
@@ -189,14 +189,14 @@ NESTED: Mapping[str, object] = {
         (("null", "m"), None),
         (("missing", "m"), None),
         (("edge",), 2**63 - 1),
-        (("n",), CARRIED),
-        (("n", "o"), CARRIED),
-        (("list",), CARRIED),
-        (("bytes",), CARRIED),
-        (("big",), CARRIED),
-        (("small",), CARRIED),
-        (("set",), CARRIED),
-        (("odd",), CARRIED),
+        (("n",), OPAQUE),
+        (("n", "o"), OPAQUE),
+        (("list",), OPAQUE),
+        (("bytes",), OPAQUE),
+        (("big",), OPAQUE),
+        (("small",), OPAQUE),
+        (("set",), OPAQUE),
+        (("odd",), OPAQUE),
     ],
     ids=lambda path: ".".join(path) if isinstance(path, tuple) else repr(path),
 )
@@ -216,8 +216,8 @@ def test_a_number(value: object) -> None:
     assert is_number(value)
 
 
-def test_carried_says_what_it_is() -> None:
-    assert repr(comparable([])) == "CARRIED"
+def test_opaque_has_a_readable_repr() -> None:
+    assert repr(comparable([])) == "OPAQUE"
 
 
 # --- the door ---------------------------------------------------------------------------------

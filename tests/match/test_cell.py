@@ -13,7 +13,7 @@ from rove.lang.attributes import attributes_of
 from rove.lang.errors import LanguageError
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.lang.ranking import RankedWindow
+from rove.lang.replay import RankedWindow
 from rove.match.cell import Cell, CellSubscription, check
 from rove.match.designs.design import parse_evolve
 from rove.match.ranked.ranks import RankedDelivery

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rove.lang import LanguageError, LimitError, Subscription, matches, parse
 from rove.lang.errors import PublicationError
-from rove.lang.ranking import RankedWindow
-from rove.lang.replay import Replay
+from rove.lang.replay import RankedWindow, Replay
 from rove.lang.values import change_state
 from rove.match.designs.design import Evolve, parse_evolve
 from rove.match.index import index as index_module

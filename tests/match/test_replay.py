@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rove.lang import LanguageError, PublicationError, Subscription, TextError
 from rove.lang.printer import to_text
-from rove.lang.replay import Notification, Replay
+from rove.lang.replay import Replay, ReplayedNotification
 from rove.lang.tree import TRUE, Rank, Window
 from rove.match import Evolve, engine, replay
 from rove.match.replay import EngineReplay
@@ -36,7 +36,7 @@ class Subscribing(NamedTuple):
     me: dict[str, Any] | None = None
 
 
-def encoded(notifications: list[Notification]) -> bytes:
+def encoded(notifications: list[ReplayedNotification]) -> bytes:
     return b"".join(msgspec.json.encode(one) + b"\n" for one in notifications)
 
 
@@ -192,7 +192,10 @@ def test_a_longer_stream_of_every_kind(step_s: float) -> None:
 
 
 def told(lines: list[bytes]) -> list[str]:
-    found = [msgspec.json.decode(line, type=Notification) for line in b"".join(lines).splitlines()]
+    found = [
+        msgspec.json.decode(line, type=ReplayedNotification)
+        for line in b"".join(lines).splitlines()
+    ]
     return [
         f"{one.at:g} {one.subscription} {one.publication}{' +' if one.promoted else ''}"
         for one in found

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import LimitError, Subscription, parse
-from rove.lang.values import CARRIED
+from rove.lang.values import OPAQUE
 from rove.match import Matcher, SavedError, parse_evolve
 from rove.match.saved import load, save
 from rove.testing import strategies
@@ -176,7 +176,7 @@ class TestValues:
             2**200,
             -(2**200),
             math.inf,
-            CARRIED,
+            OPAQUE,
             b"x",
             None,
         ],

@@ -4,7 +4,7 @@ import gc
 
 from rove.policy.accounts import OWING_MAX, Account, Accounts
 from rove.policy.agents import Agent
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.jobs import Stopped
 from rove.policy.limits import PolicyLimits
 
@@ -28,10 +28,10 @@ def test_offences_are_inherited_while_they_count() -> None:
     first = agent_of(account)
     offend(account, first, 1.0)
     offend(account, first, 2.0)
-    assert agent_of(account, TEXT + "# 2", 60.5).kept().offences == (1.0, 2.0)
-    assert agent_of(account, TEXT + "# 3", 61.5).kept().offences == (2.0,)
+    assert agent_of(account, TEXT + "# 2", 60.5).stored().offences == (1.0, 2.0)
+    assert agent_of(account, TEXT + "# 3", 61.5).stored().offences == (2.0,)
     assert not account.is_settled(61.5, LIMITS)
-    assert agent_of(account, TEXT + "# 4", 63.0).kept().offences == ()
+    assert agent_of(account, TEXT + "# 4", 63.0).stored().offences == ()
     assert account.is_settled(63.0, LIMITS)
 
 
@@ -40,12 +40,12 @@ def test_a_suspended_text_is_suspended_everywhere_and_another_is_tried() -> None
     first = agent_of(account)
     for now in (1.0, 2.0, 3.0):
         offend(account, first, now)
-    assert first.kept().suspended_until == 303.0
+    assert first.stored().suspended_until == 303.0
     assert agent_of(account, now=4.0).suspended_until == 303.0
     other = agent_of(account, TEXT + "# other", 5.0)
-    assert other.kept().suspended_until is None
+    assert other.stored().suspended_until is None
     offend(account, other, 6.0)
-    assert other.kept().suspended_until == 306.0
+    assert other.stored().suspended_until == 306.0
     assert agent_of(account, TEXT + "# third", 7.0).suspended_until == 306.0
     assert agent_of(account, TEXT + "# third", 304.0).suspended_until is None
     assert account.is_settled(306.0, LIMITS)
@@ -60,7 +60,7 @@ def test_one_offence_may_be_all_that_is_allowed() -> None:
     account.offended(agent, 1.0, limits)
     other = Agent(compiled(TEXT + "# 2"), 2.0)
     assert not account.begin(other, 2.0, limits)
-    assert other.kept().offences == ()
+    assert other.stored().offences == ()
 
 
 def test_accounts_last_as_long_as_somebody_uses_them_or_they_owe() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from rove.policy.agents import SLOW_S, Agent, Allowance, Decision, Kept, Notice
-from rove.policy.compiling import compiled
+from rove.policy.agents import SLOW_S, Agent, CpuAllowance, Notice, PolicyDecision, StoredAgent
+from rove.policy.compiler import compiled
 from rove.policy.jobs import Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
+from rove.policy.messages import IncomingMessage
 
 LIMITS = PolicyLimits(offences_max=3, offences_s=60, suspension_s=100)
 
@@ -17,8 +17,8 @@ def agent(body: str) -> Agent:
     return Agent(compiled(f"def arrived(m, me):\n    {body}"), 0.0)
 
 
-def shown(one: Agent, now: float = 0.0, payload: bytes = b'{"x": 1}') -> Decision:
-    return one.arrived(Arrived("t", payload), {}, now, LIMITS)
+def shown(one: Agent, now: float = 0.0, payload: bytes = b'{"x": 1}') -> PolicyDecision:
+    return one.decide(IncomingMessage("t", payload), {}, now, LIMITS)
 
 
 class TestDecisions:
@@ -59,7 +59,7 @@ class TestDecisions:
     def test_changes_of_variables_are_told_and_not_made(self) -> None:
         me: dict[str, object] = {"n": 1}
         one = agent("me.n = me.n + 1")
-        decision = one.arrived(Arrived("t", b"{}"), me, 0.0, LIMITS)
+        decision = one.decide(IncomingMessage("t", b"{}"), me, 0.0, LIMITS)
         assert decision.changes == {"n": 2}
         assert me == {"n": 1}
 
@@ -98,9 +98,9 @@ class TestPatience:
     def test_a_suspended_one_may_let_everything_through(self) -> None:
         limits = msgspec.structs.replace(LIMITS, suspended="deliver", offences_max=1)
         one = agent("return 1 / 0")
-        arrived = Arrived("t", b'{"x": 1}')
-        assert one.arrived(arrived, {}, 0.0, limits).is_unchanged is False
-        decision = one.arrived(arrived, {}, 1.0, limits)
+        arrived = IncomingMessage("t", b'{"x": 1}')
+        assert one.decide(arrived, {}, 0.0, limits).is_unchanged is False
+        decision = one.decide(arrived, {}, 1.0, limits)
         assert (decision.verdict, decision.is_unchanged) == ("suspended", True)
         assert one.tally.outputs == 1
 
@@ -109,7 +109,7 @@ class TestPatience:
         one = agent("return 1 / 0")
         told: list[Notice] = []
         for tenth in range(25):
-            told += one.arrived(Arrived("t", b"{}"), {}, tenth / 10, limits).notices
+            told += one.decide(IncomingMessage("t", b"{}"), {}, tenth / 10, limits).notices
         assert [(notice.at, notice.missed) for notice in told] == [(0.0, 0), (1.0, 9), (2.0, 9)]
         assert told[0].line == 2
         assert "division by zero" in told[0].text
@@ -136,7 +136,7 @@ class TestPatience:
 class TestAllowance:
     def test_it_fills_up_with_time_and_no_further(self) -> None:
         limits = PolicyLimits(share=0.1, share_s=10)
-        allowance = Allowance()
+        allowance = CpuAllowance()
         assert not allowance.is_used_up(limits, 0.0)
         allowance.use(1.5)
         assert allowance.is_used_up(limits, 0.0)
@@ -148,7 +148,7 @@ class TestAllowance:
 
     def test_it_comes_in_while_the_time_stands_still(self) -> None:
         limits = PolicyLimits(share=0.1, share_s=10)
-        allowance = Allowance()
+        allowance = CpuAllowance()
         assert not allowance.is_used_up(limits, 1_000.0, 50.0)
         allowance.use(1.5)
         assert allowance.is_used_up(limits, 1_000.0, 54.9)
@@ -164,7 +164,7 @@ class TestKept:
         shown(one, 0.0, b'{"x": 0}')
         shown(one, 1.0)
         shown(one, 2.0)
-        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(one.kept()), type=Kept)
+        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(one.stored()), type=StoredAgent)
         again = Agent.restored(compiled(kept.text), kept)
         assert shown(again, 3.0, b'{"x": 0}').verdict == "dropped"
         assert [notice.event for notice in shown(again, 4.0).notices][-1] == "suspended"

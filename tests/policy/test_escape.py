@@ -13,12 +13,12 @@ import zlib
 
 import pytest
 
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Outcome, Stopped, Wanted
+from rove.policy.jobs import Completed, Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
 
 LIMITS = PolicyLimits()
 PAYLOAD = b'{"n": 7, "s": "text", "xs": [1, 2, [3]], "o": {"p": {"q": 5}}}'
@@ -32,8 +32,8 @@ def policy_of(body: str) -> str:
 
 def outcome(
     body: str, payload: bytes = PAYLOAD, limits: PolicyLimits = LIMITS
-) -> Outcome | Stopped | Wanted:
-    arrived = Arrived("ward/3", payload, [("from", "elsewhere")])
+) -> Completed | Stopped | Deferred:
+    arrived = IncomingMessage("ward/3", payload, [("from", "elsewhere")])
     before = repr(arrived.attributes)
     result = run(compiled(policy_of(body)), arrived, {"v": [1]}, {}, 1000.0, limits)
     assert repr(arrived.attributes) == before
@@ -544,7 +544,7 @@ STOPPED = {
 def test_it_is_stopped(name: str) -> None:
     body, kind = STOPPED[name]
     policy = compiled(policy_of(body))
-    arrived = Arrived("ward/3", PAYLOAD)
+    arrived = IncomingMessage("ward/3", PAYLOAD)
     peak_bytes = 0
     if name.startswith(("loop", "while", "for", "nested")):  # watching memory makes these slow
         result = run(policy, arrived, {"v": [1]}, {}, 1000.0, LIMITS)
@@ -560,7 +560,7 @@ def test_it_is_stopped(name: str) -> None:
     assert result.steps <= LIMITS.steps_max
     assert result.text
     assert peak_bytes < PEAK_BYTES_MAX
-    assert arrived.attributes == Arrived("ward/3", PAYLOAD).attributes
+    assert arrived.attributes == IncomingMessage("ward/3", PAYLOAD).attributes
 
 
 def test_a_method_call_on_a_text_is_no_way_in() -> None:
@@ -571,27 +571,27 @@ def test_a_method_call_on_a_text_is_no_way_in() -> None:
             "x = 1.5\nreturn message(" + ", ".join(f"{name}={owner}.{name}" for name in names) + ")"
         )
         result = outcome(body)
-        assert isinstance(result, Outcome)
+        assert isinstance(result, Completed)
         assert result.outputs[0].payload.count(b"null") == len(names)
 
 
 def test_lists_of_the_message_are_shared_and_stay_as_they_are() -> None:
     result = outcome("xs = m.xs\nxs += [9]\nys = m.xs\nys = ys + xs\nm.xs += [8]\nreturn m")
-    assert isinstance(result, Outcome)
+    assert isinstance(result, Completed)
     assert b"[1,2,[3],8]" in result.outputs[0].payload
 
 
 def test_changing_one_message_changes_no_other() -> None:
     result = outcome("x = keep(m)\ny = drop(m)\nx.n = 1\ny.n = 2\nreturn [x, y, m]")
-    assert isinstance(result, Outcome)
+    assert isinstance(result, Completed)
     assert [json.loads(sent.payload)["n"] for sent in result.outputs] == [1, 2, 7]
 
 
 def test_constants_stay_as_they_are() -> None:
     text = "XS = [1, 2]\n" + policy_of("xs = XS\nxs += [3]\nreturn message(a=XS, b=xs)")
     for _ in range(2):
-        result = run(compiled(text), Arrived("t", b"{}"), {}, {}, 0.0, LIMITS)
-        assert isinstance(result, Outcome)
+        result = run(compiled(text), IncomingMessage("t", b"{}"), {}, {}, 0.0, LIMITS)
+        assert isinstance(result, Completed)
         assert result.outputs[0].payload == b'{"a":[1,2],"b":[1,2,3]}'
 
 
@@ -656,12 +656,12 @@ def test_a_picture_that_is_none_is_refused(make: object, form: str) -> None:
     assert callable(make)
     image = make()
     if form == "bytes":
-        arrived = Arrived("t", image)
+        arrived = IncomingMessage("t", image)
         body = (
             "return message(payload=compress(m.payload, quality=10, bytes_max=100, pixels_max=20))"
         )
     else:
-        arrived = Arrived("t", b'{"image": "%s"}' % base64.b64encode(image))
+        arrived = IncomingMessage("t", b'{"image": "%s"}' % base64.b64encode(image))
         body = "return message(image=compress(m.image, quality=10, bytes_max=100, pixels_max=20))"
     tracemalloc.start()
     try:
@@ -687,6 +687,6 @@ def test_a_picture_that_is_none_is_refused(make: object, form: str) -> None:
 )
 def test_shortcuts_lead_nowhere_else(body: str, kind: str) -> None:
     policy = compiled(f"def arrived(m, me):\n    {body}")
-    result = run(policy, Arrived("t", b"{}"), {}, {}, 0.0, PolicyLimits())
+    result = run(policy, IncomingMessage("t", b"{}"), {}, {}, 0.0, PolicyLimits())
     assert isinstance(result, Stopped)
     assert result.kind in (kind, "memory")

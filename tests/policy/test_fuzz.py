@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Outcome, Stopped, Wanted
+from rove.policy.jobs import Completed, Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived, Message
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage, Message
+from rove.policy.runner import run
 
 PROGRAMS = 200
 SOAK_PROGRAMS = 120_000
@@ -257,7 +257,7 @@ def is_plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def checked(text: str, seed: int) -> Outcome | Stopped | None:
+def checked(text: str, seed: int) -> Completed | Stopped | None:
     """Run a text as the broker would, and look at everything."""
     try:
         policy = compiled(text, bytes_max=LIMITS.text_bytes_max)
@@ -267,20 +267,20 @@ def checked(text: str, seed: int) -> Outcome | Stopped | None:
     payload = PAYLOADS[seed % len(PAYLOADS)]
     given: tuple[Any, ...] = ({"v": 3, "w": [1, "x"]}, {"5:9": 900.0})
     before = copy.deepcopy(given)
-    arrived = Arrived("ward/3", payload, (("u", "property"),))
+    arrived = IncomingMessage("ward/3", payload, (("u", "property"),))
     began_s = time.process_time()
     results = [
         run(policy, where, given[0], given[1], 1000.0, LIMITS, automatic=("w",))
-        for where in (arrived, Arrived("ward/3", payload, (("u", "property"),)))
+        for where in (arrived, IncomingMessage("ward/3", payload, (("u", "property"),)))
     ]
     assert time.process_time() - began_s < SECONDS_MAX
     first, second = results
-    assert not isinstance(first, Wanted)
+    assert not isinstance(first, Deferred)
     assert first == second, "two runs differ"
     assert given == before
-    assert arrived.attributes == Arrived("ward/3", payload, (("u", "property"),)).attributes
+    assert arrived.attributes == IncomingMessage("ward/3", payload, (("u", "property"),)).attributes
     assert first.steps <= LIMITS.steps_max
-    if isinstance(first, Outcome):
+    if isinstance(first, Completed):
         assert len(first.outputs) <= LIMITS.outputs_max
         assert all(type(sent.payload) is bytes for sent in first.outputs)
         assert is_plain(first.changes)
@@ -485,7 +485,7 @@ def compare_with_python(seeds: range) -> int:
     same = 0
     for seed in seeds:
         text = Tame(seed).program()
-        arrived = Arrived("ward/3", payload)
+        arrived = IncomingMessage("ward/3", payload)
         result = run(compiled(text), arrived, {}, {}, 0.0, PolicyLimits())
         if isinstance(result, Stopped) and (
             result.kind != "error" or any(words in result.text for words in LIMITED)
@@ -495,7 +495,7 @@ def compare_with_python(seeds: range) -> int:
         if isinstance(result, Stopped):
             assert expected is None, (seed, text, result)
         else:
-            assert isinstance(result, Outcome)
+            assert isinstance(result, Completed)
             got = result.outputs[0].payload if result.outputs else b""
             if result.passes:
                 got = msgspec.json.encode(msgspec.json.decode(got))

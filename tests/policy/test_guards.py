@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.guards import FILE, NESTING_MAX, PORTION_STEPS_MAX, Guards, Halted, named
-from rove.policy.jobs import Outcome
+from rove.policy.jobs import Completed
 from rove.policy.limits import BITS_MAX, PolicyLimits
-from rove.policy.messages import Arrived, Message
-from rove.policy.rewriting import VALUE
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage, Message
+from rove.policy.rewriter import VALUE
+from rove.policy.runner import run
 from tests.policy.test_escape import STOPPED, policy_of
 
 MIB = 1 << 20
@@ -217,9 +217,9 @@ def test_steps_are_in_proportion_to_the_time(name: str) -> None:
         "nested": [[number] for number in range(500)],
     }
     policy = compiled("def arrived(m, me):\n    " + body.replace("\n", "\n    "))
-    arrived = Arrived("t", msgspec.json.encode(payload))
+    arrived = IncomingMessage("t", msgspec.json.encode(payload))
     result = run(policy, arrived, {}, {}, 1000.0, PolicyLimits())
-    assert isinstance(result, Outcome), result
+    assert isinstance(result, Completed), result
     assert result.steps >= 500 * steps
 
 
@@ -270,7 +270,10 @@ def longest_bits(text: str) -> int:
                 longest = max(longest, value.bit_length())
         return trace
 
-    policy, arrived = compiled(text), Arrived("t", b'{"n": 7, "s": "text", "xs": [1, 2, [3]]}')
+    policy, arrived = (
+        compiled(text),
+        IncomingMessage("t", b'{"n": 7, "s": "text", "xs": [1, 2, [3]]}'),
+    )
     before = sys.gettrace()
     sys.settrace(trace)
     try:

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 from PIL.JpegImagePlugin import JpegImageFile
 
 from rove.policy.images import QUALITY_MAX, ImageError, TooLate, compress
-from rove.policy.jobs import Compression
+from rove.policy.jobs import CompressionRequest
 from rove.policy.limits import PICTURE_PIXELS_MAX, PNG_PIXELS_MAX
 
 
@@ -39,51 +39,51 @@ JPEG = saved(trace(), "JPEG", quality=QUALITY_MAX)
 
 @pytest.mark.parametrize("quality", [1, 10, 50, 90])
 def test_less_quality_is_less_to_send(quality: int) -> None:
-    found = compress(Compression(JPEG, quality))
+    found = compress(CompressionRequest(JPEG, quality))
     assert len(found) < len(JPEG)
     assert opened(found).format == "JPEG"
     assert opened(found).size == (640, 480)
-    assert found == compress(Compression(JPEG, quality)), "the same wish, the same bytes"
+    assert found == compress(CompressionRequest(JPEG, quality)), "the same wish, the same bytes"
 
 
 @pytest.mark.parametrize("bytes_max", [20_000, 8_000, 3_000, 1_000])
 def test_it_gets_as_small_as_asked(bytes_max: int) -> None:
-    found = compress(Compression(JPEG, None, bytes_max))
+    found = compress(CompressionRequest(JPEG, None, bytes_max))
     assert len(found) <= bytes_max
     assert max(opened(found).size) <= 640
 
 
 def test_the_best_quality_that_fits_is_found() -> None:
-    exact = compress(Compression(JPEG, 60))
-    found = compress(Compression(JPEG, None, len(exact)))
-    assert len(compress(Compression(JPEG, 58))) <= len(found) <= len(exact)
+    exact = compress(CompressionRequest(JPEG, 60))
+    found = compress(CompressionRequest(JPEG, None, len(exact)))
+    assert len(compress(CompressionRequest(JPEG, 58))) <= len(found) <= len(exact)
 
 
 def test_pixels_are_of_the_longer_side() -> None:
-    assert opened(compress(Compression(JPEG, None, None, 320))).size == (320, 240)
+    assert opened(compress(CompressionRequest(JPEG, None, None, 320))).size == (320, 240)
     tall = saved(trace((100, 400)), "JPEG")
-    assert opened(compress(Compression(tall, None, None, 200))).size == (50, 200)
+    assert opened(compress(CompressionRequest(tall, None, None, 200))).size == (50, 200)
     narrow = saved(trace((1, 4000)), "JPEG")
-    assert opened(compress(Compression(narrow, None, None, 10))).size == (1, 10)
+    assert opened(compress(CompressionRequest(narrow, None, None, 10))).size == (1, 10)
 
 
 def test_nothing_gets_larger() -> None:
     small = saved(trace((32, 32)), "JPEG", quality=5, optimize=True)
-    assert compress(Compression(small, 95)) is small
-    assert compress(Compression(small, None, None, 4000)) is small
+    assert compress(CompressionRequest(small, 95)) is small
+    assert compress(CompressionRequest(small, None, None, 4000)) is small
     text = base64.b64encode(small).decode()
-    assert compress(Compression(text, 95)) is text
+    assert compress(CompressionRequest(text, 95)) is text
 
 
 def test_what_is_small_enough_is_left_alone() -> None:
-    assert len(compress(Compression(JPEG, None, len(JPEG)))) <= len(JPEG)
+    assert len(compress(CompressionRequest(JPEG, None, len(JPEG)))) <= len(JPEG)
 
 
 def test_base64_stays_base64() -> None:
     text = base64.b64encode(JPEG).decode()
-    found = compress(Compression(text, 20))
+    found = compress(CompressionRequest(text, 20))
     assert isinstance(found, str)
-    assert base64.b64decode(found) == compress(Compression(JPEG, 20))
+    assert base64.b64decode(found) == compress(CompressionRequest(JPEG, 20))
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK"])
@@ -91,22 +91,22 @@ def test_every_kind_of_picture_is_understood(mode: str) -> None:
     name = "JPEG" if mode == "CMYK" else "PNG"
     picture = trace((200, 100), "L").convert("I;16") if mode == "I;16" else trace((200, 100), mode)
     image = saved(picture, name)
-    found = compress(Compression(image, 30, None, 50))
+    found = compress(CompressionRequest(image, 30, None, 50))
     assert len(found) < len(image)
     assert max(opened(found).size) == 50
 
 
 def test_a_photograph_in_png_becomes_a_jpeg_and_a_drawing_stays_one() -> None:
     noise = saved(Image.effect_noise((200, 200), 80).convert("RGB"), "PNG")
-    assert opened(compress(Compression(noise, 50))).format == "JPEG"
+    assert opened(compress(CompressionRequest(noise, 50))).format == "JPEG"
     flat = saved(Image.new("RGB", (400, 400), "red"), "PNG", compress_level=0)
-    assert opened(compress(Compression(flat, 90))).format == "PNG"
+    assert opened(compress(CompressionRequest(flat, 90))).format == "PNG"
 
 
 def test_what_is_transparent_becomes_white() -> None:
     clear = Image.effect_noise((64, 64), 80).convert("RGBA")
     clear.putalpha(0)
-    found = opened(compress(Compression(saved(clear, "PNG", compress_level=0), 50)))
+    found = opened(compress(CompressionRequest(saved(clear, "PNG", compress_level=0), 50)))
     assert found.format == "JPEG"
     assert found.getpixel((5, 5)) == (255, 255, 255)
 
@@ -124,18 +124,18 @@ def test_what_is_transparent_becomes_white() -> None:
 )
 def test_what_is_no_picture_is_refused(image: bytes | str, what: str) -> None:
     with pytest.raises(ImageError, match=what):
-        compress(Compression(image, 50))
+        compress(CompressionRequest(image, 50))
 
 
 def test_what_cannot_get_that_small_is_refused() -> None:
     with pytest.raises(ImageError, match="as small as 10 bytes"):
-        compress(Compression(JPEG, None, 10))
+        compress(CompressionRequest(JPEG, None, 10))
 
 
 def test_too_many_pixels_are_refused_by_the_head_alone() -> None:
     large = saved(Image.new("1", (6_000, 5_000)), "PNG")
     with pytest.raises(ImageError, match="6,000 by 5,000 pixels"):
-        compress(Compression(large, 50))
+        compress(CompressionRequest(large, 50))
 
 
 def test_a_large_jpeg_is_never_decoded_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_a_large_jpeg_is_never_decoded_in_full(monkeypatch: pytest.MonkeyPatch) 
         return load(picture)
 
     monkeypatch.setattr(JpegImageFile, "load", counted)
-    found = compress(Compression(large, 5))
+    found = compress(CompressionRequest(large, 5))
     assert decoded[0] == (1_500, 1_000)
     assert opened(found).size == (1_500, 1_000)
 
@@ -157,13 +157,13 @@ def test_a_png_with_too_many_pixels_is_refused_by_its_head() -> None:
     side = 1 + int(PICTURE_PIXELS_MAX**0.5)
     large = saved(Image.new("1", (side, side)), "PNG")
     with pytest.raises(ImageError, match="a PNG may have 4,000,000"):
-        compress(Compression(large, 50))
+        compress(CompressionRequest(large, 50))
 
 
 def test_a_large_png_becomes_a_jpeg_without_being_packed() -> None:
     side = 1 + int(PNG_PIXELS_MAX**0.5)
     picture = Image.effect_noise((side, side), 90)
-    assert opened(compress(Compression(saved(picture, "PNG"), 50))).format == "JPEG"
+    assert opened(compress(CompressionRequest(saved(picture, "PNG"), 50))).format == "JPEG"
 
 
 def test_a_search_ends_when_its_time_does() -> None:
@@ -176,6 +176,6 @@ def test_a_search_ends_when_its_time_does() -> None:
 
     noise = saved(Image.effect_noise((200, 200), 90), "JPEG", quality=95)
     with pytest.raises(TooLate, match="takes too long") as caught:
-        compress(Compression(noise, bytes_max=1_000), is_late)
+        compress(CompressionRequest(noise, bytes_max=1_000), is_late)
     assert caught.value.kind == "time"
     assert looks == 3

@@ -4,32 +4,34 @@ import msgspec
 import pytest
 
 from rove.policy.jobs import (
-    Answer,
-    Compress,
-    Compressed,
-    Compression,
+    Completed,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
     Job,
-    Outcome,
-    Ran,
-    Run,
-    Sent,
+    JobResult,
+    OutputMessage,
+    RunJob,
+    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
 
 JOBS: list[Job] = [
-    Compress(1, Compression(b"\xff\xd8", 50)),
-    Compress(2, Compression("AAAA", None, 1000, 640)),
-    Run(
+    CompressionJob(1, CompressionRequest(b"\xff\xd8", 50)),
+    CompressionJob(2, CompressionRequest("AAAA", None, 1000, 640)),
+    RunJob(
         3, "text", "t", b"{}", (("a", "b"),), {"x": [1]}, ("y",), {"1:2": 5.0}, 7.5, PolicyLimits()
     ),
 ]
-ANSWERS: list[Answer] = [
-    Compressed(1, b"\xff"),
-    Compressed(2, "AA", took_s=0.5),
-    Compressed(3, b"", "no picture", kind="error"),
-    Ran(4, Outcome((Sent(b"{}", (("a", "b"),)),), {"x": None}, {"1:2": 1}, 5), 0.1),
-    Ran(5, Stopped("steps", "too many", 3, 9)),
+ANSWERS: list[JobResult] = [
+    CompressionResult(1, b"\xff"),
+    CompressionResult(2, "AA", took_s=0.5),
+    CompressionResult(3, b"", "no picture", kind="error"),
+    RunResult(
+        4, Completed((OutputMessage(b"{}", (("a", "b"),)),), {"x": None}, {"1:2": 1}, 5), 0.1
+    ),
+    RunResult(5, Stopped("steps", "too many", 3, 9)),
 ]
 
 
@@ -39,11 +41,11 @@ def test_jobs_come_through(job: Job) -> None:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_answers_come_through(answer: Answer) -> None:
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=Answer) == answer
+def test_answers_come_through(answer: JobResult) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=JobResult) == answer
 
 
 def test_the_same_wish_is_the_same_key() -> None:
-    wishes = {Compression(b"a", 50): 1}
-    assert wishes[Compression(b"a", 50)] == 1
-    assert Compression(b"a", 51) not in wishes
+    wishes = {CompressionRequest(b"a", 50): 1}
+    assert wishes[CompressionRequest(b"a", 50)] == 1
+    assert CompressionRequest(b"a", 51) not in wishes

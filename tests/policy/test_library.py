@@ -8,27 +8,33 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rove.policy.compiling import compiled
-from rove.policy.jobs import Compressed, Compression, Outcome, Stopped, Wanted
+from rove.policy.compiler import compiled
+from rove.policy.jobs import (
+    Completed,
+    CompressionRequest,
+    CompressionResult,
+    Deferred,
+    Stopped,
+)
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
 
 PAYLOAD = b'{"n": 7, "f": -2.5, "s": "Some Text", "xs": [3, 1, 2], "o": {"p": 5}, "z": null}'
 NOW = 1_700_000_000.0  # a Tuesday, 22:13:20
 LIMITS = PolicyLimits()
 
 
-def outcome(body: str, payload: bytes = PAYLOAD, **given: Any) -> Outcome | Stopped | Wanted:
+def outcome(body: str, payload: bytes = PAYLOAD, **given: Any) -> Completed | Stopped | Deferred:
     text = "def arrived(m, me):\n" + "".join(f"    {line}\n" for line in body.splitlines())
-    arrived = Arrived("ward/3", payload, (("u", "property"),))
+    arrived = IncomingMessage("ward/3", payload, (("u", "property"),))
     me, memory, now = given.pop("me", {}), given.pop("memory", {}), given.pop("now", NOW)
     return run(compiled(text), arrived, me, memory, now, LIMITS, **given)
 
 
-def ended(body: str, **given: Any) -> Outcome:
+def ended(body: str, **given: Any) -> Completed:
     result = outcome(body, **given)
-    assert isinstance(result, Outcome), result
+    assert isinstance(result, Completed), result
     return result
 
 
@@ -428,17 +434,17 @@ def test_compress_gives_the_kind_that_it_was_given() -> None:
 
 def test_a_picture_that_is_not_there_yet_is_wanted() -> None:
     body = "return message(payload=compress(m.payload, quality=20.0, pixels_max=32))"
-    wish = Compression(b"picture", 20, None, 32)
-    assert outcome(body, payload=b"picture", results={}) == Wanted((wish,))
-    done = {wish: Compressed(1, b"smaller")}
+    wish = CompressionRequest(b"picture", 20, None, 32)
+    assert outcome(body, payload=b"picture", results={}) == Deferred((wish,))
+    done = {wish: CompressionResult(1, b"smaller")}
     assert ended(body, payload=b"picture", results=done).outputs[0].payload == b"smaller"
 
 
 def test_a_picture_that_cannot_be_is_an_error_of_its_kind() -> None:
-    wish = Compression(b"picture", 20)
+    wish = CompressionRequest(b"picture", 20)
     body = "return message(payload=compress(m.payload, 20))"
     for kind in ("error", "time", "memory"):
-        failed = {wish: Compressed(1, b"", "why not", kind=kind)}
+        failed = {wish: CompressionResult(1, b"", "why not", kind=kind)}
         result = outcome(body, payload=b"picture", results=failed)
         assert isinstance(result, Stopped)
         assert (result.kind, result.text, result.line) == (kind, "why not", 2)
@@ -447,6 +453,6 @@ def test_a_picture_that_cannot_be_is_an_error_of_its_kind() -> None:
 def test_quality_has_bounds() -> None:
     body = "return message(payload=compress(m.payload, {}))"
     wanted = outcome(body.format(400), payload=b"picture", results={})
-    assert wanted == Wanted((Compression(b"picture", 95),))
+    assert wanted == Deferred((CompressionRequest(b"picture", 95),))
     for wrong in ("0", "-1", '"a"', "1e99", "m.nothing and 5"):
         assert "compress()" in trouble(body.format(wrong), payload=b"picture", results={})

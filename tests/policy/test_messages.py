@@ -3,7 +3,8 @@
 import pytest
 
 from rove.policy.guards import Guards, Halted
-from rove.policy.messages import WRITTEN_MAX, Arrived, Message, Written
+from rove.policy.jobs import OutputMessage
+from rove.policy.messages import ENCODED_MAX, IncomingMessage, Message
 
 
 def meter() -> Guards:
@@ -18,34 +19,36 @@ def test_what_is_missing_is_none() -> None:
 
 
 def test_members_win_over_user_properties_and_the_topic_over_both() -> None:
-    arrived = Arrived("t", b'{"a": 1, "topic": 2}', (("a", "x"), ("u", "y"), ("topic", "z")))
+    arrived = IncomingMessage(
+        "t", b'{"a": 1, "topic": 2}', (("a", "x"), ("u", "y"), ("topic", "z"))
+    )
     assert arrived.attributes == {"u": "y", "a": 1, "topic": "t"}
 
 
 @pytest.mark.parametrize("payload", [b"\x00\x01", b"[1]", b"text", b"{"])
 def test_what_is_no_object_is_the_payload(payload: bytes) -> None:
-    arrived = Arrived("t", payload, (("u", "y"),))
+    arrived = IncomingMessage("t", payload, (("u", "y"),))
     assert arrived.attributes == {"u": "y", "topic": "t", "payload": payload}
-    assert arrived.written(arrived.message(), meter()) == Written(payload, (("u", "y"),))
+    assert arrived.encode(arrived.message(), meter()) == OutputMessage(payload, (("u", "y"),))
 
 
 def test_an_empty_payload_is_nothing() -> None:
-    assert Arrived("t", b"").attributes == {"topic": "t"}
-    assert Arrived("t", b"{}").attributes == {"topic": "t"}
+    assert IncomingMessage("t", b"").attributes == {"topic": "t"}
+    assert IncomingMessage("t", b"{}").attributes == {"topic": "t"}
 
 
 def test_the_message_is_a_copy() -> None:
-    arrived = Arrived("t", b'{"a": 1}')
+    arrived = IncomingMessage("t", b'{"a": 1}')
     m = arrived.message()
     m["a"] = 2
     assert arrived.attributes["a"] == 1
 
 
 def test_user_properties_that_were_left_alone_stay_what_they_are() -> None:
-    arrived = Arrived("t", b'{"a": 1}', (("u", "y"), ("v", "z")))
+    arrived = IncomingMessage("t", b'{"a": 1}', (("u", "y"), ("v", "z")))
     m = arrived.message()
     m["u"] = "other"
-    assert arrived.written(m, meter()) == Written(b'{"u":"other","a":1}', (("v", "z"),))
+    assert arrived.encode(m, meter()) == OutputMessage(b'{"u":"other","a":1}', (("v", "z"),))
     assert arrived.is_user_property("v", m["v"])
     assert not arrived.is_user_property("u", m["u"])
     assert not arrived.is_user_property("a", m["a"])
@@ -61,70 +64,70 @@ def test_user_properties_that_were_left_alone_stay_what_they_are() -> None:
     ],
 )
 def test_what_it_is_called_stays(payload: bytes, output: Message, sent: bytes) -> None:
-    arrived = Arrived("t", payload, (("u", "y"), ("id", "p-17")))
-    assert arrived.written(output, meter()) == Written(sent, (("id", "p-17"),))
-    everything = arrived.written(arrived.message(), meter())
+    arrived = IncomingMessage("t", payload, (("u", "y"), ("id", "p-17")))
+    assert arrived.encode(output, meter()) == OutputMessage(sent, (("id", "p-17"),))
+    everything = arrived.encode(arrived.message(), meter())
     assert set(everything.user) == {("u", "y"), ("id", "p-17")}
     assert b"p-17" not in everything.payload
 
 
 def test_the_topic_is_not_sent_twice() -> None:
-    arrived = Arrived("t", b'{"a": 1}')
-    assert arrived.written(Message(topic="other", a=2), meter()).payload == b'{"a":2}'
+    arrived = IncomingMessage("t", b'{"a": 1}')
+    assert arrived.encode(Message(topic="other", a=2), meter()).payload == b'{"a":2}'
 
 
 def test_what_several_make_alike_is_written_once() -> None:
-    arrived = Arrived("t", b'{"a": 1, "xs": [1, 2]}')
+    arrived = IncomingMessage("t", b'{"a": 1, "xs": [1, 2]}')
     outputs = [Message(xs=arrived.attributes["xs"]) for _ in range(2)]
-    first, second = (arrived.written(output, meter()) for output in outputs)
+    first, second = (arrived.encode(output, meter()) for output in outputs)
     assert first is second
-    assert arrived.written(Message(xs=[1, 2]), meter()) == first
+    assert arrived.encode(Message(xs=[1, 2]), meter()) == first
 
 
 def test_who_makes_it_again_pays_the_same() -> None:
-    arrived = Arrived("t", b'{"xs": [[1], [2], 3]}')
+    arrived = IncomingMessage("t", b'{"xs": [[1], [2], 3]}')
     paid = [meter() for _ in range(3)]
     for each in paid:
-        arrived.written(Message(xs=arrived.attributes["xs"]), each)
+        arrived.encode(Message(xs=arrived.attributes["xs"]), each)
     assert paid[0].steps == paid[1].steps == paid[2].steps > 10
 
 
 def test_it_is_paid_for_before_it_is_written() -> None:
-    arrived = Arrived("t", b'{"x": [%s]}' % b",".join([b"0"] * 300_000))
+    arrived = IncomingMessage("t", b'{"x": [%s]}' % b",".join([b"0"] * 300_000))
     paid = meter()
     with pytest.raises(Halted, match="more than 100,000 steps"):
-        arrived.written(Message(x=arrived.attributes["x"]), paid)
-    assert arrived._written == {}
+        arrived.encode(Message(x=arrived.attributes["x"]), paid)
+    assert arrived._encodings == {}
 
 
 def test_no_more_is_remembered_than_that() -> None:
-    arrived = Arrived("t", b"{}")
-    for number in range(2 * WRITTEN_MAX):
-        assert arrived.written(Message(a=float(number)), meter()).payload == b'{"a":%d.0}' % number
+    arrived = IncomingMessage("t", b"{}")
+    for number in range(2 * ENCODED_MAX):
+        assert arrived.encode(Message(a=float(number)), meter()).payload == b'{"a":%d.0}' % number
 
 
 def test_bytes_are_a_payload_alone() -> None:
-    arrived = Arrived("t", b'{"a": 1}')
-    assert arrived.written(Message(payload=b"xy"), meter()).payload == b"xy"
+    arrived = IncomingMessage("t", b'{"a": 1}')
+    assert arrived.encode(Message(payload=b"xy"), meter()).payload == b"xy"
     with pytest.raises(ValueError, match="cannot also have 'a'"):
-        arrived.written(Message(payload=b"xy", a=1), meter())
+        arrived.encode(Message(payload=b"xy", a=1), meter())
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
     with pytest.raises(Halted, match="inf is no number"):
-        Arrived("t", b"{}").written(Message(a=float("inf")), meter())
+        IncomingMessage("t", b"{}").encode(Message(a=float("inf")), meter())
 
 
 def test_sizes_count_what_goes_out() -> None:
-    assert Written(b"1234", (("ab", "c"),)).size_bytes == 7
-    arrived = Arrived("t", b"1234", (("ab", "c"),))
-    assert arrived.as_it_came == Written(b"1234", (("ab", "c"),))
+    assert OutputMessage(b"1234", (("ab", "c"),)).size_bytes == 7
+    arrived = IncomingMessage("t", b"1234", (("ab", "c"),))
+    assert arrived.as_it_came == OutputMessage(b"1234", (("ab", "c"),))
 
 
 def test_a_message_with_a_longer_one_is_a_payload() -> None:
     for digits, is_fine in ((77, True), (78, False), (4_000, False)):
         for form in (b'{"n": %s}', b'{"a": {"b": [[1.5], [-%s]]}}'):
             payload = form % (b"9" * digits)
-            attributes = Arrived("t", payload).attributes
+            attributes = IncomingMessage("t", payload).attributes
             assert (attributes["payload"] is None) is is_fine
             assert is_fine or attributes["payload"] == payload

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from rove.policy.jobs import (
-    Compress,
-    Compressed,
-    Compression,
+    Completed,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
     Job,
-    Outcome,
-    Ran,
-    Run,
+    RunJob,
+    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
-from rove.policy.pool import CACHE_BYTES_MAX, IDLE_MAX, Pool, Ready
+from rove.policy.pool import CACHE_BYTES_MAX, IDLE_MAX, FinishedJob, Pool
 
 
 class Workers:
@@ -29,19 +29,19 @@ class Workers:
         return 0.0
 
 
-def taken(pool: Pool[str]) -> list[Ready[str]]:
-    ready: list[Ready[str]] = []
+def taken(pool: Pool[str]) -> list[FinishedJob[str]]:
+    ready: list[FinishedJob[str]] = []
     while pool.ready:
         ready.append(pool.take())
     return ready
 
 
-def wish(image: bytes = b"picture", quality: int = 50) -> Compression:
-    return Compression(image, quality)
+def request(image: bytes = b"picture", quality: int = 50) -> CompressionRequest:
+    return CompressionRequest(image, quality)
 
 
-def call(text: str = "") -> Run:
-    return Run(0, text, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
+def call(text: str = "") -> RunJob:
+    return RunJob(0, text, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
 
 
 def test_workers_get_no_more_than_keeps_them_busy() -> None:
@@ -51,7 +51,7 @@ def test_workers_get_no_more_than_keeps_them_busy() -> None:
         pool.run("ann", call(), f"a{number}", 500, is_light=True)
     assert len(workers.given) == pool.under_way == 2
     assert pool.waiting == 10 - 2
-    pool.answered(Ran(workers.given[0].number, Outcome((), {}, None, 0)))
+    pool.answered(RunResult(workers.given[0].number, Completed((), {}, None, 0)))
     assert len(workers.given) == 2 + 1
 
 
@@ -60,9 +60,9 @@ def done_in_order(pool: Pool[str], workers: Workers, took_s: dict[str, float]) -
     while pool.under_way:
         number = min(pool._under_way)
         job = pool._under_way[number].job
-        assert isinstance(job, Run)
-        pool.answered(Ran(number, Outcome((), {}, None, 0), took_s[job.text[0]]))
-    return [one.text for one in workers.given if isinstance(one, Run)]
+        assert isinstance(job, RunJob)
+        pool.answered(RunResult(number, Completed((), {}, None, 0), took_s[job.text[0]]))
+    return [one.text for one in workers.given if isinstance(one, RunJob)]
 
 
 def test_who_has_used_least_is_next() -> None:
@@ -95,7 +95,7 @@ def test_idleness_saves_nothing_up() -> None:
     for number in range(20):
         pool.run("busy", call(f"b{number}"), "", 500)
     while len(workers.given) < 10:
-        pool.answered(Ran(min(pool._under_way), Outcome((), {}, None, 0), 0.1))
+        pool.answered(RunResult(min(pool._under_way), Completed((), {}, None, 0), 0.1))
     for number in range(10):
         pool.run("idle", call(f"i{number}"), "", 500)
     texts = done_in_order(pool, workers, {"b": 0.1, "i": 0.1})
@@ -116,9 +116,9 @@ def test_who_is_known_for_short_jobs_waits_for_none_of_fifty_who_are_new() -> No
     for _ in range(20):
         # It asks while one of them is being done, and is next.
         pool.run("modest", call("m"), "", 500, is_light=True)
-        pool.answered(Ran(min(pool._under_way), Outcome((), {}, None, 0), took_s["h"]))
+        pool.answered(RunResult(min(pool._under_way), Completed((), {}, None, 0), took_s["h"]))
         overtaken += workers.given[-1].text == "m"  # type: ignore[union-attr]
-        pool.answered(Ran(min(pool._under_way), Outcome((), {}, None, 0), took_s["m"]))
+        pool.answered(RunResult(min(pool._under_way), Completed((), {}, None, 0), took_s["m"]))
     assert overtaken == 20
     assert len(workers.given) - begun == 20 + 21
 
@@ -156,8 +156,8 @@ def test_answers_are_taken_by_what_their_users_have_used() -> None:
         pool.run(owner, call(), owner, 500, is_light=True)
     took_s = {"greedy": 0.3, "modest": 0.001, "middling": 0.1}
     for job, owner in zip(list(workers.given), took_s, strict=True):
-        pool.answered(Ran(job.number, Outcome((), {}, None, 0), took_s[owner]))
-    assert [one.asker for one in taken(pool)] == ["modest", "middling", "greedy"]
+        pool.answered(RunResult(job.number, Completed((), {}, None, 0), took_s[owner]))
+    assert [one.waiter for one in taken(pool)] == ["modest", "middling", "greedy"]
 
 
 def test_long_jobs_leave_a_worker_to_light_ones() -> None:
@@ -176,26 +176,26 @@ def test_owners_who_want_nothing_are_forgotten() -> None:
     pool: Pool[str] = Pool(workers)
     for number in range(5 * IDLE_MAX):
         pool.run(f"owner{number}", call(), "", 500)
-        pool.answered(Ran(workers.given[-1].number, Outcome((), {}, None, 0), 0.001))
+        pool.answered(RunResult(workers.given[-1].number, Completed((), {}, None, 0), 0.001))
     assert len(pool._used_s) <= 2 * IDLE_MAX
 
 
 def test_the_same_wish_is_done_once_and_told_to_all() -> None:
     workers = Workers()
     pool: Pool[str] = Pool(workers)
-    for asker in ("a", "b", "c"):
-        pool.compress(asker, wish(), asker, 500)
-    pool.compress("a", wish(quality=60), "d", 500)
-    assert [type(job) for job in workers.given] == [Compress]
-    answer = Compressed(workers.given[0].number, b"small", took_s=0.1)
+    for waiter in ("a", "b", "c"):
+        pool.compress(waiter, request(), waiter, 500)
+    pool.compress("a", request(quality=60), "d", 500)
+    assert [type(job) for job in workers.given] == [CompressionJob]
+    answer = CompressionResult(workers.given[0].number, b"small", took_s=0.1)
     pool.answered(answer)
     # Whose job it was has used what it took, and is the last to be told.
-    assert [(one.asker, one.answer, one.is_first) for one in taken(pool)] == [
+    assert [(one.waiter, one.answer, one.is_first) for one in taken(pool)] == [
         ("b", answer, False),
         ("c", answer, False),
         ("a", answer, True),
     ]
-    assert pool.compressed[wish()] is answer
+    assert pool.compressed[request()] is answer
     assert not pool.ready
 
 
@@ -203,14 +203,14 @@ def test_who_wants_the_same_does_not_wait_for_all_that_another_wants() -> None:
     workers = Workers()
     pool: Pool[str] = Pool(workers)
     for number in range(50):
-        pool.compress("greedy", wish(quality=number), f"g{number}", 500)
-    pool.compress("modest", wish(quality=49), "m", 500)
-    pool.compress("modest", wish(quality=90), "n", 500)
+        pool.compress("greedy", request(quality=number), f"g{number}", 500)
+    pool.compress("modest", request(quality=49), "m", 500)
+    pool.compress("modest", request(quality=90), "n", 500)
     assert pool.waiting == 51 - 1
     heard: list[str] = []
     while workers.given:
-        pool.answered(Compressed(workers.given.pop(0).number, b"small"))
-        heard += [one.asker for one in taken(pool)]
+        pool.answered(CompressionResult(workers.given.pop(0).number, b"small"))
+        heard += [one.waiter for one in taken(pool)]
     assert heard.index("m") < 5
     assert heard.index("n") < 8
     assert sorted(heard) == sorted([f"g{number}" for number in range(50)] + ["m", "n"])
@@ -220,20 +220,20 @@ def test_who_wants_the_same_does_not_wait_for_all_that_another_wants() -> None:
 def test_what_is_lost_is_told_and_not_remembered() -> None:
     workers = Workers()
     pool: Pool[str] = Pool(workers)
-    pool.compress("a", wish(), "a", 500)
+    pool.compress("a", request(), "a", 500)
     pool.run("b", call(), "b", 500, is_light=True)
     pool.lost(workers.given[0].number, "time", "too late")
     (first,) = taken(pool)
     pool.lost(workers.given[1].number, "memory", "too large")
     (second,) = taken(pool)
-    assert isinstance(first.answer, Compressed)
+    assert isinstance(first.answer, CompressionResult)
     assert (first.answer.kind, first.answer.is_lost, first.answer.image) == ("time", True, b"")
-    assert isinstance(second.answer, Ran)
+    assert isinstance(second.answer, RunResult)
     assert second.answer.is_lost
     assert second.answer.result == Stopped("memory", "too large")
-    assert wish() not in pool.compressed
+    assert request() not in pool.compressed
     assert pool.lost_count == 2
-    pool.compress("a", wish(), "a", 500)
+    pool.compress("a", request(), "a", 500)
     assert len(workers.given) == 3
 
 
@@ -245,15 +245,15 @@ def test_what_a_worker_died_of_is_done_once_more_and_before_what_else_its_owner_
     first = workers.given[0].number
     pool.lost(first, "error", "killed")
     assert not pool.ready
-    texts = [one.text for one in workers.given if isinstance(one, Run)]
+    texts = [one.text for one in workers.given if isinstance(one, RunJob)]
     assert texts == ["a0", "a1", "a0"]
     again = workers.given[2].number
     assert again != first
-    pool.answered(Ran(first, Outcome((), {}, None, 0)))
+    pool.answered(RunResult(first, Completed((), {}, None, 0)))
     assert not pool.ready
     pool.lost(again, "error", "killed")
     (ready,) = taken(pool)
-    assert (ready.asker, ready.answer.is_lost) == ("a0", True)
+    assert (ready.waiter, ready.answer.is_lost) == ("a0", True)
     assert pool.lost_count == 2
 
 
@@ -261,20 +261,20 @@ def test_a_picture_that_many_want_is_done_once_more_for_all() -> None:
     workers = Workers(2)
     pool: Pool[str] = Pool(workers)
     pool.run("ann", call(), "busy", 500, is_light=True)
-    for asker in ("ann", "bob", "eve"):
-        pool.compress(asker, wish(), asker, 500)
+    for waiter in ("ann", "bob", "eve"):
+        pool.compress(waiter, request(), waiter, 500)
     pool.lost(workers.given[1].number, "error", "killed")
-    assert [type(job) for job in workers.given] == [Run, Compress, Compress]
-    pool.answered(Compressed(workers.given[2].number, b"small"))
-    assert [one.asker for one in taken(pool)] == ["ann", "bob", "eve"]
-    pool.answered(Ran(workers.given[0].number, Outcome((), {}, None, 0)))
+    assert [type(job) for job in workers.given] == [RunJob, CompressionJob, CompressionJob]
+    pool.answered(CompressionResult(workers.given[2].number, b"small"))
+    assert [one.waiter for one in taken(pool)] == ["ann", "bob", "eve"]
+    pool.answered(RunResult(workers.given[0].number, Completed((), {}, None, 0)))
     assert (pool.waiting, pool.under_way, len(pool._long.queues)) == (0, 0, 0)
     assert len(workers.given) == 3
 
 
 def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     pool: Pool[str] = Pool(Workers())
-    pool.answered(Compressed(7, b"x"))
+    pool.answered(CompressionResult(7, b"x"))
     pool.lost(8, "error", "dead")
     assert not pool.ready
 
@@ -284,7 +284,7 @@ def test_the_oldest_answers_are_forgotten() -> None:
     pool: Pool[str] = Pool(workers)
     size = CACHE_BYTES_MAX // 4
     for number in range(6):
-        pool.compress("a", wish(bytes([number]) * size), "a", 500)
-        pool.answered(Compressed(workers.given[-1].number, b"s"))
+        pool.compress("a", request(bytes([number]) * size), "a", 500)
+        pool.answered(CompressionResult(workers.given[-1].number, b"s"))
     assert len(pool.compressed) == 3
-    assert wish(bytes([5]) * size) in pool.compressed
+    assert request(bytes([5]) * size) in pool.compressed

@@ -12,7 +12,7 @@ from PIL import Image
 
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
-from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, Tried, read_line
+from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, TrialResult, read_line
 from rove.world.feeds.ward import ECG_WIDTH, ecg_png
 from rove.world.runs.scenarios import SHIPPED
 
@@ -150,18 +150,18 @@ def doctor(**me: object) -> Trial:
     return Trial(ICU, {"patients": [1, 2, MINE], "display": 1024, **me})
 
 
-def pulse(trial: Trial, patient: int = MINE, pulse: float = CALM, at: float = 0.0) -> Tried:
+def pulse(trial: Trial, patient: int = MINE, pulse: float = CALM, at: float = 0.0) -> TrialResult:
     return trial.show({"patient": patient, "pulse": pulse, "spo2": 97.0}, "ward/vitals", at=at)
 
 
 def picture(
     trial: Trial, patient: int = MINE, pulse: float = CALM, at: float | None = None
-) -> Tried:
+) -> TrialResult:
     of = {"patient": patient, "pulse": pulse, "width": ECG_WIDTH, "height": 250, "ecg": PNG}
     return trial.show(of, "ward/ecg", at=at)
 
 
-def bytes_of(tried: Tried) -> int:
+def bytes_of(tried: TrialResult) -> int:
     (sent,) = tried.outputs
     return len(sent.payload)
 

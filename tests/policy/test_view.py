@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from rove.policy.view import Tally
+from rove.policy.view import PolicyCounts
 
 
 def test_every_field_of_a_tally_is_added() -> None:
-    names = Tally.__struct_fields__
-    one = msgspec.convert({name: 2 for name in names if name != "stopped"}, Tally)
+    names = PolicyCounts.__struct_fields__
+    one = msgspec.convert({name: 2 for name in names if name != "stopped"}, PolicyCounts)
     one.stopped = {"steps": 1, "time": 2}
-    total = Tally()
+    total = PolicyCounts()
     total.add(one)
     total.add(one)
     expected = {name: 4 for name in names if name != "stopped"}

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from rove.elastic.view import MatchersView, MatcherView, Reconfiguration
-from rove.policy.view import PoliciesView, PolicyView, Tally
+from rove.policy.view import PoliciesView, PolicyCounts, PolicyView
 from rove.serve.config import Config, Data, Listen
 from rove.serve.server import Server
 from tests.effort import PATIENCE_S
@@ -196,9 +196,9 @@ def three_policies() -> PoliciesView:
     """Put together by hand: one that works, one with waiting messages, one that is suspended."""
     now = time.time()
     tallies = [
-        Tally(1_200, 700, 300, 200, {}, 0, 1_050, 2_500_000, 640_000, 2_400, 0.03),
-        Tally(40, 0, 40, 0, {}, 0, 80, 4_000_000, 500_000, 5_000, 2.5, 40),
-        Tally(9, 1, 0, 2, {"steps": 5, "error": 1}, 7, 1, 900, 100, 500_000, 0.06),
+        PolicyCounts(1_200, 700, 300, 200, {}, 0, 1_050, 2_500_000, 640_000, 2_400, 0.03),
+        PolicyCounts(40, 0, 40, 0, {}, 0, 80, 4_000_000, 500_000, 5_000, 2.5, 40),
+        PolicyCounts(9, 1, 0, 2, {"steps": 5, "error": 1}, 7, 1, 900, 100, 500_000, 0.06),
     ]
     trouble = "line 3: more than 100000 steps"
     return PoliciesView(
@@ -210,7 +210,7 @@ def three_policies() -> PoliciesView:
         jobs_lost=1,
         count=3,
         suspended=1,
-        total=Tally(
+        total=PolicyCounts(
             1_349, 801, 340, 202, {"steps": 5, "error": 1}, 7, 1_231, 6_600_900, 1_140_100,
             507_400, 2.6, 40,
         ),

@@ -18,7 +18,7 @@ from rove.broker.limits import Limits
 from rove.broker.subscriptions.router import Router
 from rove.elastic.elasticity import ElasticitySettings
 from rove.errors import RoveError
-from rove.lang.ranking import RankedWindow
+from rove.lang.replay import RankedWindow
 from rove.match import engine
 from rove.serve.config import Access, Channel, Config, Data, Lake, Listen, Matchers
 from rove.serve.disk.index_file import NAME

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rove.policy.jobs import Answer, LostKind, Outcome, Ran, Run
+from rove.policy.jobs import Completed, JobResult, LostKind, RunJob, RunResult
 from rove.policy.limits import PolicyLimits
 from rove.testing.policies import SimulatedWorkers
 
@@ -11,10 +11,10 @@ TEXT = "def arrived(m, me): return m"
 
 class Heard:
     def __init__(self) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[JobResult] = []
         self.losses: list[tuple[int, str]] = []
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: JobResult) -> None:
         self.answers.append(answer)
 
     def lost(self, number: int, kind: LostKind, why: str) -> None:
@@ -25,7 +25,7 @@ class Heard:
 def jobs(workers: SimulatedWorkers, count: int) -> Heard:
     workers.listener = heard = Heard()
     for number in range(count):
-        job = Run(number, TEXT, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
+        job = RunJob(number, TEXT, "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits())
         workers.submit(job, 500)
     return heard
 
@@ -37,8 +37,8 @@ def test_nothing_is_done_before_it_is_said() -> None:
     assert workers.work(2) == 2
     assert (len(heard.answers), workers.waiting, workers.done) == (2, 1, 2)
     answer = heard.answers[0]
-    assert isinstance(answer, Ran)
-    assert isinstance(answer.result, Outcome)
+    assert isinstance(answer, RunResult)
+    assert isinstance(answer.result, Completed)
     assert answer.result.passes
 
 

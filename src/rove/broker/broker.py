@@ -67,7 +67,7 @@ from rove.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from rove.policy.jobs import Listener, Workers
+from rove.policy.jobs import JobListener, Workers
 from rove.policy.limits import PolicyLimits
 
 Result = TypeVar("Result")
@@ -631,7 +631,7 @@ class Broker:
     # -- policies ------------------------------------------------------------------------------
 
     @property
-    def jobs(self) -> Listener | None:
+    def jobs(self) -> JobListener | None:
         """What receives the results of workers; None if there are no workers."""
         return self.agents.pool
 

@@ -30,7 +30,7 @@ from rove.broker.user_properties import user_property
 from rove.lang.errors import LanguageError
 from rove.lang.values import change_state
 from rove.mqtt.packets import Reason
-from rove.policy.automatic import ReportError, refused_change
+from rove.policy.automatic_variables import ReportError, refused_change
 from rove.policy.errors import PolicyError
 
 PREFIX = "$rove/"

@@ -22,7 +22,7 @@ from rove.broker.subscriptions.router import Router
 from rove.elastic.view import MatchersView
 from rove.match.designs.design import Counters
 from rove.policy.limits import PolicyLimits
-from rove.policy.view import PoliciesView, Tally
+from rove.policy.view import PoliciesView, PolicyCounts
 
 
 @dataclass(eq=False, repr=False)
@@ -116,7 +116,7 @@ class BrokerView:
         """The policies of all clients or of one, at most `limit` of them."""
         agents, now = self._agents, self._context.now
         slots, pool = agents.policies.slots, agents.pool
-        total = Tally()
+        total = PolicyCounts()
         total.add(agents.policies.gone)
         for slot in slots:
             total.add(slot.agent.tally)

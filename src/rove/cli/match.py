@@ -28,8 +28,13 @@ from rove.cli.common.progress import watched_lines
 from rove.cli.common.texts import STDIN, opened
 from rove.errors import UsageError
 from rove.lang import LanguageError
-from rove.lang.records import StateRecord, read_publication, read_subscription
-from rove.lang.replay import Notification, Replay
+from rove.lang.replay import (
+    Replay,
+    ReplayedNotification,
+    StateRecord,
+    read_publication,
+    read_subscription,
+)
 
 _EXIT_LINES_LEFT_OUT = 2
 _COMPLAINTS_SHOWN_MAX = 20
@@ -136,7 +141,7 @@ class _OracleReplay:
         self._replay = Replay()
         self._encoder = msgspec.json.Encoder()
         self._writes = writes
-        self._found: list[Notification] = []
+        self._found: list[ReplayedNotification] = []
         self.check_state = self._replay.check_state
         self.set_state = self._replay.set_state
 

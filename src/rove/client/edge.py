@@ -24,9 +24,9 @@ from rove.client.notifications import id_of
 from rove.client.policies import DeviceContext, PolicyNotice, compiled
 from rove.mqtt.packets import Publish
 from rove.policy.agents import Agent, Notice
-from rove.policy.automatic import USUAL
+from rove.policy.automatic_variables import USUAL
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
+from rove.policy.messages import IncomingMessage
 
 LIMITS: Final = PolicyLimits()
 
@@ -57,8 +57,8 @@ class EdgePolicy:
             return (publish,)
         around = self._surroundings
         automatic = around.automatic
-        decision = self._agent.arrived(
-            Arrived(publish.topic, publish.payload, publish.properties.user),
+        decision = self._agent.decide(
+            IncomingMessage(publish.topic, publish.payload, publish.properties.user),
             {**around.own, **automatic},
             self._clock(),
             self._limits,

@@ -22,7 +22,7 @@ from rove.mqtt.packets import Reason
 from rove.mqtt.topics import text_fault
 
 if TYPE_CHECKING:
-    from rove.policy.compiling import Policy
+    from rove.policy.compiler import Policy
 
 PROTOCOL: Final = 5
 _log = logging.getLogger("rove.client")
@@ -62,7 +62,7 @@ class PolicyNotice(msgspec.Struct, frozen=True):
 
 def compiled(text: str) -> Policy:
     """The policy; PolicyRefused says what is wrong with it, and where."""
-    from rove.policy.compiling import compiled as compile_policy
+    from rove.policy.compiler import compiled as compile_policy
     from rove.policy.errors import PolicyError
 
     try:

@@ -29,7 +29,7 @@ from rich.text import Text
 
 from rove.demo.scripted_broker import ScriptedBroker
 from rove.demo.spark import SparkBeside
-from rove.lang.replay import Notification
+from rove.lang.replay import ReplayedNotification
 from rove.testing.workloads import City, Reading
 
 COLUMNS: Final = 58
@@ -100,9 +100,9 @@ class Scene(msgspec.Struct, frozen=True):
     walker: tuple[float, float]
     published: int
     received: dict[str, int]
-    delivered: tuple[Notification, ...]
+    delivered: tuple[ReplayedNotification, ...]
     """All notifications since the scene before, the oldest first."""
-    recent: tuple[Notification, ...]
+    recent: tuple[ReplayedNotification, ...]
     """The latest notifications, the newest first."""
     found: dict[str, int] | None = None
     """Notifications that Spark has found in the lake, by subscriber; None if it does not run."""
@@ -146,7 +146,7 @@ def _with_found(scene: Scene, found: dict[str, int], spark: SparkBeside) -> Scen
 def _played(stage: ScriptedBroker, seconds: int) -> Iterator[Scene]:
     sensors: dict[str, tuple[float, float, float]] = {}
     received = dict.fromkeys((subscriber.name for subscriber in SUBSCRIBERS), 0)
-    recent: list[Notification] = []
+    recent: list[ReplayedNotification] = []
     published = 0
     for readings in City().seconds(seconds):
         delivered = stage.play(readings, {"walk": _state})
@@ -280,7 +280,7 @@ def _arrivals(scene: Scene) -> RenderableType:
     return Panel(Text("\n").join(lines), title="just delivered", width=WIDTH - COLUMNS - 6)
 
 
-def _arrival(notification: Notification) -> Text:
+def _arrival(notification: ReplayedNotification) -> Text:
     one = next(s for s in SUBSCRIBERS if s.name == notification.subscription)
     attributes = notification.attributes
     where = ""

@@ -20,7 +20,7 @@ from rove.client.client import Client
 from rove.client.notifications import Notification as Arrival
 from rove.lang.oracle import score_of
 from rove.lang.parser import parse
-from rove.lang.replay import Notification
+from rove.lang.replay import ReplayedNotification
 from rove.serve.config import Channel, Config, Data, Lake, Listen
 from rove.serve.server import Server
 from rove.testing.workloads import Reading
@@ -49,7 +49,7 @@ class ScriptedBroker:
         self._subscribers: dict[str, Client] = {}
         self._publisher: Client
         self._curtains = 0
-        self._delivered: list[Notification] = []
+        self._delivered: list[ReplayedNotification] = []
         self._readings: dict[str, Reading] = {}
         """What was published, by id."""
         self.lake = Path(self._folder.name) / "lake"
@@ -68,7 +68,7 @@ class ScriptedBroker:
         self,
         readings: Sequence[Reading],
         states: Mapping[str, Callable[[float], Mapping[str, object]]],
-    ) -> list[Notification]:
+    ) -> list[ReplayedNotification]:
         """Publish one reading after the other, each at its time; what was delivered meanwhile.
 
         `states` says what subscribers tell the broker of themselves at a moment.
@@ -135,7 +135,7 @@ class ScriptedBroker:
             score = score_of(parsed, reading.attributes, reading.at)
         moved_up = arrival.id != f"{len(self._readings)}"
         self._delivered.append(
-            Notification(self._now, name, arrival.id, arrival.value, score, moved_up)
+            ReplayedNotification(self._now, name, arrival.id, arrival.value, score, moved_up)
         )
 
     async def _close(self) -> None:

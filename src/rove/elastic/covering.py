@@ -36,7 +36,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from rove.lang.normal import Conjunction, normalise
+from rove.lang.normal_form import Conjunction, normalise
 from rove.lang.sets import TOP, Bound, is_point
 from rove.lang.tree import Attribute, Subscription
 from rove.match.forest import Box, box_covers, box_of

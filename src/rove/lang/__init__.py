@@ -12,18 +12,17 @@ specification is `docs/language.md`; the limits are in `rove.lang.limits`.
 from __future__ import annotations
 
 from rove.lang.algebra import Answer, Verdict, covers, intersects
-from rove.lang.canonical import canonical, canonical_text
+from rove.lang.attributes import selected
+from rove.lang.canonical_form import canonical, canonical_text
 from rove.lang.cases import Witness
-from rove.lang.description import Description, describe
+from rove.lang.description import Description, Schema, check_schema, describe
 from rove.lang.errors import LanguageError, LimitError, PublicationError, TextError
 from rove.lang.explanation import Explanation, explain
-from rove.lang.normal import Conjunction, NormalForm, normalise
+from rove.lang.normal_form import Conjunction, NormalForm, normalise
 from rove.lang.oracle import matches, score_of, truth
 from rove.lang.parser import parse
 from rove.lang.printer import to_text
-from rove.lang.ranking import Delivery, RankedWindow
-from rove.lang.schema import Schema, check_schema
-from rove.lang.selection import selected
+from rove.lang.replay import Delivery, RankedWindow
 from rove.lang.tree import Subscription
 from rove.lang.values import admit
 

@@ -30,11 +30,11 @@ from enum import Enum
 
 import msgspec
 
-from rove.lang.canonical import canonical
-from rove.lang.cases import Case, Seeker, Undecided, Witness
+from rove.lang.canonical_form import canonical
+from rove.lang.cases import ProofCase, Undecided, Witness, WitnessSearch
+from rove.lang.constant_folding import Unknown, folded
 from rove.lang.errors import LanguageError
-from rove.lang.folding import Unknown, folded
-from rove.lang.normal import Conjunction, meet, normalise
+from rove.lang.normal_form import Conjunction, meet, normalise
 from rove.lang.oracle import matches, score_of
 from rove.lang.sets import EVERYTHING, NUMBERS, ValueSet
 from rove.lang.tree import Literal, Me, Node, Subscription, Time, ValueNode, parts, rebuilt
@@ -73,7 +73,9 @@ def intersects(
 ) -> Answer:
     """Can some publication match both, at some `t` of `during`?"""
     a, b = _owned(a, "a"), _owned(b, "a" if same_subscriber else "b")
-    seeker = Seeker(lambda w: _delivered(a, w) and _delivered(b, w), weight=_weight(a) + _weight(b))
+    seeker = WitnessSearch(
+        lambda w: _delivered(a, w) and _delivered(b, w), weight=_weight(a) + _weight(b)
+    )
     try:
         everything = _everything(during, (a, b) if same_subscriber else ())
         witness = seeker.find(_common(everything, _wanted(a), _wanted(b), seeker))
@@ -92,7 +94,7 @@ def covers(
     """Does every publication that matches b match a, at every `t` of `during`?"""
     rank_decides = a.rank is not None and not _alike(a, b)
     a, b = _owned(a, "a"), _owned(b, "a" if same_subscriber else "b")
-    seeker = Seeker(
+    seeker = WitnessSearch(
         lambda w: _delivered(b, w) and not _delivered(a, w), weight=_weight(a) + _weight(b)
     )
     wanted, taken = _wanted(b), _wanted(a)
@@ -118,8 +120,8 @@ def _normalising(conjunctions: Sequence[Conjunction]) -> int:
 
 
 def _common(
-    everything: Case, a: Sequence[Conjunction], b: Sequence[Conjunction], seeker: Seeker
-) -> Iterator[Case]:
+    everything: ProofCase, a: Sequence[Conjunction], b: Sequence[Conjunction], seeker: WitnessSearch
+) -> Iterator[ProofCase]:
     """What both match, conjunction by conjunction."""
     for one in a:
         case = everything.within(one)
@@ -131,8 +133,8 @@ def _common(
 
 
 def _left_over(
-    wanted: Case | None, taken: tuple[Conjunction, ...], seeker: Seeker
-) -> Iterator[Case]:
+    wanted: ProofCase | None, taken: tuple[Conjunction, ...], seeker: WitnessSearch
+) -> Iterator[ProofCase]:
     """The parts of `wanted` that none of `taken` matches, as far as can be seen at once."""
     waiting = [(wanted, 0)]
     while waiting:
@@ -151,7 +153,7 @@ def _left_over(
             waiting += [(part, index + 1) for part in case.outside(taken[index])]
 
 
-def _everything(during: tuple[float, float], following: Sequence[Subscription]) -> Case:
+def _everything(during: tuple[float, float], following: Sequence[Subscription]) -> ProofCase:
     """Every publication at every `t`, and every state that answers about `following` speak of."""
     start_s, end_s = during
     if not 0 <= start_s <= end_s:
@@ -162,7 +164,7 @@ def _everything(during: tuple[float, float], following: Sequence[Subscription]) 
     for node in (node for one in following for node in parts(one)):
         if isinstance(node, Me):
             sets[node] = _STATES
-    return Case(sets)
+    return ProofCase(sets)
 
 
 def _wanted(subscription: Subscription) -> tuple[Conjunction, ...]:

@@ -3,7 +3,7 @@
 The working part of `covers` and `intersects` (see `rove.lang.algebra` for the idea). A case
 has a set of values for each variable and for each computed subject, atoms that must be TRUE
 and requirements that must not be. `narrowed` draws conclusions until nothing new follows, and
-notices contradictions; `Seeker` tries candidates and halves ranges in between.
+notices contradictions; `WitnessSearch` tries candidates and halves ranges in between.
 
 Cost: a step, which is a case narrowed or a candidate tried, takes 50 µs for a few parts and grows
 with them. The number of steps is limited, and so is what they look at.
@@ -21,13 +21,13 @@ import msgspec
 
 from rove.lang.bounds import Enclosure, Lines, Ranges, enclose, surely_at_most, surely_less
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN, PROOF_STEPS_MAX, PROOF_WORK_MAX
-from rove.lang.normal import (
+from rove.lang.normal_form import (
     Conjunction,
     mirrored_comparator,
     negated_comparator,
     settle_nesting,
 )
-from rove.lang.patterns import Effort, TooHard
+from rove.lang.patterns import StepBudget, StepBudgetSpent
 from rove.lang.printer import to_text
 from rove.lang.sets import (
     ALL_NUMBERS,
@@ -53,15 +53,15 @@ from rove.lang.tree import (
     Call,
     Comparator,
     Comparison,
-    Kind,
     Literal,
     Me,
     Time,
     ValueNode,
-    kind_of,
+    ValueType,
+    type_of,
     walk,
 )
-from rove.lang.values import CARRIED, Path, next_number, previous_number
+from rove.lang.values import OPAQUE, Path, next_number, previous_number
 
 Membership: TypeAlias = tuple[ValueNode, ValueSet]
 Requirement: TypeAlias = Comparison | Membership
@@ -95,28 +95,28 @@ class Witness(msgspec.Struct, frozen=True):
     """The state of subscriber "a" and of subscriber "b"; of "a" alone if they are the same."""
 
 
-class Case(msgspec.Struct, frozen=True):
+class ProofCase(msgspec.Struct, frozen=True):
     """`sets` and `atoms` must hold, `fails` must not be TRUE (FALSE or UNKNOWN will do)."""
 
     sets: Sets
     atoms: tuple[Comparison, ...] = ()
     fails: tuple[Requirement, ...] = ()
 
-    def with_set(self, subject: ValueNode, allowed: ValueSet) -> Case | None:
+    def with_set(self, subject: ValueNode, allowed: ValueSet) -> ProofCase | None:
         """This case, `subject` further restricted; None if nothing is left of it."""
         left = intersection(self.sets.get(subject, EVERYTHING), allowed)
         return None if left == EMPTY else self._replacing(subject, left)
 
-    def _replacing(self, subject: ValueNode, allowed: ValueSet) -> Case:
-        return Case({**self.sets, subject: allowed}, self.atoms, self.fails)
+    def _replacing(self, subject: ValueNode, allowed: ValueSet) -> ProofCase:
+        return ProofCase({**self.sets, subject: allowed}, self.atoms, self.fails)
 
-    def with_atom(self, atom: Comparison) -> Case:
-        return self if atom in self.atoms else Case(self.sets, (*self.atoms, atom), self.fails)
+    def with_atom(self, atom: Comparison) -> ProofCase:
+        return self if atom in self.atoms else ProofCase(self.sets, (*self.atoms, atom), self.fails)
 
-    def failing(self, requirement: Requirement) -> Case:
-        return Case(self.sets, self.atoms, (*self.fails, requirement))
+    def failing(self, requirement: Requirement) -> ProofCase:
+        return ProofCase(self.sets, self.atoms, (*self.fails, requirement))
 
-    def within(self, conjunction: Conjunction) -> Case | None:
+    def within(self, conjunction: Conjunction) -> ProofCase | None:
         """The part of this case that matches `conjunction`."""
         case = self
         for atom in _in_order(conjunction.atoms):
@@ -128,12 +128,12 @@ class Case(msgspec.Struct, frozen=True):
             case = restricted
         return case
 
-    def outside(self, conjunction: Conjunction) -> Iterator[Case]:
+    def outside(self, conjunction: Conjunction) -> Iterator[ProofCase]:
         """Parts that together are what does not match `conjunction`.
 
         None overlaps another, unless one attribute must fit several patterns.
         """
-        case: Case | None = self
+        case: ProofCase | None = self
         for subject, allowed in conjunction.sets.items():
             if case is None:
                 return
@@ -158,12 +158,12 @@ def _in_order(atoms: frozenset[Comparison]) -> list[Comparison]:
 # -- drawing conclusions ----------------------------------------------------------------
 
 
-def narrowed(case: Case, work: Effort | None = None) -> Case | None:
+def narrowed(case: ProofCase, work: StepBudget | None = None) -> ProofCase | None:
     """`case` with all that follows from it; None if nothing can fit it.
 
     TooHard if that takes more than is left of `work`.
     """
-    work = work or Effort()
+    work = work or StepBudget()
     work.spend(_weight(case))
     found = _typed(case)
     if found is None:
@@ -171,7 +171,7 @@ def narrowed(case: Case, work: Effort | None = None) -> Case | None:
     sets = settle_nesting(found.sets)
     if sets is None or any(is_empty(allowed, work) for allowed in sets.values()):
         return None
-    found = _settled_fails(Case(sets, found.atoms, found.fails), work)
+    found = _settled_fails(ProofCase(sets, found.atoms, found.fails), work)
     for _ in range(_ROUNDS_MAX):
         if found is None or not (found.atoms or _computed_subjects(found)):
             return found
@@ -182,7 +182,7 @@ def narrowed(case: Case, work: Effort | None = None) -> Case | None:
     return None if found is None or _contradictory(found, work) else found
 
 
-def _weight(case: Case) -> int:
+def _weight(case: ProofCase) -> int:
     """How many parts are looked at to narrow a case; each takes a microsecond or two."""
     spans = sum(len(allowed.numbers) + len(allowed.strings) for allowed in case.sets.values())
     nodes = sum(1 for node in _computed(case) for _ in walk(node))
@@ -200,15 +200,15 @@ def ranges_of(sets: Sets) -> dict[ValueNode, tuple[float, float]]:
     }
 
 
-def _typed(case: Case) -> Case | None:
+def _typed(case: ProofCase) -> ProofCase | None:
     """What must hold has a value, so what it is computed from has the right type."""
-    found: Case | None = case
+    found: ProofCase | None = case
     for variable, kind in _types_asked(case):
         found = found.with_set(variable, kind) if found is not None else None
     return found
 
 
-def _types_asked(case: Case) -> Iterator[tuple[ValueNode, ValueSet]]:
+def _types_asked(case: ProofCase) -> Iterator[tuple[ValueNode, ValueSet]]:
     for subject in _computed_subjects(case):
         yield from _types_inside(subject)
     for atom in case.atoms:
@@ -222,7 +222,7 @@ def _types_asked(case: Case) -> Iterator[tuple[ValueNode, ValueSet]]:
 def _comparable_with(other: ValueNode, sets: Sets, comparator: Comparator) -> ValueSet:
     """The values that can be compared with `other`: those of the types that it can have."""
     if not isinstance(other, _VARIABLES):
-        return STRINGS if kind_of(other) is Kind.STRING else NUMBERS
+        return STRINGS if type_of(other) is ValueType.STRING else NUMBERS
     allowed = sets.get(other, EVERYTHING)
     are_booleans = comparator in ("=", "!=") and allowed.facts & BOOLEANS.facts
     return ValueSet(
@@ -237,14 +237,14 @@ def _types_inside(node: ValueNode) -> Iterator[tuple[ValueNode, ValueSet]]:
     return ((part, kind) for part in walk(node) if isinstance(part, _VARIABLES))
 
 
-def _computed_subjects(case: Case) -> list[ValueNode]:
+def _computed_subjects(case: ProofCase) -> list[ValueNode]:
     return [subject for subject in case.sets if not isinstance(subject, _VARIABLES)]
 
 
-def _settled_fails(case: Case, work: Effort) -> Case | None:
+def _settled_fails(case: ProofCase, work: StepBudget) -> ProofCase | None:
     """Turn what must not be TRUE into what must be FALSE, where it surely has a value."""
     ranges = ranges_of(case.sets)
-    found = Case(case.sets, case.atoms)
+    found = ProofCase(case.sets, case.atoms)
     for requirement in case.fails:
         if isinstance(requirement, Comparison):
             settled = _failed_atom(found, requirement, ranges)
@@ -256,7 +256,7 @@ def _settled_fails(case: Case, work: Effort) -> Case | None:
     return found
 
 
-def _failed_atom(case: Case, atom: Comparison, ranges: Ranges) -> Case | None:
+def _failed_atom(case: ProofCase, atom: Comparison, ranges: Ranges) -> ProofCase | None:
     implying = _IMPLIED_BY[atom.comparator]
     if any(Comparison(comparator, atom.left, atom.right) in case.atoms for comparator in implying):
         return None
@@ -267,8 +267,8 @@ def _failed_atom(case: Case, atom: Comparison, ranges: Ranges) -> Case | None:
 
 
 def _failed_membership(
-    case: Case, requirement: Membership, ranges: Ranges, work: Effort
-) -> Case | None:
+    case: ProofCase, requirement: Membership, ranges: Ranges, work: StepBudget
+) -> ProofCase | None:
     subject, allowed = requirement
     present = case.sets.get(subject)
     if present is not None and is_subset(present, allowed, work):
@@ -292,9 +292,9 @@ def _lowered(subject: ValueNode, sets: Sets) -> list[str] | None:
     return [low.lower() for low, _ in inner.strings if low in inner]
 
 
-def _bounded(case: Case) -> Case | None:
+def _bounded(case: ProofCase) -> ProofCase | None:
     """Every range narrowed by every atom; None where an enclosure excludes what must hold."""
-    found: Case | None = case
+    found: ProofCase | None = case
     ranges = ranges_of(case.sets)
     for subject in _computed_subjects(case):
         around = enclose(subject, ranges)
@@ -313,7 +313,7 @@ def _bounded(case: Case) -> Case | None:
     return found
 
 
-def _bounded_by(case: Case, atom: Comparison) -> Case | None:
+def _bounded_by(case: ProofCase, atom: Comparison) -> ProofCase | None:
     if atom.comparator == "=" and {type(atom.left), type(atom.right)} <= {Attribute, Me}:
         equal = case.with_set(atom.left, case.sets.get(atom.right, EVERYTHING))
         return equal and equal.with_set(atom.right, equal.sets[atom.left])
@@ -323,7 +323,7 @@ def _bounded_by(case: Case, atom: Comparison) -> Case | None:
         return None
     if _are_numbers(atom, ranges) and not _possible(atom.comparator, left, right):
         return None
-    found: Case | None = case
+    found: ProofCase | None = case
     if atom.left in ranges and _is_numeric(atom.right, ranges):
         found = case.with_set(atom.left, _side(atom.comparator, right))
     if found is not None and atom.right in ranges and _is_numeric(atom.left, ranges):
@@ -333,7 +333,7 @@ def _bounded_by(case: Case, atom: Comparison) -> Case | None:
 
 def _is_numeric(node: ValueNode, ranges: Ranges) -> bool:
     """True if `node` is a number wherever it has a value."""
-    return node in ranges or kind_of(node) is Kind.NUMBER
+    return node in ranges or type_of(node) is ValueType.NUMBER
 
 
 def _are_numbers(atom: Comparison, ranges: Ranges) -> bool:
@@ -371,7 +371,7 @@ def _side(comparator: str, other: Enclosure) -> ValueSet:
     return ValueSet(((low, high),)) if low < high else EMPTY
 
 
-def _contradictory(case: Case, work: Effort) -> bool:
+def _contradictory(case: ProofCase, work: StepBudget) -> bool:
     """True if a lower bound of some value lies above an upper bound of it, or `a < a` is asked."""
     ranges = ranges_of(case.sets)
     lines: Lines = {}
@@ -398,7 +398,7 @@ def _contradictory(case: Case, work: Effort) -> bool:
     )
 
 
-def _is_reversed(atom: Comparison, ranges: Ranges, lines: Lines, work: Effort) -> bool:
+def _is_reversed(atom: Comparison, ranges: Ranges, lines: Lines, work: StepBudget) -> bool:
     """True if the sides of an atom are surely ordered the other way round, as in x + 1 < x."""
     left = {part for part in walk(atom.left) if isinstance(part, _VARIABLES)}
     if left.isdisjoint(walk(atom.right)):
@@ -416,7 +416,7 @@ class Undecided(Exception):
     """Why no answer was found."""
 
 
-class Seeker:
+class WitnessSearch:
     """Looks for a witness that `accepts` approves of, within a number of steps.
 
     A step may be large; so what all of them look at is limited too. `weight` is what it takes to
@@ -428,7 +428,7 @@ class Seeker:
     ) -> None:
         self.accepts = accepts
         self.steps_left = steps
-        self.work = Effort(PROOF_WORK_MAX)
+        self.work = StepBudget(PROOF_WORK_MAX)
         self._weight = weight
 
     def step(self) -> None:
@@ -442,22 +442,22 @@ class Seeker:
         """Count parts that somebody else looks at for this search."""
         try:
             self.work.spend(parts)
-        except TooHard:
+        except StepBudgetSpent:
             self.step()
 
-    def narrowed(self, case: Case) -> Case | None:
+    def narrowed(self, case: ProofCase) -> ProofCase | None:
         """What `narrowed` says, as one step."""
         self.step()
         return self._narrowed(case)
 
-    def _narrowed(self, case: Case) -> Case | None:
+    def _narrowed(self, case: ProofCase) -> ProofCase | None:
         try:
             return narrowed(case, self.work)
-        except TooHard:
+        except StepBudgetSpent:
             self.step()  # which says why
             return case
 
-    def find(self, cases: Iterable[Case]) -> Witness | None:
+    def find(self, cases: Iterable[ProofCase]) -> Witness | None:
         """A witness for one of `cases`; None if surely none has any; else raises Undecided."""
         waiting = deque(cases)
         first_round = len(waiting)
@@ -477,7 +477,7 @@ class Seeker:
             raise Undecided("no value is certain in the smallest ranges looked at")
         return None
 
-    def _tried(self, case: Case, *, thoroughly: bool) -> Witness | None:
+    def _tried(self, case: ProofCase, *, thoroughly: bool) -> Witness | None:
         if not _is_computed(case):
             return self._checked(case, _simplest)
         choices = _CHOICES if thoroughly else _CHOICES[:2]
@@ -488,23 +488,23 @@ class Seeker:
                     return witness
         return None
 
-    def _checked(self, case: Case | None, choose: Choice) -> Witness | None:
+    def _checked(self, case: ProofCase | None, choose: Choice) -> Witness | None:
         """The candidate that `choose` makes of `case`, if it is one in truth."""
         self.step()
         try:
             self.work.spend(self._weight)
             witness = self._candidate(case, choose) if case is not None else None
-        except (LookupError, TooHard):
+        except (LookupError, StepBudgetSpent):
             return None
         return witness if witness is not None and self.accepts(witness) else None
 
-    def _at_time(self, case: Case, choose: Choice) -> Case | None:
+    def _at_time(self, case: ProofCase, choose: Choice) -> ProofCase | None:
         t = Time()
         if t not in case.sets:
             return case
         return self._narrowed(_fixed(case, t, choose(case.sets[t], [], self.work)))
 
-    def _candidate(self, case: Case, choose: Choice) -> Witness | None:
+    def _candidate(self, case: ProofCase, choose: Choice) -> Witness | None:
         """One value for each variable, those that are computed with first; None on the way out."""
         hints = _hints(case, self.work)
         values: dict[ValueNode, object] = {}
@@ -522,29 +522,29 @@ class Seeker:
 
 
 Hints: TypeAlias = list[object]
-Choice: TypeAlias = Callable[[ValueSet, Hints, Effort], object]
+Choice: TypeAlias = Callable[[ValueSet, Hints, StepBudget], object]
 
 
-def _simplest(allowed: ValueSet, hints: Hints, work: Effort) -> object:
+def _simplest(allowed: ValueSet, hints: Hints, work: StepBudget) -> object:
     return next((hint for hint in hints if hint in allowed), None) or example(allowed, work)
 
 
-def _lowest(allowed: ValueSet, _: Hints, work: Effort) -> object:
+def _lowest(allowed: ValueSet, _: Hints, work: StepBudget) -> object:
     return allowed.numbers[0][0] if allowed.numbers else example(allowed, work)
 
 
-def _highest(allowed: ValueSet, _: Hints, work: Effort) -> object:
+def _highest(allowed: ValueSet, _: Hints, work: StepBudget) -> object:
     return previous_number(allowed.numbers[-1][1]) if allowed.numbers else example(allowed, work)
 
 
-def _middle(allowed: ValueSet, _: Hints, work: Effort) -> object:
+def _middle(allowed: ValueSet, _: Hints, work: StepBudget) -> object:
     if not allowed.numbers:
         return example(allowed, work)
     middle = _between(allowed.numbers[0][0], previous_number(allowed.numbers[-1][1]))
     return middle if middle in allowed else example(allowed, work)
 
 
-def _overflowing(allowed: ValueSet, _: Hints, work: Effort) -> object:
+def _overflowing(allowed: ValueSet, _: Hints, work: StepBudget) -> object:
     """An end of the integers, where x + 1 or -x has no value."""
     ends = (INTEGER_MAX, INTEGER_MIN)
     return next((end for end in ends if end in allowed), None) or example(allowed, work)
@@ -553,13 +553,13 @@ def _overflowing(allowed: ValueSet, _: Hints, work: Effort) -> object:
 _CHOICES: Final[tuple[Choice, ...]] = (_simplest, _middle, _lowest, _highest, _overflowing)
 
 
-def _fixed(case: Case, variable: ValueNode, value: object) -> Case:
+def _fixed(case: ProofCase, variable: ValueNode, value: object) -> ProofCase:
     """`case` with `variable` at one value."""
-    if isinstance(value, bool) or value is None or value is CARRIED:
-        return Case({**case.sets, variable: _fact(value)}, case.atoms, case.fails)
+    if isinstance(value, bool) or value is None or value is OPAQUE:
+        return ProofCase({**case.sets, variable: _fact(value)}, case.atoms, case.fails)
     spans = spans_of([value])
     point = ValueSet(strings=spans) if isinstance(value, str) else ValueSet(spans)
-    return Case({**case.sets, variable: point}, case.atoms, case.fails)
+    return ProofCase({**case.sets, variable: point}, case.atoms, case.fails)
 
 
 def _fact(value: object) -> ValueSet:
@@ -591,14 +591,14 @@ def _place(values: dict[str, object], path: Path, value: object) -> None:
         if not isinstance(found, dict):
             return
         inner = found
-    inner.setdefault(path[-1], {} if value is CARRIED else value)
+    inner.setdefault(path[-1], {} if value is OPAQUE else value)
 
 
-def _is_computed(case: Case) -> bool:
+def _is_computed(case: ProofCase) -> bool:
     return bool(case.atoms or case.fails or _computed_subjects(case))
 
 
-def _computed(case: Case) -> Iterator[ValueNode]:
+def _computed(case: ProofCase) -> Iterator[ValueNode]:
     """Every value that is computed with in this case."""
     yield from _computed_subjects(case)
     for atom in case.atoms:
@@ -610,18 +610,18 @@ def _computed(case: Case) -> Iterator[ValueNode]:
             yield requirement[0]
 
 
-def _involved(case: Case) -> dict[ValueNode, None]:
+def _involved(case: ProofCase) -> dict[ValueNode, None]:
     """The variables that are computed with, `t` first."""
     found = [v for node in _computed(case) for v in walk(node) if isinstance(v, _VARIABLES)]
     return dict.fromkeys(sorted(found, key=lambda v: not isinstance(v, Time)))
 
 
-def _variables(case: Case) -> dict[ValueNode, None]:
+def _variables(case: ProofCase) -> dict[ValueNode, None]:
     known = [subject for subject in case.sets if isinstance(subject, _VARIABLES)]
     return dict.fromkeys([*_involved(case), *known])
 
 
-def _hints(case: Case, work: Effort) -> dict[ValueNode, Hints]:
+def _hints(case: ProofCase, work: StepBudget) -> dict[ValueNode, Hints]:
     """Values worth trying for a variable: the place a distance is taken from, a lower case."""
     found: dict[ValueNode, Hints] = {}
     for part in (part for node in _computed(case) for part in walk(node)):
@@ -635,7 +635,7 @@ def _hints(case: Case, work: Effort) -> dict[ValueNode, Hints]:
     return found
 
 
-def _examples(case: Case, subject: ValueNode, work: Effort) -> Hints:
+def _examples(case: ProofCase, subject: ValueNode, work: StepBudget) -> Hints:
     """A value that lower(…) must or may have, as far as sets tell, in lower and upper case."""
     wanted = [case.sets.get(subject, STRINGS)]
     for requirement in case.fails:
@@ -645,7 +645,7 @@ def _examples(case: Case, subject: ValueNode, work: Effort) -> Hints:
     return [*found, *(text.upper() for text in found if isinstance(text, str))]
 
 
-def _halves(case: Case) -> list[Case]:
+def _halves(case: ProofCase) -> list[ProofCase]:
     """Cases that together are `case`, one for each type or half; none if that would not help."""
     involved = _involved(case)
     for variable in involved:
@@ -654,7 +654,7 @@ def _halves(case: Case) -> list[Case]:
         kinds = [ValueSet(allowed.numbers), texts, ValueSet(facts=allowed.facts)]
         kinds = [kind for kind in kinds if kind.numbers or kind.strings or kind.facts]
         if len(kinds) > 1:
-            return [Case({**case.sets, variable: k}, case.atoms, case.fails) for k in kinds]
+            return [ProofCase({**case.sets, variable: k}, case.atoms, case.fails) for k in kinds]
     ranges = ranges_of(case.sets)
     widths = {v: _scale(ranges[v][1]) - _scale(ranges[v][0]) for v in involved if v in ranges}
     widest = max(widths, key=lambda v: widths[v], default=None)

@@ -23,9 +23,8 @@ from typing import Final
 import msgspec
 
 from rove.lang.limits import COMPILED_NODES_MAX
-from rove.lang.normal import Conjunction, accepted_form, parts_of
-from rove.lang.patterns import Pattern
-from rove.lang.pieces import steps_per_character
+from rove.lang.normal_form import Conjunction, accepted_form, parts_of
+from rove.lang.patterns import Pattern, steps_per_character
 from rove.lang.sets import ValueSet
 from rove.lang.tree import (
     Arithmetic,

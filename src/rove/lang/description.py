@@ -1,18 +1,22 @@
-"""What can be said of a subscription before any publication comes: `rove check`.
+"""What is known of a subscription before any publication arrives: `rove check`.
 
-Which kinds of interest it has, which attributes it asks for and of which type, how large its
-normal form is, and what an index can make of each part.
+Its kinds of interest, the attributes it uses and their types, the size of its normal form, and
+how an index finds each part. `check_schema` compares the types with those of a channel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import msgspec
 
-from rove.lang.canonical import as_condition, canonical_text
-from rove.lang.normal import Conjunction, NormalForm, accepted_form
-from rove.lang.printer import to_text
+from rove.lang.advice import did_you_mean
+from rove.lang.canonical_form import as_condition, canonical_text
+from rove.lang.errors import LanguageError, TextError
+from rove.lang.lexer import END, segments_of, span, tokens_of
+from rove.lang.normal_form import Conjunction, NormalForm, accepted_form
+from rove.lang.printer import name_text, to_text
 from rove.lang.sets import ValueSet, is_point
 from rove.lang.tree import (
     Arithmetic,
@@ -23,7 +27,6 @@ from rove.lang.tree import (
     Condition,
     In,
     IsNull,
-    Kind,
     Like,
     Literal,
     Me,
@@ -34,11 +37,13 @@ from rove.lang.tree import (
     TextTest,
     Time,
     ValueNode,
+    ValueType,
     children,
-    kind_of,
     parts,
+    type_of,
     walk,
 )
+from rove.lang.values import Path
 
 
 class IndexedPart(msgspec.Struct, frozen=True):
@@ -111,29 +116,29 @@ def types_of(subscription: Subscription) -> dict[Attribute, set[str]]:
     found: dict[Attribute, set[str]] = {}
     uses = list(_uses(subscription.condition))
     if subscription.rank is not None:
-        uses += [(subscription.rank.score, Kind.NUMBER), *_inner_uses(subscription.rank.score)]
+        uses += [(subscription.rank.score, ValueType.NUMBER), *_inner_uses(subscription.rank.score)]
     for node, kind in uses:
         if isinstance(node, Attribute):
             found.setdefault(node, set()).add(kind.value)
     return {attribute: kinds - {"any"} or {"any"} for attribute, kinds in found.items()}
 
 
-def _uses(node: Condition) -> Iterator[tuple[Node, Kind]]:
+def _uses(node: Condition) -> Iterator[tuple[Node, ValueType]]:
     """Every value in a condition, with the type that its place asks for."""
     match node:
         case Comparison(left=left, right=right):
-            yield from ((left, kind_of(right)), (right, kind_of(left)))
+            yield from ((left, type_of(right)), (right, type_of(left)))
         case Between(value=value, low=low, high=high):
-            known = [k for k in map(kind_of, (value, low, high)) if k is not Kind.ANY]
-            yield from ((part, known[0] if known else Kind.ANY) for part in (value, low, high))
+            known = [k for k in map(type_of, (value, low, high)) if k is not ValueType.ANY]
+            yield from ((part, known[0] if known else ValueType.ANY) for part in (value, low, high))
         case In(value=value, items=items):
-            yield value, kind_of(items[0])
+            yield value, type_of(items[0])
         case Like(value=value) | TextTest(value=value):
-            yield value, Kind.STRING
+            yield value, ValueType.STRING
         case IsNull(value=value):
-            yield value, Kind.ANY
+            yield value, ValueType.ANY
         case Attribute() | Me() | Literal():
-            yield node, Kind.BOOLEAN
+            yield node, ValueType.BOOLEAN
     for child in children(node):
         yield from _uses(child) if _is_condition_in(node) else _inner_uses(child)  # type: ignore[arg-type]
 
@@ -142,13 +147,13 @@ def _is_condition_in(node: Node) -> bool:
     return isinstance(node, Not) or hasattr(node, "operands")
 
 
-def _inner_uses(value: Node) -> Iterator[tuple[Node, Kind]]:
+def _inner_uses(value: Node) -> Iterator[tuple[Node, ValueType]]:
     """The operands inside of a value: numbers, or a string inside of lower()."""
     for part in walk(value):
         if isinstance(part, Arithmetic | Negation | Call):
             is_text = isinstance(part, Call) and part.name == "lower"
             for operand in children(part):
-                yield operand, Kind.STRING if is_text else Kind.NUMBER
+                yield operand, ValueType.STRING if is_text else ValueType.NUMBER
 
 
 # -- indexing ---------------------------------------------------------------------------
@@ -224,3 +229,58 @@ def is_piecewise_linear(node: ValueNode) -> bool:
         case Arithmetic(operator="*" | "/", left=other, right=Literal()):
             return is_piecewise_linear(other)
     return is_linear(node)
+
+
+# -- schemas ----------------------------------------------------------------------------
+
+# A schema is optional. With one, a misspelt attribute is refused with a suggestion, instead of
+# being a subscription that never matches.
+
+Schema: TypeAlias = Mapping[str, str]
+"""Attribute (dots reach into objects) to "number", "string", "boolean" or "any"."""
+
+KINDS = ("number", "string", "boolean", "any")
+
+
+def check_schema(subscription: Subscription, schema: Schema, text: str) -> None:
+    """Refuse `text`, whose tree is `subscription`, if it asks for what `schema` has not."""
+    _check_kinds(schema)
+    chosen = {attribute: {"any"} for attribute in subscription.select or ()}
+    for attribute, kinds in {**chosen, **types_of(subscription)}.items():
+        name = ".".join(attribute.path)
+        if name not in schema:
+            hint = did_you_mean(name, tuple(schema)) or (
+                f"there are {', '.join(schema)}" if schema else "the schema has no attributes"
+            )
+            raise _refusal(
+                f"there is no attribute {name_text(attribute.path)}", text, attribute, hint
+            )
+        wrong = kinds - {"any", schema[name]}
+        if wrong and schema[name] != "any":
+            raise _refusal(
+                f"{name_text(attribute.path)} is a {schema[name]}, and used as a {min(wrong)}",
+                text,
+                attribute,
+                f"compare it with a {schema[name]}",
+            )
+
+
+def _check_kinds(schema: Schema) -> None:
+    for name, kind in schema.items():
+        if kind not in KINDS:
+            raise LanguageError(
+                f"the schema says {kind!r} of attribute {name}", f"kinds are {', '.join(KINDS)}"
+            )
+
+
+def _refusal(what: str, text: str, attribute: Attribute, hint: str) -> TextError:
+    start, end = _place_of(text, attribute.path)
+    return TextError(what, text, start, end, hint)
+
+
+def _place_of(text: str, path: Path) -> tuple[int, int]:
+    """Where an attribute is first named in `text`."""
+    for index, token in enumerate(tokens_of(text)):
+        if token != END and segments_of(token) == path:
+            return span(text, index)
+    return 0, len(text)

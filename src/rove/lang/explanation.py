@@ -27,7 +27,7 @@ from rove.lang.tree import (
     children,
     is_value,
 )
-from rove.lang.values import CARRIED, look_up
+from rove.lang.values import OPAQUE, look_up
 
 _JOINTS: dict[type, str] = {And: "all of", Or: "any of", Not: "not"}
 
@@ -93,7 +93,7 @@ def _parts_to_show(node: Node) -> Iterator[ValueNode]:
 def _shown(node: ValueNode, publication: Publication, t: float, me: State) -> str:
     if isinstance(node, Attribute | Me):
         found = look_up(publication if isinstance(node, Attribute) else me, node.path)
-        if found is CARRIED:
+        if found is OPAQUE:
             return "neither number, string nor boolean"
         return "missing or null" if found is None else literal_text(found)
     value = value_of(node, publication, t, me)

@@ -33,7 +33,7 @@ from rove.lang.tree import (
     Time,
     ValueNode,
 )
-from rove.lang.values import CARRIED, Known, Path, is_number, look_up
+from rove.lang.values import OPAQUE, Known, Path, is_number, look_up
 
 Publication = Mapping[str, object]
 State = Mapping[str, object]
@@ -43,7 +43,7 @@ NO_STATE: State = {}
 def matches(
     subscription: Subscription, publication: Publication, t: float = 0.0, me: State = NO_STATE
 ) -> bool:
-    """True if the condition holds; a rank is not looked at (see `rove.lang.ranking`)."""
+    """True if the condition holds; a rank is not looked at (see `rove.lang.replay`)."""
     return truth(subscription.condition, publication, t, me) is True
 
 
@@ -177,4 +177,4 @@ def _is_null(subject: Attribute | Me, publication: Publication, me: State) -> bo
 
 def _value_at(values: Mapping[str, object], path: Path) -> Known:
     found = look_up(values, path)
-    return None if found is CARRIED else cast(Known, found)
+    return None if found is OPAQUE else cast(Known, found)

@@ -60,7 +60,6 @@ from rove.lang.tree import (
     Condition,
     In,
     IsNull,
-    Kind,
     Like,
     Literal,
     Me,
@@ -76,10 +75,11 @@ from rove.lang.tree import (
     Time,
     Unit,
     ValueNode,
+    ValueType,
     Window,
     depth,
     is_value,
-    kind_of,
+    type_of,
 )
 from rove.lang.values import Number
 
@@ -331,8 +331,8 @@ class _Parser:
         self._expect("AND", "AND, then the upper bound of BETWEEN", "write BETWEEN low AND high")
         high_start = self.at
         high = self._value()
-        kind = kind_of(low)
-        plain = type(left) is Attribute and kind is kind_of(high) and kind is not Kind.BOOLEAN
+        kind = type_of(low)
+        plain = type(left) is Attribute and kind is type_of(high) and kind is not ValueType.BOOLEAN
         if not plain:
             self._check_between(((left, start), (low, low_start), (high, high_start)))
         return Between(cast(ValueNode, left), cast(ValueNode, low), cast(ValueNode, high), negated)
@@ -349,10 +349,10 @@ class _Parser:
             item = self._literal("a literal in the list after IN")
             if not items:
                 self._check_comparable(left, start, item, place)
-                kind = kind_of(item)
-            elif kind_of(item) is not kind:
+                kind = type_of(item)
+            elif type_of(item) is not kind:
                 self._refuse(
-                    f"the list holds a {kind.value} and a {kind_of(item).value}",
+                    f"the list holds a {kind.value} and a {type_of(item).value}",
                     place,
                     hint="write one IN for each type, joined by OR",
                 )
@@ -464,8 +464,10 @@ class _Parser:
         self.depth -= 1
         if sign == "-":
             return Negation(operand)
-        # An attribute may turn out to be a string, which a sign must leave without a value.
-        return Arithmetic("+", Literal(0), operand) if kind_of(operand) is Kind.ANY else operand
+        if type_of(operand) is not ValueType.ANY:
+            return operand
+        # The attribute may be a string at run time; then 0 + a is UNKNOWN, as it must be.
+        return Arithmetic("+", Literal(0), operand)
 
     def _call(self, written: str) -> Node:
         start = self.at
@@ -563,16 +565,16 @@ class _Parser:
     def _number_operand(self, node: Node, start: int, where: str) -> ValueNode:
         if not is_value(node):
             self._refuse(f"{where} needs a number, and this is a condition", start, _JOIN)
-        if kind_of(node) in (Kind.STRING, Kind.BOOLEAN):
+        if type_of(node) in (ValueType.STRING, ValueType.BOOLEAN):
             self._refuse(
-                f"{where} needs a number, and this is a {kind_of(node).value}",
+                f"{where} needs a number, and this is a {type_of(node).value}",
                 start,
                 "numbers stand without quotes; TRUE, FALSE and texts are no numbers",
             )
         return cast(ValueNode, node)
 
     def _text_operand(self, node: Node, start: int) -> ValueNode:
-        if not isinstance(node, Attribute | Me | Call) or kind_of(node) is Kind.NUMBER:
+        if not isinstance(node, Attribute | Me | Call) or type_of(node) is ValueType.NUMBER:
             self._refuse(
                 "only an attribute, or lower(attribute), can be tested as a string",
                 start,
@@ -584,11 +586,11 @@ class _Parser:
         for node, place in ((left, start), (right, right_start)):
             if not is_value(node):
                 self._refuse("a condition cannot be compared", place, _JOIN)
-        kinds = {kind_of(left), kind_of(right)} - {Kind.ANY}
+        kinds = {type_of(left), type_of(right)} - {ValueType.ANY}
         if len(kinds) > 1:
             self._refuse(
-                f"a {kind_of(left).value} is never equal to or ordered with a "
-                f"{kind_of(right).value}",
+                f"a {type_of(left).value} is never equal to or ordered with a "
+                f"{type_of(right).value}",
                 right_start,
                 hint="numbers compare with numbers, strings with strings, TRUE with FALSE",
             )
@@ -602,7 +604,7 @@ class _Parser:
             self._check_ordered(node, start)
 
     def _check_ordered(self, node: Node, start: int) -> None:
-        if kind_of(node) is Kind.BOOLEAN:
+        if type_of(node) is ValueType.BOOLEAN:
             self._refuse("booleans have no order", start, hint="use = or !=")
 
     def _check_depth(self, condition: Condition, rank: Rank | None) -> None:

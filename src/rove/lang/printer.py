@@ -1,7 +1,7 @@
 """Trees back to texts: `parse(to_text(tree)) == tree`, for every tree.
 
 The text has no more parentheses than the tree needs. Canonical texts, in which two
-spellings of one meaning look alike, come from `rove.lang.canonical`, through here.
+spellings of one meaning look alike, come from `rove.lang.canonical_form`, through here.
 """
 
 from __future__ import annotations

@@ -21,9 +21,16 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from rove.lang.patterns import Effort, Ends, Pattern, TooHard, find_string, like_text
-from rove.lang.pieces import fits
-from rove.lang.values import CARRIED, next_number, previous_number
+from rove.lang.patterns import (
+    Ends,
+    Pattern,
+    StepBudget,
+    StepBudgetSpent,
+    find_string,
+    fits,
+    like_text,
+)
+from rove.lang.values import OPAQUE, next_number, previous_number
 
 
 class _Top:
@@ -59,8 +66,8 @@ Spans: TypeAlias = tuple[tuple[Bound, Bound], ...]
 IS_TRUE: Final = 1
 IS_FALSE: Final = 2
 IS_NULL: Final = 4
-IS_CARRIED: Final = 8
-_ALL_FACTS: Final = IS_TRUE | IS_FALSE | IS_NULL | IS_CARRIED
+IS_OPAQUE: Final = 8
+_ALL_FACTS: Final = IS_TRUE | IS_FALSE | IS_NULL | IS_OPAQUE
 
 LOWEST: Final = -sys.float_info.max
 """The smallest number there is; after the largest comes infinity, which belongs to no span."""
@@ -88,14 +95,14 @@ class ValueSet(msgspec.Struct, frozen=True):
     facts: int = 0
 
     def __contains__(self, value: object) -> bool:
-        """Membership of what `look_up` found: a value, None, or CARRIED."""
+        """Membership of what `look_up` found: a value, None, or OPAQUE."""
         if isinstance(value, bool):
             return self.facts & (IS_TRUE if value else IS_FALSE) != 0
         if isinstance(value, int | float):
             return _within(self.numbers, value)
         if isinstance(value, str):
             return _within(self.strings, value) and self.fits_patterns(value)
-        return self.facts & (IS_CARRIED if value is CARRIED else IS_NULL) != 0
+        return self.facts & (IS_OPAQUE if value is OPAQUE else IS_NULL) != 0
 
     def fits_patterns(self, text: str) -> bool:
         """Whether a string fits every pattern of `fitting` and none of `missing`."""
@@ -115,7 +122,7 @@ STRINGS: Final = ValueSet(strings=ALL_STRINGS)
 BOOLEANS: Final = ValueSet(facts=IS_TRUE | IS_FALSE)
 NULL: Final = ValueSet(facts=IS_NULL)
 PRESENT: Final = ValueSet(ALL_NUMBERS, ALL_STRINGS, facts=_ALL_FACTS & ~IS_NULL)
-OBJECT: Final = ValueSet(facts=IS_CARRIED)
+OBJECT: Final = ValueSet(facts=IS_OPAQUE)
 
 
 def intersection(a: ValueSet, b: ValueSet) -> ValueSet:
@@ -173,10 +180,10 @@ def settled(a: ValueSet) -> ValueSet:
     return a
 
 
-def example(a: ValueSet, effort: Effort | None = None) -> object:
+def example(a: ValueSet, effort: StepBudget | None = None) -> object:
     """Some value of `a`, a readable one; LookupError if it is empty, TooHard if nobody knows.
 
-    None stands for a missing attribute, CARRIED for an object or array.
+    None stands for a missing attribute, OPAQUE for an object or array.
     """
     for low, high in a.numbers:
         return _readable_number(low, high)
@@ -185,13 +192,13 @@ def example(a: ValueSet, effort: Effort | None = None) -> object:
         text = find_string(ends, [*a.fitting], [*a.missing], effort)
         if text is not None:
             return text
-    for fact, value in ((IS_TRUE, True), (IS_FALSE, False), (IS_NULL, None), (IS_CARRIED, CARRIED)):
+    for fact, value in ((IS_TRUE, True), (IS_FALSE, False), (IS_NULL, None), (IS_OPAQUE, OPAQUE)):
         if a.facts & fact:
             return value
     raise LookupError("the set is empty")
 
 
-def is_empty(a: ValueSet, effort: Effort | None = None) -> bool:
+def is_empty(a: ValueSet, effort: StepBudget | None = None) -> bool:
     """True only if certainly no value belongs to `a`, and that took no more than `effort`."""
     if a.numbers or a.facts:
         return False
@@ -205,12 +212,12 @@ def is_empty(a: ValueSet, effort: Effort | None = None) -> bool:
         example(a, effort)
     except LookupError:
         return True
-    except TooHard:
+    except StepBudgetSpent:
         return False
     return False
 
 
-def is_subset(a: ValueSet, b: ValueSet, effort: Effort | None = None) -> bool:
+def is_subset(a: ValueSet, b: ValueSet, effort: StepBudget | None = None) -> bool:
     """True only if certainly every value of `a` belongs to `b`."""
     if a.facts & ~b.facts or _sticks_out(a.numbers, b.numbers):
         # Most pairs are told apart by this, and there may be thousands of them.
@@ -241,14 +248,14 @@ def _likely(fitting: frozenset[Pattern]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _compares(a: ValueSet, b: ValueSet, effort: Effort) -> bool:
+def _compares(a: ValueSet, b: ValueSet, effort: StepBudget) -> bool:
     """Whether enough effort is left to compare the patterns of two sets; it is spent."""
     if effort.is_spent:
         return False
     patterns = (*a.fitting, *a.missing, *b.fitting, *b.missing)
     try:
         effort.spend(_COMPARING_STEPS + sum(len(pattern.items) for pattern in patterns))
-    except TooHard:
+    except StepBudgetSpent:
         return False
     return True
 

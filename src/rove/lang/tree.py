@@ -24,7 +24,7 @@ TextTestName: TypeAlias = OneOf["startswith", "endswith", "contains"]
 Unit: TypeAlias = OneOf["MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "PUBLICATIONS"]
 
 
-class Kind(Enum):
+class ValueType(Enum):
     """The type of a value node; ANY is an attribute or variable, whose type time will tell."""
 
     NUMBER = "number"
@@ -245,20 +245,20 @@ def depth(node: Node) -> int:
     return deepest
 
 
-_KINDS: dict[type, Kind] = {
-    **dict.fromkeys((int, float, Time, Negation, Arithmetic, Call), Kind.NUMBER),
-    **dict.fromkeys((Attribute, Me), Kind.ANY),
-    str: Kind.STRING,
+_KINDS: dict[type, ValueType] = {
+    **dict.fromkeys((int, float, Time, Negation, Arithmetic, Call), ValueType.NUMBER),
+    **dict.fromkeys((Attribute, Me), ValueType.ANY),
+    str: ValueType.STRING,
 }
 _LEAVES = frozenset((Literal, Attribute, Me, Time))
 _VALUE_NODES = _LEAVES | {Negation, Arithmetic, Call}
 
 
-def kind_of(node: Node) -> Kind:
+def type_of(node: Node) -> ValueType:
     """The type that a node's value has whenever it has one."""
     if type(node) is Call and node.name == "lower":
-        return Kind.STRING
-    return _KINDS.get(type(node.value) if type(node) is Literal else type(node), Kind.BOOLEAN)
+        return ValueType.STRING
+    return _KINDS.get(type(node.value) if type(node) is Literal else type(node), ValueType.BOOLEAN)
 
 
 def is_value(node: Node) -> bool:

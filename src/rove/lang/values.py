@@ -27,20 +27,20 @@ _EXACT_MAX = 2.0**53
 _INTEGER_END = 2.0**63
 
 
-class Carried:
+class Opaque:
     """Marks what a payload may carry but nothing can compare: arrays, objects, bytes."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "CARRIED"
+        return "OPAQUE"
 
 
-CARRIED = Carried()
+OPAQUE = Opaque()
 
 
 def look_up(publication: Mapping[str, object], path: Path) -> object:
-    """What `path` leads to: a value, CARRIED, or None when it is missing or null."""
+    """What `path` leads to: a value, OPAQUE, or None when it is missing or null."""
     found: object = publication
     for name in path:
         # Asking for the type is several times as fast, and nearly always enough.
@@ -51,13 +51,13 @@ def look_up(publication: Mapping[str, object], path: Path) -> object:
 
 
 def comparable(found: object) -> object:
-    """`found` as the language sees it: a Value, None for null, CARRIED for all else."""
+    """`found` as the language sees it: a Value, None for null, OPAQUE for all else."""
     kind = type(found)
     if kind is str or kind is bool or kind is float or found is None:
         return found
     if kind is int:
-        return found if INTEGER_MIN <= found <= INTEGER_MAX else CARRIED  # type: ignore[operator]
-    return CARRIED
+        return found if INTEGER_MIN <= found <= INTEGER_MAX else OPAQUE  # type: ignore[operator]
+    return OPAQUE
 
 
 def change_state(me: dict[str, object], changes: Mapping[str, object]) -> None:

@@ -29,9 +29,9 @@ import msgspec
 
 from rove.lang.algebra import FOREVER_S, Verdict, covers
 from rove.lang.errors import LanguageError
-from rove.lang.moment import at_moment
-from rove.lang.normal import Conjunction, NormalForm, holds, normalise
+from rove.lang.normal_form import Conjunction, NormalForm, holds, normalise
 from rove.lang.oracle import Publication
+from rove.lang.partial_evaluation import at_moment
 from rove.lang.sets import Bound
 from rove.lang.tree import Attribute, Subscription, Time, walk
 from rove.lang.values import change_state

@@ -22,7 +22,7 @@ import numpy as np
 
 from rove.lang.errors import LanguageError, PublicationError
 from rove.lang.limits import INTEGER_MAX
-from rove.lang.normal import Conjunction, normalise
+from rove.lang.normal_form import Conjunction, normalise
 from rove.lang.oracle import Publication
 from rove.lang.tree import Subscription
 from rove.lang.values import admit, change_state

@@ -23,11 +23,11 @@ from typing import Final, TypeAlias, cast
 import msgspec
 import numpy as np
 
+from rove.lang.attributes import selected
 from rove.lang.errors import LanguageError, PublicationError
-from rove.lang.normal import accepted_form
+from rove.lang.normal_form import accepted_form
 from rove.lang.oracle import Publication
 from rove.lang.parser import parse
-from rove.lang.selection import selected
 from rove.lang.tree import TRUE, Attribute, Me, Subscription, Time, parts
 from rove.lang.values import admit
 from rove.match.designs.design import Evolve, parse_evolve

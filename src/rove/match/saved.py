@@ -19,14 +19,14 @@ import msgspec
 
 from rove.base.paged import Block, PagedFileError, Part, packed, unpacked
 from rove.errors import RoveError
-from rove.lang.normal import Conjunction
-from rove.lang.ranking import Member
+from rove.lang.normal_form import Conjunction
+from rove.lang.replay import Member
 from rove.lang.sets import TOP, ValueSet
 from rove.lang.tree import Comparison, Subscription, ValueNode
-from rove.lang.values import CARRIED, Path
+from rove.lang.values import OPAQUE, Path
 from rove.match.patterns.encoding import pattern_of, program_of
 
-_TOP, _CARRIED, _INTEGER, _TUPLE = range(1, 5)
+_TOP, _OPAQUE, _INTEGER, _TUPLE = range(1, 5)
 """Extension types of what MessagePack has no type for."""
 _UINT64_END: Final = 1 << 64
 _INT64_MIN: Final = -(1 << 63)
@@ -82,8 +82,8 @@ def plain_key(key: object) -> object:
 def _extension(value: object) -> msgspec.msgpack.Ext:
     if value is TOP:
         return msgspec.msgpack.Ext(_TOP, b"")
-    if value is CARRIED:
-        return msgspec.msgpack.Ext(_CARRIED, b"")
+    if value is OPAQUE:
+        return msgspec.msgpack.Ext(_OPAQUE, b"")
     raise NotImplementedError(f"a {type(value).__name__} cannot be saved")
 
 
@@ -92,8 +92,8 @@ def _extended(code: int, data: memoryview) -> object:
         return int.from_bytes(data, "little", signed=True)
     if code == _TUPLE:
         return tuple(msgspec.msgpack.decode(data, type=list[Any], ext_hook=_extended))
-    if code in (_TOP, _CARRIED):
-        return TOP if code == _TOP else CARRIED
+    if code in (_TOP, _OPAQUE):
+        return TOP if code == _TOP else OPAQUE
     raise ValueError(f"there is no extension type {code}")
 
 

@@ -18,7 +18,7 @@ from collections import OrderedDict, deque
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from rove.policy.agents import Agent, Allowance
+from rove.policy.agents import Agent, CpuAllowance
 from rove.policy.limits import PolicyLimits
 
 TRIED_MAX: Final = 2
@@ -43,7 +43,7 @@ class Account:
     def __init__(self, name: str, everybody: Accounts) -> None:
         self.name = name
         self._everybody = everybody
-        self.allowance = Allowance()
+        self.allowance = CpuAllowance()
         self.waiting_bytes = 0
         """Of messages that wait for its policies to decide."""
         self._offences: deque[float] = deque()

@@ -1,14 +1,15 @@
-"""One policy at work for one subscriber: what it remembers, what it used, what it is forgiven.
+"""One policy at work for one subscriber: its memory, what it has used, and its suspensions.
 
-An agent decides and does nothing: it is shown a message, the subscriber's variables and the time,
-and gives a `Decision`. The same agent sits in the broker's delivery, in a client at the edge and in
-a Spark job, and decides the same there, because all that it goes by comes in: stops by steps, their
-number within a minute and the suspension that follows are counted in messages and in the time of
-the messages. Only stops by time, by the share of a processor and by a crowd of waiting messages
-depend on the machine; who repeats a past tells the agent that they happened.
+An agent decides, and has no effects of its own: it receives a message, the subscriber's variables
+and the time, and returns a `PolicyDecision`. The same agent runs in the broker's delivery, in a
+client at the edge and in a Spark job, and decides the same there, because everything that it
+depends on is passed in: stops by steps, their number within a minute and the suspension that
+follows are counted in messages and in the time of the messages. Only stops by time, by the share
+of a processor and by too many waiting messages depend on the machine; a replay tells the agent
+that they happened.
 
-`arrived` does everything at once, for where nobody else waits. The broker takes the steps by
-itself: `begin`, `call` as often as needed, `settle`.
+`decide` does everything at once, for callers in which nothing else waits. The broker takes the
+steps by itself: `begin`, `call` as often as needed, `settle`.
 
 Beside the call itself an agent costs about 1 µs.
 """
@@ -21,12 +22,19 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from rove.policy.compiling import Policy
-from rove.policy.jobs import Compressed, Compression, Outcome, Sent, Stopped, Wanted
+from rove.policy.compiler import Policy
+from rove.policy.jobs import (
+    Completed,
+    CompressionRequest,
+    CompressionResult,
+    Deferred,
+    OutputMessage,
+    Stopped,
+)
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import run
-from rove.policy.view import Tally
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
+from rove.policy.view import PolicyCounts
 
 Verdict = Literal["passed", "sent", "dropped", "stopped", "suspended"]
 Event = Literal["stopped", "suspended", "resumed"]
@@ -54,11 +62,11 @@ class Notice(msgspec.Struct, omit_defaults=True):
     """Stops since the last notice that were not told."""
 
 
-class Decision(msgspec.Struct):
+class PolicyDecision(msgspec.Struct):
     """What becomes of one message."""
 
     verdict: Verdict
-    outputs: tuple[Sent, ...] = ()
+    outputs: tuple[OutputMessage, ...] = ()
     """What is sent; nothing stands here for what goes on as it came."""
     is_unchanged: bool = False
     """It goes on as it came."""
@@ -75,7 +83,7 @@ class Decision(msgspec.Struct):
         return 1 if self.is_unchanged else len(self.outputs)
 
 
-class Kept(msgspec.Struct, array_like=True):
+class StoredAgent(msgspec.Struct, array_like=True):
     """An agent as it is written to disk; fields are only ever added at the end."""
 
     text: str
@@ -85,7 +93,7 @@ class Kept(msgspec.Struct, array_like=True):
     suspended_until: float | None = None
 
 
-class Allowance:
+class CpuAllowance:
     """A share of a processor: what one subscriber's policies may use on the average."""
 
     __slots__ = ("_at", "_clock_s", "_left_s")
@@ -155,7 +163,7 @@ class Agent:
         """It has needed more steps, or more time, than a turn of the broker can spare."""
         self.is_long = policy.is_heavy
         """It has needed more than a worker does at once while others wait, or may."""
-        self.tally = Tally()
+        self.tally = PolicyCounts()
         self.last_trouble = ""
         self._offences: deque[float] = deque()
         self._told_at: float | None = None
@@ -164,25 +172,27 @@ class Agent:
 
     # -- a message -----------------------------------------------------------------------------
 
-    def arrived(
+    def decide(
         self,
-        arrived: Arrived,
+        arrived: IncomingMessage,
         me: Mapping[str, Any],
         now: float,
         limits: PolicyLimits,
         *,
         automatic: Collection[str] = (),
         clock: Callable[[], float] | None = None,
-    ) -> Decision:
+    ) -> PolicyDecision:
         """Decide on a message, whatever that takes."""
         decision = self.begin(now, limits, size_bytes=len(arrived.payload))
         if decision is None:
             result = self.call(arrived, me, now, limits, automatic=automatic, clock=clock)
-            assert not isinstance(result, Wanted), "nothing is put off without results"
+            assert not isinstance(result, Deferred), "nothing is put off without results"
             decision = self.settle(result, now, limits, size_bytes=len(arrived.payload))
         return decision
 
-    def begin(self, now: float, limits: PolicyLimits, *, size_bytes: int = 0) -> Decision | None:
+    def begin(
+        self, now: float, limits: PolicyLimits, *, size_bytes: int = 0
+    ) -> PolicyDecision | None:
         """A message has its turn; the decision, if the policy need not be asked."""
         until = self.suspended_until
         if until is None or now >= until:
@@ -193,21 +203,21 @@ class Agent:
         goes_on = limits.suspended == "deliver"
         if goes_on:
             self._count(1, size_bytes)
-        return Decision("suspended", is_unchanged=goes_on)
+        return PolicyDecision("suspended", is_unchanged=goes_on)
 
     def call(
         self,
-        arrived: Arrived,
+        arrived: IncomingMessage,
         me: Mapping[str, Any],
         now: float,
         limits: PolicyLimits,
         *,
         automatic: Collection[str] = (),
-        results: Mapping[Compression, Compressed] | None = None,
+        results: Mapping[CompressionRequest, CompressionResult] | None = None,
         steps_max: int | None = None,
         time_ms: int | None = None,
         clock: Callable[[], float] | None = None,
-    ) -> Outcome | Stopped | Wanted:
+    ) -> Completed | Stopped | Deferred:
         """Ask the policy; nothing is changed by it."""
         return run(
             self.policy,
@@ -231,13 +241,13 @@ class Agent:
 
     def settle(
         self,
-        result: Outcome | Stopped,
+        result: Completed | Stopped,
         now: float,
         limits: PolicyLimits,
         *,
         size_bytes: int = 0,
         cpu_s: float = 0.0,
-    ) -> Decision:
+    ) -> PolicyDecision:
         """Take a result: from now on it has happened. `size_bytes` is that of the message."""
         tally = self.tally
         tally.calls += 1
@@ -251,7 +261,9 @@ class Agent:
             notices = (Notice("resumed", now),)
         if isinstance(result, Stopped):
             told = self._offended(result, now, limits)
-            return Decision("stopped", kind=result.kind, notices=notices + told, remembers=True)
+            return PolicyDecision(
+                "stopped", kind=result.kind, notices=notices + told, remembers=True
+            )
         remembers = resumes
         if result.memory is not None:
             self.memory = result.memory
@@ -259,13 +271,15 @@ class Agent:
         if result.passes:
             tally.passed += 1
             self._count(1, len(result.outputs[0].payload))
-            return Decision("passed", (), True, result.changes, remembers, notices=notices)
+            return PolicyDecision("passed", (), True, result.changes, remembers, notices=notices)
         if not result.outputs:
             tally.dropped += 1
-            return Decision("dropped", (), False, result.changes, remembers, notices=notices)
+            return PolicyDecision("dropped", (), False, result.changes, remembers, notices=notices)
         tally.changed += 1
         self._count(len(result.outputs), sum(len(one.payload) for one in result.outputs))
-        return Decision("sent", result.outputs, False, result.changes, remembers, notices=notices)
+        return PolicyDecision(
+            "sent", result.outputs, False, result.changes, remembers, notices=notices
+        )
 
     def passed(self, size_bytes: int, steps: int, cpu_s: float) -> None:
         """A message goes on as it came, and nothing else has happened: `settle` in a few words."""
@@ -326,9 +340,9 @@ class Agent:
 
     # -- on disk -------------------------------------------------------------------------------
 
-    def kept(self) -> Kept:
+    def stored(self) -> StoredAgent:
         """As it is written to disk."""
-        return Kept(
+        return StoredAgent(
             self.policy.text,
             self.set_at,
             dict(self.memory),
@@ -337,7 +351,7 @@ class Agent:
         )
 
     @classmethod
-    def restored(cls, policy: Policy, kept: Kept) -> Agent:
+    def restored(cls, policy: Policy, kept: StoredAgent) -> Agent:
         """As it was read from disk."""
         agent = cls(policy, kept.set_at)
         agent.memory = kept.memory

@@ -21,7 +21,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from rove.policy.jobs import Compression, Kind
+from rove.policy.jobs import CompressionRequest, StopKind
 from rove.policy.limits import BITS_MAX, INT_MAX
 from rove.policy.messages import Message
 
@@ -67,16 +67,16 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 class Halted(Exception):
     """A limit is reached, or the policy is at fault; ends the call."""
 
-    def __init__(self, kind: Kind, text: str) -> None:
+    def __init__(self, kind: StopKind, text: str) -> None:
         super().__init__(text)
-        self.kind: Kind = kind
+        self.kind: StopKind = kind
         self.text = text
 
 
-class Awaited(Exception):
+class CompressionNeeded(Exception):
     """The call needs this first; ends it for now."""
 
-    def __init__(self, request: Compression) -> None:
+    def __init__(self, request: CompressionRequest) -> None:
         super().__init__()
         self.request = request
 

@@ -3,7 +3,7 @@
 Pillow does it. Only its decoders for these two formats are ever used, whatever a file claims to be,
 and nothing is decoded before its size is known: a picture with too many pixels is refused by its
 head, and a large JPEG is never decoded in full. Between two encodings the time is looked at
-(`Watch`); a single one takes a tenth of a second at most. The same wish gives the same bytes
+(`Deadline`); a single one takes a tenth of a second at most. The same wish gives the same bytes
 wherever the same Pillow runs, or none where there is no time for it.
 """
 
@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from rove.policy.jobs import Compression, LostKind
+from rove.policy.jobs import CompressionRequest, LostKind
 from rove.policy.limits import JPEG_PIXELS_MAX, PICTURE_PIXELS_MAX, PNG_PIXELS_MAX
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ _FORMATS: Final = ("JPEG", "PNG")
 _BEGINNINGS: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
-Watch = Callable[[], bool]
+Deadline = Callable[[], bool]
 """Whether there is no time left."""
 
 
-def never() -> bool:
+def no_deadline() -> bool:
     """There is all the time that it takes."""
     return False
 
@@ -53,7 +53,7 @@ class TooLate(ImageError):
     kind: LostKind = "time"
 
 
-def compress(request: Compression, is_late: Watch = never) -> bytes | str:
+def compress(request: CompressionRequest, is_late: Deadline = no_deadline) -> bytes | str:
     """The picture as wanted, bytes or base64 as it came; as it came, if that is no larger."""
     if isinstance(request.image, bytes):
         made = _compressed(request.image, request, is_late)
@@ -62,7 +62,7 @@ def compress(request: Compression, is_late: Watch = never) -> bytes | str:
     return text if len(text) < len(request.image) else request.image
 
 
-def _compressed(image: bytes, request: Compression, is_late: Watch) -> bytes:
+def _compressed(image: bytes, request: CompressionRequest, is_late: Deadline) -> bytes:
     try:
         from PIL import Image
     except ImportError:
@@ -124,7 +124,9 @@ def _plain(picture: Image.Image) -> Image.Image:
     return picture
 
 
-def _smaller(picture: Image.Image, is_png: bool, request: Compression, is_late: Watch) -> bytes:
+def _smaller(
+    picture: Image.Image, is_png: bool, request: CompressionRequest, is_late: Deadline
+) -> bytes:
     if request.pixels_max is not None:
         picture = _within(picture, request.pixels_max)
     quality = request.quality or 85
@@ -139,7 +141,7 @@ def _smaller(picture: Image.Image, is_png: bool, request: Compression, is_late: 
 
 
 def _best(
-    picture: Image.Image, quality: int, is_png: bool, bytes_max: int, is_late: Watch
+    picture: Image.Image, quality: int, is_png: bool, bytes_max: int, is_late: Deadline
 ) -> bytes:
     """The best that is no larger than allowed; if none is, the smallest."""
     found = _encoded(picture, quality, is_png)
@@ -162,7 +164,7 @@ def _best(
     return found
 
 
-def _look(is_late: Watch) -> None:
+def _look(is_late: Deadline) -> None:
     if is_late():
         raise TooLate("the picture takes too long")
 

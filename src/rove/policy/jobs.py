@@ -12,9 +12,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import User
 
-Kind = Literal["steps", "time", "memory", "output", "state", "error", "share", "crowded"]
+StopKind = Literal["steps", "time", "memory", "output", "state", "error", "share", "crowded"]
 """Which limit a call was stopped by; `error` is an error in the policy itself."""
 
 LostKind = Literal["time", "memory", "error", "crowded"]
@@ -24,7 +23,7 @@ Picture = Any
 """Bytes or a text; msgspec has no union of these."""
 
 
-class Compression(msgspec.Struct, frozen=True, array_like=True):
+class CompressionRequest(msgspec.Struct, frozen=True, array_like=True):
     """A picture that is wanted smaller; the same wish has the same answer."""
 
     image: Picture
@@ -37,17 +36,25 @@ class Compression(msgspec.Struct, frozen=True, array_like=True):
     """Of the longer side."""
 
 
-class Sent(msgspec.Struct, array_like=True, frozen=True):
-    """One output of a call."""
+UserProperties = tuple[tuple[str, str], ...]
+
+
+class OutputMessage(msgspec.Struct, array_like=True, frozen=True):
+    """One output of a call, as it is sent."""
 
     payload: bytes
-    user: User
+    user: UserProperties
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size where memory is limited."""
+        return len(self.payload) + sum(len(name) + len(value) for name, value in self.user)
 
 
-class Outcome(msgspec.Struct, array_like=True, tag=True, frozen=True):
+class Completed(msgspec.Struct, array_like=True, tag=True, frozen=True):
     """How a call went that was not stopped; several calls may share one."""
 
-    outputs: tuple[Sent, ...]
+    outputs: tuple[OutputMessage, ...]
     changes: dict[str, Any]
     """`me.` variables that it set; None removes one."""
     memory: dict[str, Any] | None
@@ -60,17 +67,17 @@ class Outcome(msgspec.Struct, array_like=True, tag=True, frozen=True):
 class Stopped(msgspec.Struct, array_like=True, tag=True):
     """A call that came to nothing, and left no trace in the state."""
 
-    kind: Kind
+    kind: StopKind
     text: str
     """For people."""
     line: int = 0
     steps: int = 0
 
 
-class Wanted(msgspec.Struct, array_like=True, tag=True):
+class Deferred(msgspec.Struct, array_like=True, tag=True):
     """A call that cannot go on until these are there; then it is begun again."""
 
-    requests: tuple[Compression, ...]
+    requests: tuple[CompressionRequest, ...]
 
 
 class Code(msgspec.Struct, array_like=True, frozen=True):
@@ -84,23 +91,23 @@ class Code(msgspec.Struct, array_like=True, frozen=True):
     needs_call: bool
 
 
-class Compress(msgspec.Struct, array_like=True, tag=True):
+class CompressionJob(msgspec.Struct, array_like=True, tag=True):
     """A job: make a picture smaller."""
 
     number: int
-    request: Compression
+    request: CompressionRequest
     time_ms: int = 0
     """How long that may take; 0 is as long as it takes."""
 
 
-class Run(msgspec.Struct, array_like=True, tag=True):
+class RunJob(msgspec.Struct, array_like=True, tag=True):
     """A job: one call of a policy, heavy functions included."""
 
     number: int
     text: str
     topic: str
     payload: bytes
-    user: User
+    user: UserProperties
     me: dict[str, Any]
     automatic: tuple[str, ...]
     memory: dict[str, Any]
@@ -115,7 +122,7 @@ class Run(msgspec.Struct, array_like=True, tag=True):
     nobody looks at it."""
 
 
-class Compile(msgspec.Struct, array_like=True, tag=True):
+class CompileJob(msgspec.Struct, array_like=True, tag=True):
     """A job: make a program of the text of a policy."""
 
     number: int
@@ -123,8 +130,8 @@ class Compile(msgspec.Struct, array_like=True, tag=True):
     bytes_max: int
 
 
-class Compiled(msgspec.Struct, array_like=True, tag=True):
-    """The answer to `Compile`: a program, or what is wrong with the text."""
+class CompileResult(msgspec.Struct, array_like=True, tag=True):
+    """The answer to `CompileJob`: a program, or what is wrong with the text."""
 
     number: int
     code: Code | None = None
@@ -136,8 +143,8 @@ class Compiled(msgspec.Struct, array_like=True, tag=True):
     is_lost: bool = False
 
 
-class Compressed(msgspec.Struct, array_like=True, tag=True):
-    """The answer to `Compress`."""
+class CompressionResult(msgspec.Struct, array_like=True, tag=True):
+    """The answer to `CompressionJob`."""
 
     number: int
     image: Picture
@@ -151,24 +158,24 @@ class Compressed(msgspec.Struct, array_like=True, tag=True):
     """No worker has said this: it was too late, or died."""
 
 
-class Ran(msgspec.Struct, array_like=True, tag=True):
-    """The answer to `Run`."""
+class RunResult(msgspec.Struct, array_like=True, tag=True):
+    """The answer to `RunJob`."""
 
     number: int
-    result: Outcome | Stopped
+    result: Completed | Stopped
     took_s: float = 0.0
     """Processor time."""
     is_lost: bool = False
 
 
-Job = Compress | Run | Compile
-Answer = Compressed | Ran | Compiled
+Job = CompressionJob | RunJob | CompileJob
+JobResult = CompressionResult | RunResult | CompileResult
 
 
-class Listener(Protocol):
+class JobListener(Protocol):
     """Hears of jobs."""
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: JobResult) -> None:
         """A job is done."""
 
     def lost(self, number: int, kind: LostKind, why: str) -> None:

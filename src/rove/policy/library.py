@@ -26,15 +26,15 @@ from rove.policy.guards import (
     LOOK_STEPS,
     LOWEST,
     SPELLING_STEPS,
-    Awaited,
+    CompressionNeeded,
     Guards,
     Halted,
     fault,
     named,
 )
-from rove.policy.jobs import Compressed, Compression
+from rove.policy.jobs import CompressionRequest, CompressionResult
 from rove.policy.limits import BITS_MAX, PolicyLimits
-from rove.policy.messages import PAYLOAD, TOPIC, Arrived, Message
+from rove.policy.messages import PAYLOAD, TOPIC, IncomingMessage, Message
 
 HOUR_S: Final = 3600
 DAY_S: Final = 86_400
@@ -72,13 +72,13 @@ class Call(Guards):
 
     def __init__(
         self,
-        arrived: Arrived,
+        arrived: IncomingMessage,
         m: Message,
         me: dict[str, Any],
         memory: Mapping[str, Any],
         now: float,
         automatic: Collection[str],
-        results: Mapping[Compression, Compressed] | None,
+        results: Mapping[CompressionRequest, CompressionResult] | None,
         limits: PolicyLimits,
         steps_max: int,
         time_ms: int,
@@ -520,7 +520,7 @@ class Call(Guards):
     ) -> Any:
         if image.__class__ is not bytes and image.__class__ is not str:
             raise fault(f"a picture is bytes or base64, not {named(image)}")
-        request = Compression(
+        request = CompressionRequest(
             image,
             _setting("quality", quality, images.QUALITY_MAX),
             _setting("bytes_max", bytes_max, None),
@@ -542,7 +542,7 @@ class Call(Guards):
         else:
             result = self._results.get(request)
             if result is None:
-                raise Awaited(request)
+                raise CompressionNeeded(request)
             if not result.image:
                 raise Halted(result.kind, result.text)
             found = result.image

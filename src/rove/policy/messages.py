@@ -1,44 +1,40 @@
-"""A publication as a policy sees it, and what a policy returns as it is sent.
+"""A publication as a policy sees it, and the messages that a policy returns.
 
 `m` is a mapping of the publication's attributes (`rove.lang.attributes`): the members of its
-payload, its user properties and its `topic`; what is missing is None. A payload that is no JSON
-object, or has an integer that is too long for policies, is the attribute `payload`, as bytes. On
-the way out, attributes that came as user properties and were left alone stay user properties,
-everything else is a member of the payload. Two things stay whatever the policy does, because others
-go by them: the topic that it came on, and the user property `id`, by which a receiver knows what it
-has had before.
+payload, its user properties and its `topic`; a missing attribute is None. A payload that is not a
+JSON object, or has an integer that is too long for policies, is the attribute `payload`, as bytes.
+On the way out, attributes that came as user properties and were not changed stay user properties;
+everything else becomes a member of the payload. Two things stay whatever the policy does, because
+others depend on them: the topic of the publication, and its user property `id`, by which receivers
+detect duplicates.
 
-`Arrived` is made once per publication and shared by all policies that see it. What passes as it
-came is the very payload that came, and what several make alike is written once. Seeing a message
-costs nothing, or a copy of its attributes where the policy may change it, some 0.1 µs; writing
-another one costs what its JSON costs.
+An `IncomingMessage` is made once per publication and shared by all policies that see it. A message
+that passes unchanged has the very payload that came in, and if several policies make the same
+message it is encoded once. Reading a message costs nothing, or a copy of its attributes if the
+policy may change it, some 0.1 µs; encoding another one costs what its JSON costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from rove.lang.attributes import members_of
+from rove.policy.jobs import Completed, OutputMessage, UserProperties
 from rove.policy.limits import INT_MAX
-
-if TYPE_CHECKING:
-    from rove.policy.jobs import Outcome
 
 PAYLOAD: Final = "payload"
 TOPIC: Final = "topic"
 ID: Final = "id"
-WRITTEN_MAX: Final = 64
+ENCODED_MAX: Final = 64
 """Different outputs of one publication that are remembered."""
 _DIGITS_MAX: Final = len(str(INT_MAX))
 _DIGITS: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 """Makes every digit a 0, and whatever else a blank."""
 _LONG_NUMBER: Final = b"0" * _DIGITS_MAX
-
-User = tuple[tuple[str, str], ...]
 
 
 class Message(dict[str, object]):
@@ -48,18 +44,6 @@ class Message(dict[str, object]):
 
     def __missing__(self, name: str) -> None:
         return None
-
-
-class Written(NamedTuple):
-    """A message as it is sent."""
-
-    payload: bytes
-    user: User
-
-    @property
-    def size_bytes(self) -> int:
-        """What it counts for where room is limited."""
-        return len(self.payload) + sum(len(name) + len(value) for name, value in self.user)
 
 
 class Meter(Protocol):
@@ -74,17 +58,17 @@ class Meter(Protocol):
         """Pay for writing a message, and refuse what cannot be sent."""
 
 
-class Arrived:
+class IncomingMessage:
     """One publication, as it is shown to policies; read when somebody first looks at it."""
 
     attributes: Message
     _from_user: dict[str, str]
 
     __slots__ = (
+        "_encodings",
         "_from_user",
         "_kept",
         "_members",
-        "_written",
         "attributes",
         "passed",
         "payload",
@@ -103,13 +87,13 @@ class Arrived:
         self._members = members or partial(members_of, payload)
         self.topic = topic
         self.payload = payload
-        self.user: User = tuple(user)
-        self.passed: Outcome | None = None
-        """As `rove.policy.running` says that it passes, once it has said so."""
-        self._written: dict[tuple[object, ...], tuple[Written, int]] = {}
+        self.user: UserProperties = tuple(user)
+        self.passed: Completed | None = None
+        """As `rove.policy.runner` says that it passes, once it has said so."""
+        self._encodings: dict[tuple[object, ...], tuple[OutputMessage, int]] = {}
         """With the steps that each has cost: whoever makes it again pays the same."""
         self._kept: list[Message] = []
-        """What the keys of `_written` are made of must stay alive."""
+        """What the keys of `_encodings` are made of must stay alive."""
 
     def __getattr__(self, name: str) -> Any:
         # Who looks first has it read, and pays the time: in a broker, many are never looked at.
@@ -141,27 +125,27 @@ class Arrived:
         return name in self._from_user and self._from_user[name] is value
 
     @property
-    def as_it_came(self) -> Written:
-        return Written(self.payload, self.user)
+    def as_it_came(self) -> OutputMessage:
+        return OutputMessage(self.payload, self.user)
 
-    def written(self, output: Message, meter: Meter) -> Written:
+    def encode(self, output: Message, meter: Meter) -> OutputMessage:
         """An output as it is sent, paid for before it is written; ValueError if it cannot be."""
         meter.charge(len(output))
         key = (*output, *map(id, output.values()))
-        known = self._written.get(key)
+        known = self._encodings.get(key)
         if known is not None:
             meter.charge(known[1])
             return known[0]
         before = meter.steps
         meter.weigh_output(output)
         steps = meter.steps - before
-        found = self._write(output)
-        if len(self._written) < WRITTEN_MAX:
-            self._written[key] = found, steps
+        found = self._encoded(output)
+        if len(self._encodings) < ENCODED_MAX:
+            self._encodings[key] = found, steps
             self._kept.append(Message(output))
         return found
 
-    def _write(self, output: Message) -> Written:
+    def _encoded(self, output: Message) -> OutputMessage:
         members: dict[str, object] = dict(output)
         members.pop(TOPIC, None)
         user = [named for named in self.user if named[0] == ID]
@@ -175,8 +159,8 @@ class Arrived:
             if len(members) > 1:
                 other = next(name for name in members if name != PAYLOAD)
                 raise ValueError(f"a message with a payload of bytes cannot also have {other!r}")
-            return Written(payload, tuple(user))
-        return Written(msgspec.json.encode(members), tuple(user))
+            return OutputMessage(payload, tuple(user))
+        return OutputMessage(msgspec.json.encode(members), tuple(user))
 
 
 def _admitted(members: dict[str, object] | None, payload: bytes) -> dict[str, object] | None:

@@ -30,16 +30,16 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from rove.policy.jobs import (
-    Answer,
-    Compile,
-    Compiled,
-    Compress,
-    Compressed,
-    Compression,
+    CompileJob,
+    CompileResult,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
     Job,
+    JobResult,
     LostKind,
-    Ran,
-    Run,
+    RunJob,
+    RunResult,
     Stopped,
     Workers,
 )
@@ -53,31 +53,31 @@ _LATEST: Final = 8
 IDLE_MAX: Final = 1_000
 """Users who wait for nothing and are remembered, for what they have used."""
 
-Asker = TypeVar("Asker")
+Waiter = TypeVar("Waiter")
 
 
-class _Wish(msgspec.Struct):
+class _QueuedJob(msgspec.Struct):
     """A job that was asked for, and who waits for it."""
 
     owner: str
     job: Job
     time_ms: int
-    askers: list[tuple[str, object]]
+    waiters: list[tuple[str, object]]
     """Each with the user that it belongs to."""
     is_light: bool = False
     is_begun: bool = False
     """A worker has it; it may still be in queues of others who asked for it."""
-    is_again: bool = False
+    is_retry: bool = False
     """A worker that had it has died."""
     expected_s: float = 0.0
     """What it counts for while it is being done."""
 
 
-class Ready(msgspec.Struct, Generic[Asker]):
+class FinishedJob(msgspec.Struct, Generic[Waiter]):
     """A job is done: who asked for it, and how it went."""
 
-    asker: Asker
-    answer: Answer
+    waiter: Waiter
+    answer: JobResult
     is_first: bool
     """The first of those who asked; the job counts as its own."""
 
@@ -87,7 +87,7 @@ class _Lane:
 
     def __init__(self, used_s: dict[str, float]) -> None:
         self._used_s = used_s
-        self.queues: dict[str, deque[_Wish]] = {}
+        self.queues: dict[str, deque[_QueuedJob]] = {}
         """Empty ones are not there."""
         self._order: list[tuple[float, int, str]] = []
         """A heap of owners who wait, each once, by what they would have used after their next job,
@@ -108,16 +108,16 @@ class _Lane:
     def _after_s(self, owner: str) -> float:
         return self._used_s[owner] + self.expected_s(owner)
 
-    def put(self, owner: str, wish: _Wish, *, is_first: bool = False) -> None:
+    def put(self, owner: str, queued: _QueuedJob, *, is_first: bool = False) -> None:
         """Let a job wait, behind the others of its owner or before them."""
         queue = self.queues.get(owner)
         if queue is None:
             self._push(owner)
             queue = self.queues[owner] = deque()
         if is_first:
-            queue.appendleft(wish)
+            queue.appendleft(queued)
         else:
-            queue.append(wish)
+            queue.append(queued)
 
     def _push(self, owner: str) -> None:
         self._entered += 1
@@ -142,19 +142,19 @@ class _Lane:
                 return known_s
         return None
 
-    def take(self) -> tuple[str, _Wish]:
+    def take(self) -> tuple[str, _QueuedJob]:
         """The next job, and in whose turn it is done; `least_s` has said that there is one."""
         _, _, owner = heapq.heappop(self._order)
         queue = self.queues[owner]
-        wish = queue.popleft()
+        queued = queue.popleft()
         if queue:
             self._push(owner)
         else:
             del self.queues[owner]
-        return owner, wish
+        return owner, queued
 
 
-class Pool(Generic[Asker]):
+class Pool(Generic[Waiter]):
     """The queue; also the listener of the workers."""
 
     def __init__(self, workers: Workers) -> None:
@@ -166,14 +166,14 @@ class Pool(Generic[Asker]):
         self._light, self._long = _Lane(self._used_s), _Lane(self._used_s)
         self._long_count = 0
         """Long jobs under way."""
-        self._under_way: dict[int, _Wish] = {}
-        self._wanted: dict[Compression, _Wish] = {}
-        self._cache: OrderedDict[Compression, Compressed] = OrderedDict()
+        self._under_way: dict[int, _QueuedJob] = {}
+        self._compressions: dict[CompressionRequest, _QueuedJob] = {}
+        self._cache: OrderedDict[CompressionRequest, CompressionResult] = OrderedDict()
         self._cache_bytes = 0
-        self.ready: list[tuple[float, int, Ready[Asker]]] = []
+        self.ready: list[tuple[float, int, FinishedJob[Waiter]]] = []
         """Answers that nobody has taken: a heap, by what its owner had used when it came."""
         self._answered = 0
-        self.texts: deque[tuple[Asker, Compiled]] = deque()
+        self.texts: deque[tuple[Waiter, CompileResult]] = deque()
         """Texts that were compiled, and who asked; for whoever asked to take."""
         self._next = 1
         self.waiting = 0
@@ -190,47 +190,51 @@ class Pool(Generic[Asker]):
         return len(self._under_way)
 
     @property
-    def compressed(self) -> Mapping[Compression, Compressed]:
+    def compressed(self) -> Mapping[CompressionRequest, CompressionResult]:
         """Answers that are still known."""
         return self._cache
 
     # -- asking --------------------------------------------------------------------------------
 
-    def compress(self, owner: str, request: Compression, asker: Asker, time_ms: int) -> None:
+    def compress(
+        self, owner: str, request: CompressionRequest, waiter: Waiter, time_ms: int
+    ) -> None:
         """Have a picture made smaller."""
-        wish = self._wanted.get(request)
-        if wish is not None:
-            wish.askers.append((owner, asker))
-            if not wish.is_begun and owner != wish.owner:
+        queued = self._compressions.get(request)
+        if queued is not None:
+            queued.waiters.append((owner, waiter))
+            if not queued.is_begun and owner != queued.owner:
                 # Whoever asked first may have asked for much else before.
                 self._begin_to_wait(owner)
-                self._long.put(owner, wish)
+                self._long.put(owner, queued)
             return
-        job = Compress(self._number(), request, time_ms)
-        wish = self._wanted[request] = _Wish(owner, job, time_ms, [(owner, asker)])
-        self._enter(wish)
+        job = CompressionJob(self._number(), request, time_ms)
+        queued = self._compressions[request] = _QueuedJob(owner, job, time_ms, [(owner, waiter)])
+        self._enter(queued)
 
     def run(
-        self, owner: str, job: Run, asker: Asker, time_ms: int, *, is_light: bool = False
+        self, owner: str, job: RunJob, waiter: Waiter, time_ms: int, *, is_light: bool = False
     ) -> None:
         """Have a call done; the job's number is given here."""
         job.number = self._number()
-        self._enter(_Wish(owner, job, time_ms, [(owner, asker)], is_light))
+        self._enter(_QueuedJob(owner, job, time_ms, [(owner, waiter)], is_light))
 
-    def compile(self, owner: str, text: str, bytes_max: int, asker: Asker, time_ms: int) -> None:
+    def compile(self, owner: str, text: str, bytes_max: int, waiter: Waiter, time_ms: int) -> None:
         """Have the text of a policy compiled."""
         self._enter(
-            _Wish(owner, Compile(self._number(), text, bytes_max), time_ms, [(owner, asker)])
+            _QueuedJob(
+                owner, CompileJob(self._number(), text, bytes_max), time_ms, [(owner, waiter)]
+            )
         )
 
     def _number(self) -> int:
         number, self._next = self._next, self._next + 1
         return number
 
-    def _enter(self, wish: _Wish, *, is_first: bool = False) -> None:
-        self._begin_to_wait(wish.owner)
-        lane = self._light if wish.is_light else self._long
-        lane.put(wish.owner, wish, is_first=is_first)
+    def _enter(self, queued: _QueuedJob, *, is_first: bool = False) -> None:
+        self._begin_to_wait(queued.owner)
+        lane = self._light if queued.is_light else self._long
+        lane.put(queued.owner, queued, is_first=is_first)
         self.waiting += 1
         self._feed()
 
@@ -241,7 +245,7 @@ class Pool(Generic[Asker]):
 
     def _forget_idle(self) -> None:
         """Let those who wait for nothing begin anew: there may be very many."""
-        busy = {wish.owner for wish in self._under_way.values()}
+        busy = {queued.owner for queued in self._under_way.values()}
         busy.update(self._light.queues, self._long.queues)
         for owner in self._used_s.keys() - busy:
             del self._used_s[owner]
@@ -265,87 +269,87 @@ class Pool(Generic[Asker]):
                 return
             is_light = long_s is None or (light_s is not None and light_s <= long_s)
             lane = self._light if is_light else self._long
-            owner, wish = lane.take()
+            owner, queued = lane.take()
             self._least_s = max(self._least_s, self._used_s[owner])
-            wish.expected_s = lane.expected_s(wish.owner)
-            self._used_s[wish.owner] += wish.expected_s
-            wish.is_begun = True
+            queued.expected_s = lane.expected_s(queued.owner)
+            self._used_s[queued.owner] += queued.expected_s
+            queued.is_begun = True
             self.waiting -= 1
             self._long_count += not is_light
-            self._under_way[wish.job.number] = wish
-            self._workers.submit(wish.job, wish.time_ms)
+            self._under_way[queued.job.number] = queued
+            self._workers.submit(queued.job, queued.time_ms)
 
-    def _ended(self, number: int, took_s: float | None = None) -> _Wish | None:
+    def _ended(self, number: int, took_s: float | None = None) -> _QueuedJob | None:
         """A job is no longer under way; None if it was not."""
-        wish = self._under_way.pop(number, None)
-        if wish is not None:
-            self._long_count -= not wish.is_light
+        queued = self._under_way.pop(number, None)
+        if queued is not None:
+            self._long_count -= not queued.is_light
             if took_s is None:
-                took_s = wish.time_ms / 1000
-            self._used_s[wish.owner] += took_s - wish.expected_s
-            (self._light if wish.is_light else self._long).took(wish.owner, took_s)
-        return wish
+                took_s = queued.time_ms / 1000
+            self._used_s[queued.owner] += took_s - queued.expected_s
+            (self._light if queued.is_light else self._long).took(queued.owner, took_s)
+        return queued
 
     # -- answers -------------------------------------------------------------------------------
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: JobResult) -> None:
         """A job is done."""
-        wish = self._ended(answer.number, answer.took_s)
-        if wish is None:
+        queued = self._ended(answer.number, answer.took_s)
+        if queued is None:
             return
         self.done += 1
-        if isinstance(answer, Compressed) and isinstance(wish.job, Compress):
-            del self._wanted[wish.job.request]
-            self._remember(wish.job.request, answer)
-        self._hand_out(wish, answer)
+        if isinstance(answer, CompressionResult) and isinstance(queued.job, CompressionJob):
+            del self._compressions[queued.job.request]
+            self._remember(queued.job.request, answer)
+        self._deliver(queued, answer)
 
     def lost(self, number: int, kind: LostKind, why: str) -> None:
         """A job took too long, or its worker died of it."""
-        wish = self._ended(number, None if kind == "time" else EXPECTED_S)
-        if wish is None:
+        queued = self._ended(number, None if kind == "time" else EXPECTED_S)
+        if queued is None:
             return
         self.lost_count += 1
-        if kind == "error" and not wish.is_again:
-            self._begin_again(wish)
+        if kind == "error" and not queued.is_retry:
+            self._retry(queued)
             return
-        took_s = 0.0 if kind == "crowded" else wish.time_ms / 1000
-        if isinstance(wish.job, Compile):
-            self._hand_out(wish, Compiled(number, None, why, took_s=took_s, is_lost=True))
-        elif isinstance(wish.job, Compress):
-            del self._wanted[wish.job.request]
-            self._hand_out(wish, Compressed(number, b"", why, took_s, kind, is_lost=True))
+        took_s = 0.0 if kind == "crowded" else queued.time_ms / 1000
+        if isinstance(queued.job, CompileJob):
+            self._deliver(queued, CompileResult(number, None, why, took_s=took_s, is_lost=True))
+        elif isinstance(queued.job, CompressionJob):
+            del self._compressions[queued.job.request]
+            self._deliver(queued, CompressionResult(number, b"", why, took_s, kind, is_lost=True))
         else:
-            self._hand_out(wish, Ran(number, Stopped(kind, why), took_s, is_lost=True))
+            self._deliver(queued, RunResult(number, Stopped(kind, why), took_s, is_lost=True))
 
-    def _begin_again(self, wish: _Wish) -> None:
+    def _retry(self, queued: _QueuedJob) -> None:
         """Have another worker do it, before whatever else its owner wants.
 
         Somebody may have ended the first, and a message must not be lost by that. If the second
         dies of it too, it is the job.
         """
-        wish.is_again, wish.is_begun = True, False
-        wish.job.number = self._number()
-        self._enter(wish, is_first=True)
+        queued.is_retry, queued.is_begun = True, False
+        queued.job.number = self._number()
+        self._enter(queued, is_first=True)
 
-    def _hand_out(self, wish: _Wish, answer: Answer) -> None:
-        if isinstance(answer, Compiled):
-            self.texts.append((wish.askers[0][1], answer))  # type: ignore[arg-type]
+    def _deliver(self, queued: _QueuedJob, answer: JobResult) -> None:
+        if isinstance(answer, CompileResult):
+            self.texts.append((queued.waiters[0][1], answer))  # type: ignore[arg-type]
             self._feed()
             return
-        for place, (owner, asker) in enumerate(wish.askers):
-            ready: Ready[Asker] = Ready(asker, answer, place == 0)  # type: ignore[arg-type]
+        for place, (owner, waiter) in enumerate(queued.waiters):
+            ready: FinishedJob[Waiter] = FinishedJob(waiter, answer, place == 0)  # type: ignore[arg-type]
             self._answered += 1
             used_s = self._used_s.get(owner, self._least_s)
             heapq.heappush(self.ready, (used_s, self._answered, ready))
         self._feed()
 
-    def _remember(self, request: Compression, answer: Compressed) -> None:
+    def _remember(self, request: CompressionRequest, answer: CompressionResult) -> None:
         self._cache[request] = answer
         self._cache_bytes += len(request.image) + len(answer.image)
         while self._cache_bytes > CACHE_BYTES_MAX and len(self._cache) > 1:
             old, gone = self._cache.popitem(last=False)
             self._cache_bytes -= len(old.image) + len(gone.image)
 
-    def take(self) -> Ready[Asker]:
+    def take(self) -> FinishedJob[Waiter]:
         """The next answer, of who has used least; there is one (`ready`)."""
         return heapq.heappop(self.ready)[2]

@@ -28,11 +28,11 @@ from rove.errors import RoveError
 from rove.lang.errors import LanguageError
 from rove.lang.values import admit, change_state
 from rove.policy.agents import Agent, Verdict
-from rove.policy.compiling import compiled
-from rove.policy.jobs import Outcome, Sent, Stopped, Wanted
+from rove.policy.compiler import compiled
+from rove.policy.jobs import Completed, Deferred, OutputMessage, Stopped, UserProperties
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import PAYLOAD, TOPIC, Arrived, User
-from rove.policy.view import Tally
+from rove.policy.messages import PAYLOAD, TOPIC, IncomingMessage
+from rove.policy.view import PolicyCounts
 
 TOPIC_OF_ALL: Final = "test"
 """Where a message is published that names no topic."""
@@ -45,13 +45,13 @@ class TrialError(RoveError):
     """Something that cannot be tried."""
 
 
-class Tried(NamedTuple):
+class TrialResult(NamedTuple):
     """What became of one message."""
 
     at: float
-    arrived: Arrived
+    arrived: IncomingMessage
     verdict: Verdict
-    outputs: tuple[Sent, ...]
+    outputs: tuple[OutputMessage, ...]
     """What is sent, also where it is the message as it came."""
     changes: dict[str, tuple[Any, Any]]
     """`me.` variables that are no longer what they were: before and after, None for none."""
@@ -66,14 +66,14 @@ class Tried(NamedTuple):
         """The attributes of what is sent, `topic` included."""
         return [self.seen(one) for one in self.outputs]
 
-    def seen(self, sent: Sent) -> dict[str, object]:
+    def seen(self, sent: OutputMessage) -> dict[str, object]:
         """An output as its receiver sees it; a payload that is no JSON object as `payload`."""
         return shown_attributes(self.arrived.topic, sent.payload, sent.user)
 
 
-def shown_attributes(topic: str, payload: bytes, user: User = ()) -> dict[str, object]:
+def shown_attributes(topic: str, payload: bytes, user: UserProperties = ()) -> dict[str, object]:
     """The attributes of a message, with whatever payload it has."""
-    return dict(Arrived(topic, payload, user).attributes)
+    return dict(IncomingMessage(topic, payload, user).attributes)
 
 
 class Trial:
@@ -103,7 +103,7 @@ class Trial:
         self._clock = clock
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> PolicyCounts:
         """What became of all messages."""
         return self._agent.tally
 
@@ -121,10 +121,10 @@ class Trial:
         *,
         user: Iterable[tuple[str, str]] = (),
         at: float | None = None,
-    ) -> Tried:
+    ) -> TrialResult:
         """Show the policy a message: attributes, or a payload as it is."""
         self.at = self.at if at is None else at
-        arrived = Arrived(topic, payload_of(message), user)
+        arrived = IncomingMessage(topic, payload_of(message), user)
         began = self._clock() if self._clock is not None else 0.0
         stopped, steps = None, 0
         before = self._agent.suspended_until
@@ -141,8 +141,8 @@ class Trial:
             if self.me.get(name) != value
         }
         change_state(self.me, decision.changes)
-        came = (Sent(arrived.payload, arrived.user),)
-        return Tried(
+        came = (OutputMessage(arrived.payload, arrived.user),)
+        return TrialResult(
             self.at,
             arrived,
             decision.verdict,
@@ -154,11 +154,11 @@ class Trial:
             self._agent.suspended_until not in (None, before),
         )
 
-    def _call(self, arrived: Arrived) -> Outcome | Stopped:
+    def _call(self, arrived: IncomingMessage) -> Completed | Stopped:
         result = self._agent.call(
             arrived, self.me, self.at, self.limits, automatic=self._automatic, clock=self._clock
         )
-        assert not isinstance(result, Wanted), "nothing is put off without results"
+        assert not isinstance(result, Deferred), "nothing is put off without results"
         return result
 
 
@@ -184,7 +184,7 @@ class MessageLine(NamedTuple):
 
     payload: bytes
     topic: str
-    user: User
+    user: UserProperties
     at: float | None
 
 

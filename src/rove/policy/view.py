@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Tally(msgspec.Struct):
+class PolicyCounts(msgspec.Struct):
     """What became of the messages that were shown to a policy, since it was set or the start."""
 
     calls: int = 0
@@ -27,7 +27,7 @@ class Tally(msgspec.Struct):
     in_workers: int = 0
     """Calls that a worker did, or did something for."""
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: PolicyCounts) -> None:
         """Count what another has counted."""
         # Field by field: who looks at the metrics waits for as many of these as there are policies.
         self.calls += other.calls
@@ -61,7 +61,7 @@ class PolicyView(msgspec.Struct):
     waiting: int
     """Messages that wait for a worker."""
     last_trouble: str
-    tally: Tally
+    tally: PolicyCounts
 
 
 class PoliciesView(msgspec.Struct):
@@ -79,6 +79,6 @@ class PoliciesView(msgspec.Struct):
     """Policies at work; `policies` may be a part of them."""
     suspended: int
     """How many of them are suspended at this moment."""
-    total: Tally
+    total: PolicyCounts
     """Of all, those that have gone included."""
     policies: list[PolicyView]

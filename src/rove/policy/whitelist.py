@@ -3,7 +3,7 @@
 A list of what is allowed, not of what is forbidden: a kind of syntax that Python gets next year is
 refused until somebody has thought about it. Names come out of Python's parser in their normal form,
 so no letter that looks like another gets past. What stands here is only *whether*; what the allowed
-parts are turned into is in `rove.policy.rewriting`.
+parts are turned into is in `rove.policy.rewriter`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Final, NamedTuple, NoReturn
 
-from rove.policy.automatic import USUAL
+from rove.policy.automatic_variables import USUAL
 from rove.policy.errors import PolicyError
-from rove.policy.functions import FUNCTIONS, closest
+from rove.policy.signatures import FUNCTIONS, closest
 
 NODES_MAX: Final = 1_500
 """Of syntax. What stands outside of loops is done at most once, so this bounds it."""
@@ -65,7 +65,7 @@ _COMPARISONS: Final = (
 _METHODS: Final = {M: ("get",), ME: ("get", "set", "remove")}
 
 
-class Parsed(NamedTuple):
+class ParsedPolicy(NamedTuple):
     """A text that is allowed."""
 
     body: list[ast.stmt]
@@ -77,7 +77,7 @@ class Parsed(NamedTuple):
     """Functions of the library."""
 
 
-def parsed(text: str, bytes_max: int) -> Parsed:
+def parsed(text: str, bytes_max: int) -> ParsedPolicy:
     """Read a policy; PolicyError if it is none."""
     return _Reader(text).read(bytes_max)
 
@@ -92,7 +92,7 @@ class _Reader:
         self._uses: set[str] = set()
         self._loops = 0
 
-    def read(self, bytes_max: int) -> Parsed:
+    def read(self, bytes_max: int) -> ParsedPolicy:
         tree = self._tree(bytes_max)
         function: ast.FunctionDef | None = None
         for index, statement in enumerate(tree.body):
@@ -112,7 +112,7 @@ class _Reader:
         self._locals.update(self._assigned(body))
         for statement in body:
             self._statement(statement)
-        return Parsed(
+        return ParsedPolicy(
             body,
             function.lineno,
             self._constants,

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.lang.algebra import covers
-from rove.lang.normal import normalise
+from rove.lang.normal_form import normalise
 from rove.lang.oracle import matches
 from rove.lang.printer import to_text
 from rove.lang.tree import And, Condition, Me, Not, Or, Subscription, Time, walk

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from rove.lang.errors import LimitError
-from rove.lang.normal import accepted_form
+from rove.lang.normal_form import accepted_form
 from rove.lang.oracle import value_of
 from rove.lang.tree import (
     FALSE,
@@ -56,7 +56,7 @@ OPERATORS: Final[tuple[Operator, ...]] = ("+", "-", "*", "/")
 TEXT_TESTS: Final[tuple[TextTestName, ...]] = ("startswith", "endswith", "contains")
 PLAIN_NUMBERS: Final = (-3, -1, -0.0, 0, 0.1, 0.5, 1, 1.0, 2, 2.5, 3, 8, 40)
 """What people write; with these, bounds that move still meet something."""
-CARRIED: Final[tuple[Any, ...]] = (None, [], [1], {}, b"bytes", 2**63, -(2**63) - 1, 2**100)
+OPAQUE: Final[tuple[Any, ...]] = (None, [], [1], {}, b"bytes", 2**63, -(2**63) - 1, 2**100)
 _LETTERS: Final = "ab%_'~é"
 
 
@@ -284,7 +284,7 @@ class Drawing:
             return self._number().value
         if kind < 0.8:
             return self._string()
-        return self._is(0.5) if kind < 0.9 else self._random.choice(CARRIED)
+        return self._is(0.5) if kind < 0.9 else self._random.choice(OPAQUE)
 
     def state(self) -> dict[str, Any]:
         """Some variables of a subscriber; mostly numbers to compute with."""

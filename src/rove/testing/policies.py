@@ -12,19 +12,19 @@ from typing import Final
 
 import msgspec
 
-from rove.policy.jobs import Answer, Compile, Job, Listener
-from rove.policy.working import answer_of
+from rove.policy.jobs import CompileJob, Job, JobListener, JobResult
+from rove.policy.worker import result_of
 
 _encoded: Final = msgspec.msgpack.Encoder().encode
 _job: Final = msgspec.msgpack.Decoder(Job).decode
-_answer: Final = msgspec.msgpack.Decoder(Answer).decode
+_answer: Final = msgspec.msgpack.Decoder(JobResult).decode
 
 
 class SimulatedWorkers:
     """Is a `rove.policy.jobs.Workers`."""
 
     def __init__(self, seed: int = 0, count: int = 2) -> None:
-        self.listener: Listener
+        self.listener: JobListener
         self.count = count
         self.holds_jobs = False
         """Whether jobs wait until `work` is called; else a world does them at the end of a turn.
@@ -40,7 +40,7 @@ class SimulatedWorkers:
         self.done = 0
         self._random = random.Random(seed)
         self._jobs: list[bytes] = []
-        self._texts: list[Compile] = []
+        self._texts: list[CompileJob] = []
         self._clock_s = 0.0
 
     @property
@@ -52,7 +52,7 @@ class SimulatedWorkers:
         """Have a job done, when somebody says so."""
         assert time_ms > 0
         assert len(self._jobs) < self.count, "workers are given more than they can do"
-        if isinstance(job, Compile):
+        if isinstance(job, CompileJob):
             self._texts.append(job)
         else:
             self._jobs.append(_encoded(job))
@@ -76,7 +76,7 @@ class SimulatedWorkers:
                 self.kills += 1
                 self.listener.lost(job.number, "time", "it took too long")
             else:
-                answer = answer_of(job, self.clock)
+                answer = result_of(job, self.clock)
                 answer.took_s = self.job_s
                 self.listener.answered(_answer(_encoded(answer)))
         self.done += done
@@ -86,7 +86,7 @@ class SimulatedWorkers:
         """Compile the texts that wait; how many there were."""
         texts, self._texts = self._texts, []
         for job in texts:
-            answer = answer_of(job, self.clock)
+            answer = result_of(job, self.clock)
             self.listener.answered(_answer(_encoded(answer)))
         return len(texts)
 

@@ -5,24 +5,24 @@ import pytest
 
 from rove.bench.policy.cases import _VITALS, ICU_STATE, MALICIOUS, STATELESS, Case, cases, icu
 from rove.bench.policy.workload import PATIENT
-from rove.policy.compiling import compiled
-from rove.policy.jobs import Outcome, Stopped
+from rove.policy.compiler import compiled
+from rove.policy.jobs import Completed, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
 
 
-def ran(text: str, attributes: dict[str, object], me: dict[str, object]) -> Outcome | Stopped:
-    arrived = Arrived("ward/7/ecg", msgspec.json.encode(attributes))
+def ran(text: str, attributes: dict[str, object], me: dict[str, object]) -> Completed | Stopped:
+    arrived = IncomingMessage("ward/7/ecg", msgspec.json.encode(attributes))
     found = run(compiled(text), arrived, me, {}, 1e6, PolicyLimits())
-    assert isinstance(found, Outcome | Stopped)
+    assert isinstance(found, Completed | Stopped)
     return found
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_a_policy_decides_as_plain_python_does(case: Case) -> None:
     found = ran(case.text, case.attributes, case.me)
-    assert isinstance(found, Outcome)
+    assert isinstance(found, Completed)
     assert found.passes == (case.plain()() is not None)
 
 
@@ -43,7 +43,7 @@ def test_they_can_also_refuse(
     (case,) = (one for one in cases() if one.name == name)
     case = case._replace(attributes=attributes, me=me)
     found = ran(case.text, attributes, me)
-    assert isinstance(found, Outcome)
+    assert isinstance(found, Completed)
     assert (found.outputs, case.plain()()) == ((), None)
 
 
@@ -60,5 +60,5 @@ def test_malicious_ones_are_stopped_by_steps_alone(text: str) -> None:
 def test_without_state_it_goes_by_patient_and_pulse(patient: int, pulse: int, passes: int) -> None:
     for text in (STATELESS, icu()):
         found = ran(text, {"patient": patient, "pulse": pulse}, ICU_STATE)
-        assert isinstance(found, Outcome)
+        assert isinstance(found, Completed)
         assert found.passes == bool(passes)

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from rove.bench.policy.hostile import CASES, Attack, _names
-from rove.policy.compiling import compiled
-from rove.policy.jobs import Outcome, Stopped, Wanted
+from rove.policy.compiler import compiled
+from rove.policy.jobs import Completed, Deferred, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -20,15 +20,15 @@ def test_it_uses_what_it_can(name: str) -> None:
     if name == "picture":
         assert policy.is_heavy
         return
-    arrived = Arrived("t", msgspec.json.encode(hostile.payload()))
+    arrived = IncomingMessage("t", msgspec.json.encode(hostile.payload()))
     result = run(policy, arrived, {}, {}, 1e9, PolicyLimits())
-    assert not isinstance(result, Wanted)
+    assert not isinstance(result, Deferred)
     if name == "compile":
         # It costs before it runs.
         assert len(hostile.text) > 3_000
         return
     assert result.steps > 5_000
-    assert isinstance(result, Stopped if name in ("outputs", "reset") else Outcome)
+    assert isinstance(result, Stopped if name in ("outputs", "reset") else Completed)
 
 
 def test_nobody_begins_suspended_for_what_an_earlier_case_did(

@@ -5,7 +5,7 @@ import pytest
 from rove.bench.policy import speed as policy_speed
 from rove.bench.policy.cases import MALICIOUS, cases
 from rove.bench.policy.speed import Extent, caller, measures
-from rove.policy.jobs import Outcome, Stopped
+from rove.policy.jobs import Completed, Stopped
 
 
 def test_everything_is_measured() -> None:
@@ -26,7 +26,7 @@ def test_everything_is_measured() -> None:
 
 def test_a_call_is_one_of_the_real_thing() -> None:
     case = cases()[1]
-    assert isinstance(caller(case.text, case.attributes, case.me)(), Outcome)
+    assert isinstance(caller(case.text, case.attributes, case.me)(), Completed)
     stopped = caller(MALICIOUS[0], {}, {}, steps_max=policy_speed._LIMITS.inline_steps_max)()
     assert isinstance(stopped, Stopped)
     assert stopped.steps <= policy_speed._LIMITS.inline_steps_max + 1

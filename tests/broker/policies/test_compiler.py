@@ -9,7 +9,7 @@ import pytest
 
 from rove.broker.policies import compiler
 from rove.mqtt.packets import Filter, Properties, Puback, Publish, Reason, Suback, Subscribe
-from rove.policy.compiling import Policy, known
+from rove.policy.compiler import Policy, known
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers

@@ -16,7 +16,7 @@ from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification
 from rove.broker.storage.records import PendingDecisionRow
 from rove.mqtt.packets import Properties, Puback, Publish, Reason
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers

@@ -44,8 +44,8 @@ from rove.mqtt.packets import (
 )
 from rove.policy.accounts import Accounts
 from rove.policy.agents import Agent
-from rove.policy.compiling import compiled
-from rove.policy.messages import Arrived
+from rove.policy.compiler import compiled
+from rove.policy.messages import IncomingMessage
 from rove.testing.mqtt import SimulatedBroker
 from rove.testing.policies import SimulatedWorkers
 from tests.broker.test_faults import POLICY, decode, fail_once
@@ -193,14 +193,14 @@ def test_a_case_is_written_with_all_that_is_needed_to_go_on() -> None:
     one = Notification(
         Session("ann", 1, 5, 9), publication, 2, True, (3, 4), select, (5,), b"{}", waits=True
     )
-    pending = PendingDecision(one, PolicyInput(Arrived("t", b"1")), {})
+    pending = PendingDecision(one, PolicyInput(IncomingMessage("t", b"1")), {})
     row = pending.row(5, 12.5)
     assert row == PendingDecisionRow(7, 5, 2, True, (3, 4), select, (5,), b"{}", True, 12.5)
     assert decoded(PendingDecisionRow, encoded(row)) == row
 
 
 def test_what_is_shared_of_one_is_not_of_another() -> None:
-    one, other = PolicyInput(Arrived("t", b"1")), PolicyInput(Arrived("t", b"1"))
+    one, other = PolicyInput(IncomingMessage("t", b"1")), PolicyInput(IncomingMessage("t", b"1"))
     assert one.derived is not other.derived
 
 

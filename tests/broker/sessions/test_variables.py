@@ -12,7 +12,7 @@ from rove.broker.limits import Limits
 from rove.broker.storage.records import SessionRow
 from rove.elastic.elasticity import ElasticitySettings
 from rove.mqtt.packets import Puback, Publish, Reason, Suback
-from rove.policy.automatic import ON_ITS_WAY_S
+from rove.policy.automatic_variables import ON_ITS_WAY_S
 from rove.testing.matchers import SimulatedMatchers
 from rove.testing.mqtt import EXPIRES_NEVER_S, SimulatedBroker, SimulatedClient
 from rove.testing.policies import SimulatedWorkers

@@ -15,7 +15,7 @@ from rove.broker.sessions.session import Notification, Session
 from rove.broker.storage.log import why_decided
 from rove.broker.storage.records import LogRow, PublicationRow
 from rove.mqtt.packets import Publish
-from rove.policy.agents import Decision
+from rove.policy.agents import PolicyDecision
 from rove.policy.limits import PolicyLimits
 from rove.testing.mqtt import SimulatedBroker
 
@@ -210,7 +210,7 @@ def test_what_a_policy_decided() -> None:
     publication = Publication(7, Publish("t", b"1"), "bob", "id", 1.0)
     session = Session("ann", 1, 5, 0)
     one = Notification(session, publication, 1, False, (), why=b'{"promoted":true}')
-    stopped = Decision("stopped", kind="time")
+    stopped = PolicyDecision("stopped", kind="time")
     assert json.loads(why_decided(one, 4, stopped, is_lost=True)) == {
         "promoted": True,
         "policy": "stopped",
@@ -222,7 +222,7 @@ def test_what_a_policy_decided() -> None:
     publication.position = 9
     plain = Notification(session, publication, 1, False, ())
     assert json.loads(
-        why_decided(plain, 0, Decision("passed", is_unchanged=True), is_lost=False)
+        why_decided(plain, 0, PolicyDecision("passed", is_unchanged=True), is_lost=False)
     ) == {
         "policy": "passed",
         "outputs": 1,

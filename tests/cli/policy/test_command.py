@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from rove.cli import main
-from rove.policy.compiling import compiled
-from rove.policy.functions import FUNCTIONS
+from rove.policy.compiler import compiled
 from rove.policy.limits import PolicyLimits
+from rove.policy.signatures import FUNCTIONS
 from rove.policy.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rove.lang import LimitError, Subscription, normalise, parse
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
-from rove.lang.normal import Conjunction, NormalForm, holds
+from rove.lang.normal_form import Conjunction, NormalForm, holds
 from rove.lang.oracle import value_of
 from rove.lang.patterns import contains
 from rove.lang.sets import ALL_STRINGS, EVERYTHING, IS_NULL, NULL, PRESENT, ValueSet
@@ -163,7 +163,7 @@ def test_comparisons_of_every_kind_with_every_kind(comparator: Any) -> None:
 @pytest.mark.parametrize("allowed", [NULL, PRESENT, EVERYTHING, ValueSet(((0, 1),), facts=IS_NULL)])
 @pytest.mark.parametrize("subject", [A, X, Arithmetic("+", A, B), Call("lower", (A,))])
 @pytest.mark.parametrize("value", [*NUMBERS, *OTHERS])
-def test_missing_and_carried_belong_to_the_sets_that_say_so(
+def test_missing_and_opaque_values_belong_to_the_sets_that_include_them(
     allowed: ValueSet, subject: ValueNode, value: object
 ) -> None:
     conjunction = Conjunction({subject: allowed})

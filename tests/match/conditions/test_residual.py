@@ -8,7 +8,7 @@ import pytest
 
 from rove.lang import matches, normalise, parse
 from rove.lang.limits import COMPILED_NODES_MAX
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.tree import walk
 from rove.match.conditions import residual
 from rove.match.conditions.programs import TruthProgram, compiled_conjunction

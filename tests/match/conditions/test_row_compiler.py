@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import normalise, parse
-from rove.lang.normal import Conjunction, compared_conjunction
+from rove.lang.normal_form import Conjunction, compared_conjunction
 from rove.lang.oracle import compare, value_of
 from rove.lang.sets import NULL, NUMBERS
 from rove.lang.tree import (

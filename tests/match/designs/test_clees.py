@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rove.lang import normalise, parse
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.match.designs.clees import Clees
 from rove.match.designs.design import OneByOne
 from rove.match.designs.version_index import TRIED_MAX

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import LanguageError, LimitError, Subscription, TextError, matches, normalise, parse
-from rove.lang.normal import Conjunction, NormalForm, holds
+from rove.lang.normal_form import Conjunction, NormalForm, holds
 from rove.match.designs import lees
 from rove.match.designs.clees import Clees
 from rove.match.designs.design import (

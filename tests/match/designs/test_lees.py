@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import matches, normalise, parse
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import compare, value_of
 from rove.lang.tree import Arithmetic, Call, Comparator, Literal, Me, Negation, Time, ValueNode
 from rove.match.designs import lees as lees_module

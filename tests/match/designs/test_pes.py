@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import normalise, parse
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.match.designs.design import OneByOne
 from rove.match.designs.pes import EvolutionQueue, Pes
 from rove.match.designs.version_index import TRIED_MAX

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rove.match.index.batch import RAW_CARRIED, RAW_FALSE, RAW_TRUE, PublicationBatch, raw
-from rove.match.index.keys import CARRIED, FALSE, FIRST_STRING, LAST, NULL, TRUE, number_key
+from rove.match.index.batch import RAW_FALSE, RAW_OPAQUE, RAW_TRUE, PublicationBatch, raw
+from rove.match.index.keys import FALSE, FIRST_STRING, LAST, NULL, OPAQUE, TRUE, number_key
 from rove.testing import strategies
 
 SIGN = 1 << 63
@@ -28,7 +28,7 @@ def test_bits_give_back_their_key(key: int) -> None:
     assert key_of_bits(raw(key)) == key
 
 
-@pytest.mark.parametrize("key", [NULL, FALSE, TRUE, CARRIED, FIRST_STRING, FIRST_STRING + 9, LAST])
+@pytest.mark.parametrize("key", [NULL, FALSE, TRUE, OPAQUE, FIRST_STRING, FIRST_STRING + 9, LAST])
 def test_facts_and_strings_are_no_numbers(key: int) -> None:
     as_float = np.array([raw(key)], np.uint64).view(np.float64)
     assert not np.isfinite(as_float[0])
@@ -40,8 +40,8 @@ def test_a_number_goes_in_as_it_is(value: float) -> None:
 
 
 def test_the_facts_survive_a_list_of_floats() -> None:
-    bits = np.array([RAW_FALSE, 1.0, RAW_TRUE, RAW_CARRIED], np.float64).view(np.uint64).tolist()
-    assert [key_of_bits(each) for each in bits] == [FALSE, number_key(1), TRUE, CARRIED]
+    bits = np.array([RAW_FALSE, 1.0, RAW_TRUE, RAW_OPAQUE], np.float64).view(np.uint64).tolist()
+    assert [key_of_bits(each) for each in bits] == [FALSE, number_key(1), TRUE, OPAQUE]
 
 
 def test_its_length_is_that_of_its_publications() -> None:

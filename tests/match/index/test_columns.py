@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rove.lang import parse
 from rove.lang.errors import PublicationError
-from rove.lang.values import CARRIED, Path
+from rove.lang.values import OPAQUE, Path
 from rove.match import Matcher
 from rove.match.index import columns
 from rove.match.index.columns import (
@@ -189,7 +189,7 @@ def test_in_floats_nan_is_missing_and_infinity_cannot_be_compared() -> None:
     assert matched("a IS NULL", one(column), 6) == [1, 5]
     assert matched("a > 0 OR a <= 0", one(column), 6) == [0, 4]
     assert matched("a = 0", one(column), 6) == [4]
-    assert [column.value(row) for row in range(6)] == [1.0, None, CARRIED, CARRIED, 0.0, None]
+    assert [column.value(row) for row in range(6)] == [1.0, None, OPAQUE, OPAQUE, 0.0, None]
 
 
 def test_what_is_infinite_is_not_computed_with() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rove.bench.match.scan import Scan
 from rove.lang import LimitError, Subscription, matches, normalise, parse
-from rove.lang.moment import at_moment
-from rove.lang.normal import Conjunction, NormalForm, holds
+from rove.lang.normal_form import Conjunction, NormalForm, holds
+from rove.lang.partial_evaluation import at_moment
 from rove.match import Matcher
 from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import construction, layout

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from rove.lang.normal import normalise
+from rove.lang.normal_form import normalise
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
 from rove.match.index.followers import POSITION, Follower, FollowingIndex, States

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rove.lang import LimitError, Subscription, matches, normalise, parse, sets
 from rove.lang.errors import PublicationError
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.match import Matcher, engine
 from rove.match.conditions import residual
 from rove.match.index import index as index_module

@@ -15,13 +15,13 @@ from rove.lang.sets import (
     ALL_NUMBERS,
     ALL_STRINGS,
     EVERYTHING,
-    IS_CARRIED,
     IS_NULL,
+    IS_OPAQUE,
     TOP,
     ValueSet,
     spans_of,
 )
-from rove.lang.values import CARRIED, comparable
+from rove.lang.values import OPAQUE, comparable
 from rove.match.index import keys
 from rove.match.index.keys import (
     FIRST_NUMBER,
@@ -55,8 +55,8 @@ def key_of(value: object, bounds: list[str]) -> int:
         return number_key(seen)
     if isinstance(seen, str):
         return FIRST_STRING + bisect_right(bounds, seen)
-    assert seen is CARRIED
-    return keys.CARRIED
+    assert seen is OPAQUE
+    return keys.OPAQUE
 
 
 # -- numbers ---------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_the_float_below_is_the_nearest_one(value: int | float) -> None:
 
 def test_every_number_lies_between_facts_and_strings() -> None:
     found = [number_key(value) for value in strategies.NUMBERS]
-    assert keys.CARRIED < FIRST_NUMBER <= min(found)
+    assert keys.OPAQUE < FIRST_NUMBER <= min(found)
     assert max(found) <= LAST_NUMBER == FIRST_STRING - 1
     assert number_key(-0.0) == number_key(0) == number_key(0.0)
 
@@ -151,7 +151,7 @@ def test_neighbouring_integers_beyond_2_53_share_a_span() -> None:
         (EVERYTHING, [(0, LAST)]),
         (ValueSet(ALL_NUMBERS), [(FIRST_NUMBER, LAST_NUMBER)]),
         (ValueSet(strings=ALL_STRINGS), [(FIRST_STRING, LAST)]),
-        (ValueSet(ALL_NUMBERS, facts=IS_CARRIED), [(keys.CARRIED, LAST_NUMBER)]),
+        (ValueSet(ALL_NUMBERS, facts=IS_OPAQUE), [(keys.OPAQUE, LAST_NUMBER)]),
         (ValueSet(ALL_NUMBERS, ALL_STRINGS), [(FIRST_NUMBER, LAST)]),
         (ValueSet(strings=(("a", "b"),), facts=IS_NULL), [(0, 0), (FIRST_STRING + 1,) * 2]),
         (

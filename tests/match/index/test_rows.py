@@ -35,7 +35,7 @@ def key_of(rows: Rows, subject: int, value: object) -> int:
         return number_key(seen)
     if isinstance(seen, str):
         return FIRST_STRING + bisect_right(rows.strings.get(subject, []), seen)
-    return keys.CARRIED
+    return keys.OPAQUE
 
 
 def bound_holds(comparator: int, value: object, bound: float) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import LimitError, Subscription, normalise, parse
-from rove.lang.moment import at_moment
+from rove.lang.partial_evaluation import at_moment
 from rove.match.conditions.row_compiler import rows_of
 from rove.match.index import layout
 from rove.match.index.batch import Slots

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rove.lang.errors import PublicationError
 from rove.lang.patterns import contains, ends_with, starts_with
 from rove.lang.tree import Attribute, Call, Literal, Time, ValueNode
-from rove.lang.values import CARRIED, comparable, look_up
+from rove.lang.values import OPAQUE, comparable, look_up
 from rove.match.index import keys
 from rove.match.index.batch import PublicationBatch
 from rove.match.index.keys import LAST, number_key
@@ -59,8 +59,8 @@ def expected(value: object) -> int | str | None:
         return keys.TRUE if seen else keys.FALSE
     if isinstance(seen, int | float):
         return number_key(seen)
-    assert seen is CARRIED
-    return keys.CARRIED
+    assert seen is OPAQUE
+    return keys.OPAQUE
 
 
 PATTERNS = (contains("a"), starts_with("ab"), ends_with("B"))
@@ -211,7 +211,7 @@ def test_the_value_of_an_attribute_by_its_number() -> None:
     number = subjects.number(Attribute(("n", "m")))
     assert subjects.value(number, {"n": {"m": 2**53 + 1}}) == 2**53 + 1
     assert subjects.value(number, {"n": 3}) is None
-    assert subjects.value(number, {"n": {"m": [1]}}) is CARRIED
+    assert subjects.value(number, {"n": {"m": [1]}}) is OPAQUE
 
 
 numbers_or_nan = strategies.numbers.map(float) | st.just(math.nan)

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang.limits import PATTERN_STEPS_MAX, PATTERN_STEPS_PER_CHARACTER_MAX
-from rove.lang.patterns import Pattern, contains, ends_with, like_pattern, starts_with
-from rove.lang.pieces import steps_per_character
+from rove.lang.patterns import (
+    Pattern,
+    contains,
+    ends_with,
+    like_pattern,
+    starts_with,
+    steps_per_character,
+)
 from rove.match.patterns import automaton, pattern_set
 from rove.match.patterns.automaton import StepBudget
 from rove.match.patterns.pattern_set import AutomatonMerge, PatternSet

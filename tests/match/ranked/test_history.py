@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from rove.lang.values import CARRIED
+from rove.lang.values import OPAQUE
 from rove.match.ranked.history import History, plain
 
 
@@ -41,5 +41,5 @@ def test_what_is_there_since_a_number_comes_as_columns() -> None:
 
 
 def test_of_a_row_only_what_scores_are_made_of_is_kept() -> None:
-    row = {"a": 1, "b": {"c": 2, "d": CARRIED}, "e": CARRIED}
+    row = {"a": 1, "b": {"c": 2, "d": OPAQUE}, "e": OPAQUE}
     assert plain(row) == {"a": 1, "b": {"c": 2}}

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rove.lang import RankedWindow, Subscription, matches, parse
-from rove.lang.ranking import Delivery
+from rove.lang.replay import Delivery
 from rove.lang.tree import TRUE, Rank, Window
 from rove.match import Matcher, RankedDelivery, engine
 from rove.match.ranked.pool import RankedPool

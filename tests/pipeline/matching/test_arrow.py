@@ -147,7 +147,7 @@ def test_decimals_without_a_scale_are_integers() -> None:
     assert rows("a > 0", table) == [0]
 
 
-CARRIED = [
+OPAQUE = [
     pa.array([[1, 2], [], None]),
     pa.array([b"x", b"", None]),
     pa.array([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)] * 2 + [None]),
@@ -157,7 +157,7 @@ CARRIED = [
 ]
 
 
-@pytest.mark.parametrize("array", CARRIED, ids=lambda array: str(array.type))
+@pytest.mark.parametrize("array", OPAQUE, ids=lambda array: str(array.type))
 def test_the_rest_is_there_and_no_more(array: Any) -> None:
     table = columns_of(batch_of(a=array))
     assert rows("a IS NOT NULL", table) == [0, 1]

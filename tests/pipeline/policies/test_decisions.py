@@ -22,7 +22,7 @@ from rove.pipeline.policies.decisions import (
     RecordedPolicies,
     decide,
 )
-from rove.policy.agents import Kept
+from rove.policy.agents import StoredAgent
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
 
@@ -157,7 +157,7 @@ def test_offences_suspend_and_the_same_text_again_does_not_end_that() -> None:
 
 def test_what_a_policy_begins_with_is_in_the_log() -> None:
     log = Log()
-    kept = Kept(LOOPS, 0.0, {}, (), 1e12)
+    kept = StoredAgent(LOOPS, 0.0, {}, (), 1e12)
     log.event(
         "ann", "policy", policy=LOOPS, kept=base64.b64encode(msgspec.msgpack.encode(kept)).decode()
     )
@@ -225,8 +225,8 @@ def test_a_log_that_begins_later_brings_what_agents_remember() -> None:
     log.notified("ann", {"x": 1}, "passed")
     agents = RecordedPolicies()
     list(agents.take(log.rows))
-    memory = agents._subscribers["ann"].agents[0].kept().memory
-    kept = msgspec.msgpack.encode(Kept(HALF, 1.0, memory))
+    memory = agents._subscribers["ann"].agents[0].stored().memory
+    kept = msgspec.msgpack.encode(StoredAgent(HALF, 1.0, memory))
     later = Log()
     later.policy("ann", HALF, kept=base64.b64encode(kept).decode())
     later.notified("ann", {"x": 1}, "dropped")

@@ -17,7 +17,7 @@ from rove.broker.storage.records import LogRow
 from rove.lake.log import open_for_writing
 from rove.lang import parse
 from rove.lang.attributes import attributes_of
-from rove.lang.replay import Notification, Replay
+from rove.lang.replay import Replay, ReplayedNotification
 from rove.pipeline.lake.log import Lake, LakeError
 from rove.pipeline.matching.pruning import PrunedExpression
 from rove.pipeline.tables.backtest_sources import (
@@ -104,11 +104,11 @@ class Past:
         channel: str | None = None,
         me: Mapping[str, object] = ME,
         accepted_at: float | None = None,
-    ) -> list[Notification]:
+    ) -> list[ReplayedNotification]:
         """What the oracle says."""
         replay = Replay()
         replay.subscribe("a", text, since if accepted_at is None else accepted_at, me)
-        found: list[Notification] = []
+        found: list[ReplayedNotification] = []
         for row in self.published(since, until, channel):
             attributes = attributes_of(row.topic, row.payload, row.user)
             found += replay.publish(row.id, attributes, row.at)

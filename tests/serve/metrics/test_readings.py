@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rove.broker.counters import BrokerCounters
 from rove.elastic.view import MatcherView
-from rove.policy.view import Tally
+from rove.policy.view import PolicyCounts
 from rove.serve.metrics.readings import matcher_metrics, metrics_text, policy_metrics
 from tests.serve.conftest import three_matchers, three_policies
 
@@ -134,5 +134,5 @@ def test_policies_show_from_the_first_one_on() -> None:
     assert "# TYPE rove_policy_jobs gauge\n" in text
     view.count = 0
     assert list(policy_metrics(view)), "those that have gone are still counted"
-    view.total = Tally()
+    view.total = PolicyCounts()
     assert list(policy_metrics(view)) == []

@@ -14,21 +14,21 @@ import msgspec
 import pytest
 from PIL import Image
 
-from rove.policy import working
-from rove.policy.images import Watch
+from rove.policy.images import Deadline
 from rove.policy.jobs import (
-    Answer,
-    Compress,
-    Compressed,
-    Compression,
+    Completed,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
     Job,
-    Outcome,
-    Ran,
-    Run,
-    Sent,
+    JobResult,
+    OutputMessage,
+    RunJob,
+    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
+from rove.policy.worker import picture as compressed
 from rove.serve.workers import policy_process
 from rove.serve.workers.children import HEADER, read_frame
 from rove.serve.workers.policy_process import Hello, Order, Pictures, Worker, rehearse
@@ -41,21 +41,21 @@ def picture(side: int = 64) -> bytes:
     return drawn.getvalue()
 
 
-def call(text: str, payload: bytes = b'{"x": 1}') -> Run:
-    return Run(3, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
+def call(text: str, payload: bytes = b'{"x": 1}') -> RunJob:
+    return RunJob(3, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
 
 
-def answered(worker: Worker, job: Job) -> Answer:
+def answered(worker: Worker, job: Job) -> JobResult:
     message = worker.answered(msgspec.msgpack.encode(Order(job, 60.0)))
-    return msgspec.msgpack.decode(message, type=Compressed | Ran)
+    return msgspec.msgpack.decode(message, type=CompressionResult | RunResult)
 
 
 def test_a_call_is_done_and_what_it_took_is_told() -> None:
     answer = answered(Worker(), call("def arrived(m, me):\n    me.n = me.n + m.x\n    return m"))
-    assert isinstance(answer, Ran)
+    assert isinstance(answer, RunResult)
     assert answer.number == 3
-    assert isinstance(answer.result, Outcome)
-    assert answer.result.outputs == (Sent(b'{"x": 1}', ()),)
+    assert isinstance(answer.result, Completed)
+    assert answer.result.outputs == (OutputMessage(b'{"x": 1}', ()),)
     assert answer.result.changes == {"n": 2}
     assert answer.result.passes
     assert 0 < answer.took_s < PATIENCE_S
@@ -64,11 +64,11 @@ def test_a_call_is_done_and_what_it_took_is_told() -> None:
 
 
 def test_a_picture_is_made_smaller_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Compression] = []
+    made: list[CompressionRequest] = []
 
-    def counted(request: Compression, is_late: Watch) -> Compressed:
+    def counted(request: CompressionRequest, is_late: Deadline) -> CompressionResult:
         made.append(request)
-        return working.picture(request, is_late)
+        return compressed(request, is_late)
 
     monkeypatch.setattr(policy_process, "picture", counted)
     worker = Worker()
@@ -78,11 +78,11 @@ def test_a_picture_is_made_smaller_once(monkeypatch: pytest.MonkeyPatch) -> None
         msgspec.json.encode({"image": image}),
     )
     first = answered(worker, policy)
-    assert isinstance(first, Ran)
-    assert isinstance(first.result, Outcome)
+    assert isinstance(first, RunResult)
+    assert isinstance(first.result, Completed)
     assert answered(worker, policy).result == first.result  # type: ignore[union-attr]
-    alone = answered(worker, Compress(7, Compression(image, pixels_max=8)))
-    assert isinstance(alone, Compressed)
+    alone = answered(worker, CompressionJob(7, CompressionRequest(image, pixels_max=8)))
+    assert isinstance(alone, CompressionResult)
     assert alone.number == 7
     assert msgspec.json.encode({"image": alone.image}) == first.result.outputs[0].payload
     assert len(made) == 1
@@ -90,7 +90,7 @@ def test_a_picture_is_made_smaller_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_was_longest_not_asked_for_is_forgotten() -> None:
     images = [picture(side) for side in (20, 24, 28)]
-    wishes = [Compression(image, pixels_max=8) for image in images]
+    wishes = [CompressionRequest(image, pixels_max=8) for image in images]
     made = [Pictures()[wish] for wish in wishes]
     room = sum(len(image) for image in images[:2]) + sum(len(each.image) for each in made)
     pictures = Pictures(room)
@@ -109,12 +109,12 @@ def test_why_there_is_no_picture_is_remembered_unless_memory_was_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pictures = Pictures()
-    wish = Compression(b"nonsense", 50)
+    wish = CompressionRequest(b"nonsense", 50)
     assert "no JPEG" in pictures[wish].text
     assert list(pictures) == [wish]
-    short = Compressed(0, b"", "too much", kind="memory")
+    short = CompressionResult(0, b"", "too much", kind="memory")
     monkeypatch.setattr(policy_process, "picture", lambda request, is_late: short)
-    assert pictures[Compression(b"other", 50)] is short
+    assert pictures[CompressionRequest(b"other", 50)] is short
     assert list(pictures) == [wish]
 
 
@@ -128,26 +128,26 @@ def test_why_there_is_no_picture_is_remembered_unless_memory_was_short(
 def test_faults_of_ours_cost_one_answer(
     monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str, text: str
 ) -> None:
-    def fails(*_: object) -> Answer:
+    def fails(*_: object) -> JobResult:
         raise error
 
     worker = Worker()
     with monkeypatch.context() as context:
         context.setattr(policy_process, "answer_of", fails)
         ran = answered(worker, call("def arrived(m, me):\n    return m"))
-        made = answered(worker, Compress(4, Compression(picture(), 50)))
-    assert isinstance(ran, Ran)
+        made = answered(worker, CompressionJob(4, CompressionRequest(picture(), 50)))
+    assert isinstance(ran, RunResult)
     assert ran.result == Stopped(kind, text)  # type: ignore[arg-type]
-    assert isinstance(made, Compressed)
+    assert isinstance(made, CompressionResult)
     assert (made.number, made.image, made.kind, made.text) == (4, b"", kind, text)
-    assert isinstance(answered(worker, call("def arrived(m, me):\n    return m")), Ran)
+    assert isinstance(answered(worker, call("def arrived(m, me):\n    return m")), RunResult)
 
 
 def test_an_answer_that_cannot_be_told_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = Ran(3, Outcome((), {"n": 1 << 70}, None, 0))
+    large = RunResult(3, Completed((), {"n": 1 << 70}, None, 0))
     monkeypatch.setattr(policy_process, "answer_of", lambda *_: large)
     answer = answered(Worker(), call("def arrived(m, me):\n    return m"))
-    assert isinstance(answer, Ran)
+    assert isinstance(answer, RunResult)
     assert isinstance(answer.result, Stopped)
     assert answer.result.text.startswith("cannot be handed on")
 
@@ -175,18 +175,18 @@ def test_a_socket_is_served_until_it_is_closed() -> None:
 
 
 def test_what_is_rehearsed_is_done() -> None:
-    answers: list[Answer] = []
+    answers: list[JobResult] = []
 
     class Watched(Worker):
         def answered(self, message: bytes) -> bytes:
             answer = super().answered(message)
-            answers.append(msgspec.msgpack.decode(answer, type=Answer))
+            answers.append(msgspec.msgpack.decode(answer, type=JobResult))
             return answer
 
     rehearse(Watched())
-    assert any(isinstance(each, Compressed) and each.image for each in answers)
-    results = [each.result for each in answers if isinstance(each, Ran)]
-    assert any(isinstance(each, Outcome) and len(each.outputs) == 3 for each in results)
+    assert any(isinstance(each, CompressionResult) and each.image for each in answers)
+    results = [each.result for each in answers if isinstance(each, RunResult)]
+    assert any(isinstance(each, Completed) and len(each.outputs) == 3 for each in results)
     assert not any(
         "the worker failed" in each.text for each in results if isinstance(each, Stopped)
     )

@@ -23,15 +23,15 @@ import pytest
 from PIL import Image
 
 from rove.policy.jobs import (
-    Answer,
-    Compress,
-    Compressed,
-    Compression,
+    Completed,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
     Job,
-    Outcome,
-    Ran,
-    Run,
-    Sent,
+    JobResult,
+    OutputMessage,
+    RunJob,
+    RunResult,
     Stopped,
 )
 from rove.policy.limits import MIB, PolicyLimits
@@ -51,11 +51,11 @@ class Heard:
     """A listener that remembers."""
 
     def __init__(self) -> None:
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, JobResult] = {}
         self.losses: dict[int, tuple[str, str]] = {}
         self.is_submitting = False
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: JobResult) -> None:
         assert not self.is_submitting
         assert answer.number not in self.answers
         self.answers[answer.number] = answer
@@ -98,18 +98,18 @@ class Bench:
             assert time.monotonic() < end_at
             await asyncio.sleep(0.005)
 
-    async def ran(self, job: Run) -> Outcome | Stopped:
+    async def ran(self, job: RunJob) -> Completed | Stopped:
         number = self.submit(job)
         await self.until(lambda: number in self.heard.answers)
         answer = self.heard.answers[number]
-        assert isinstance(answer, Ran)
+        assert isinstance(answer, RunResult)
         return answer.result
 
-    async def made(self, wish: Compression) -> Compressed:
-        number = self.submit(Compress(0, wish))
+    async def made(self, wish: CompressionRequest) -> CompressionResult:
+        number = self.submit(CompressionJob(0, wish))
         await self.until(lambda: number in self.heard.answers)
         answer = self.heard.answers[number]
-        assert isinstance(answer, Compressed)
+        assert isinstance(answer, CompressionResult)
         return answer
 
     async def loss(self, number: int) -> tuple[str, str]:
@@ -132,9 +132,9 @@ def cpu_s(pid: int) -> float:
     return int(fields[11]) / os.sysconf("SC_CLK_TCK")
 
 
-def call(text: str, payload: bytes = b'{"x": 1}', limits: PolicyLimits | None = None) -> Run:
+def call(text: str, payload: bytes = b'{"x": 1}', limits: PolicyLimits | None = None) -> RunJob:
     limits = limits or PolicyLimits(time_ms=60_000)
-    return Run(0, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, limits)
+    return RunJob(0, text, "t", payload, (), {"n": 1}, ("battery",), {}, 5.0, limits)
 
 
 def picture(size: tuple[int, int], format_: str, mode: str = "RGB") -> bytes:
@@ -180,7 +180,7 @@ def test_they_are_started_when_needed_and_do_what_they_are_asked(
             result = await bench.ran(
                 call("def arrived(m, me):\n    me.n = me.n + m.x\n    return m")
             )
-            assert isinstance(result, Outcome)
+            assert isinstance(result, Completed)
             assert (result.changes, result.passes) == ({"n": 2}, True)
             assert bench.woken == 1
             (pid,) = bench.workers.pids
@@ -201,8 +201,8 @@ async def large_both_ways(bench: Bench) -> None:
     await bench.until(lambda: numbers[-1] in bench.heard.answers)
     for number, payload in zip(numbers, payloads, strict=True):
         answer = bench.heard.answers[number]
-        assert isinstance(answer, Ran)
-        assert isinstance(answer.result, Outcome)
+        assert isinstance(answer, RunResult)
+        assert isinstance(answer.result, Completed)
         assert answer.result.outputs[0].payload == payload
         assert 0 <= answer.took_s < PATIENCE_S
 
@@ -214,14 +214,14 @@ async def pictures(bench: Bench) -> None:
         picture((300, 200), kind, mode) for kind, modes in kinds for mode in modes.split()
     ):
         for wish in ({"quality": 10}, {"bytes_max": 2_000}, {"pixels_max": 50}):
-            made = await bench.made(Compression(image, **wish))
+            made = await bench.made(CompressionRequest(image, **wish))
             assert made.text == ""
             assert 0 < len(made.image) <= len(image)
             Image.open(io.BytesIO(made.image)).load()
     text = base64.b64encode(picture((300, 200), "PNG")).decode()
-    made = await bench.made(Compression(text, pixels_max=50))
+    made = await bench.made(CompressionRequest(text, pixels_max=50))
     assert Image.open(io.BytesIO(base64.b64decode(made.image))).size == (50, 33)
-    made = await bench.made(Compression(b"nonsense", 50))
+    made = await bench.made(CompressionRequest(b"nonsense", 50))
     assert (made.image, made.kind) == (b"", "error")
 
 
@@ -281,7 +281,7 @@ def test_a_loop_without_end_stops_by_itself_when_its_time_is_over() -> None:
             assert isinstance(result, Stopped)
             assert result.kind == "time"
             (pid,) = bench.workers.pids
-            assert isinstance(await bench.ran(call(PASSES)), Outcome)
+            assert isinstance(await bench.ran(call(PASSES)), Completed)
             assert bench.workers.pids == [pid]
 
     run(loop)
@@ -318,7 +318,7 @@ def test_one_that_hangs_is_killed_and_one_that_dies_is_replaced() -> None:
             losses = len(bench.heard.losses)
             os.kill(killed, signal.SIGKILL)
             await bench.until(lambda: bench.workers.pids == [])
-            assert isinstance(await bench.ran(call(PASSES)), Outcome)
+            assert isinstance(await bench.ran(call(PASSES)), Completed)
             assert len(bench.heard.losses) == losses
 
     run(lose)
@@ -329,10 +329,10 @@ def test_memory_is_limited_and_a_bomb_costs_one_answer() -> None:
     async def bomb() -> None:
         with Bench(memory_bytes=16 * MIB) as bench:
             image = picture((2500, 2500), "PNG", "RGB")
-            made = await bench.made(Compression(image, 50))
+            made = await bench.made(CompressionRequest(image, 50))
             assert made.image == b""
             (pid,) = bench.workers.pids
-            made = await bench.made(Compression(picture((490, 490), "PNG", "RGB"), 50))
+            made = await bench.made(CompressionRequest(picture((490, 490), "PNG", "RGB"), 50))
             assert made.image
             # A call that may make more than there is.
             greedy = PolicyLimits(memory_bytes_max=1 << 40, steps_max=1 << 50, time_ms=60_000)
@@ -340,7 +340,7 @@ def test_memory_is_limited_and_a_bomb_costs_one_answer() -> None:
             result = await bench.ran(call(text, limits=greedy))
             assert isinstance(result, Stopped)
             assert result.kind == "memory"
-            assert isinstance(await bench.ran(call(PASSES)), Outcome)
+            assert isinstance(await bench.ran(call(PASSES)), Completed)
             assert bench.workers.pids == [pid]
 
     run(bomb)
@@ -445,16 +445,18 @@ def test_one_that_lies_is_killed(lie: str, fake: Callable[[str], None]) -> None:
     run(hear)
 
 
-IMPOSSIBLE: dict[str, Outcome | Stopped] = {
-    "passes without a message": Outcome((), {}, None, 1, True),
-    "passes with two": Outcome((Sent(b"", ()), Sent(b"", ())), {}, None, 1, True),
-    "a user property that never came": Outcome((Sent(b"", (("a", "b"),)),), {}, None, 1),
-    "one that no client may be sent": Outcome((Sent(b"", (("a", "\0"),)),), {}, None, 1),
-    "more than a call may send": Outcome((Sent(bytes(2 * MIB), ()),), {}, None, 1),
-    "a variable that is no number": Outcome((), {"x": [1.0, {"y": math.nan}]}, None, 1),
-    "a variable of bytes": Outcome((), {"x": b"1"}, None, 1),
-    "memory that is no number": Outcome((), {}, {"x": math.inf}, 1),
-    "fewer steps than none": Outcome((), {}, None, -1),
+IMPOSSIBLE: dict[str, Completed | Stopped] = {
+    "passes without a message": Completed((), {}, None, 1, True),
+    "passes with two": Completed(
+        (OutputMessage(b"", ()), OutputMessage(b"", ())), {}, None, 1, True
+    ),
+    "a user property that never came": Completed((OutputMessage(b"", (("a", "b"),)),), {}, None, 1),
+    "one that no client may be sent": Completed((OutputMessage(b"", (("a", "\0"),)),), {}, None, 1),
+    "more than a call may send": Completed((OutputMessage(bytes(2 * MIB), ()),), {}, None, 1),
+    "a variable that is no number": Completed((), {"x": [1.0, {"y": math.nan}]}, None, 1),
+    "a variable of bytes": Completed((), {"x": b"1"}, None, 1),
+    "memory that is no number": Completed((), {}, {"x": math.inf}, 1),
+    "fewer steps than none": Completed((), {}, None, -1),
     "the same, stopped": Stopped("steps", "", 0, -1),
 }
 
@@ -462,15 +464,20 @@ IMPOSSIBLE: dict[str, Outcome | Stopped] = {
 @pytest.mark.parametrize("what", IMPOSSIBLE)
 def test_what_no_call_can_come_to_is_not_believed(what: str) -> None:
     """The broker would have to fall over it later."""
-    assert not fits(Ran(0, IMPOSSIBLE[what]), call(PASSES))
+    assert not fits(RunResult(0, IMPOSSIBLE[what]), call(PASSES))
 
 
 def test_what_a_call_can_come_to_is_believed() -> None:
     job = msgspec.structs.replace(call(PASSES), user=(("a", "b"), ("a", "c")))
-    some = (Sent(bytes(MIB // 2), (("a", "c"),)), Sent(b"", ()))
-    assert fits(Ran(0, Outcome(some, {"x": [1, 2.5, "y", None, True]}, {"m": b"1"}, 1)), job)
-    assert fits(Ran(0, Outcome((Sent(bytes(2 * MIB), job.user),), {}, None, 0, True)), job)
-    assert fits(Ran(0, Stopped("steps", "too many", 3, 10)), job)
+    some = (OutputMessage(bytes(MIB // 2), (("a", "c"),)), OutputMessage(b"", ()))
+    assert fits(
+        RunResult(0, Completed(some, {"x": [1, 2.5, "y", None, True]}, {"m": b"1"}, 1)), job
+    )
+    assert fits(
+        RunResult(0, Completed((OutputMessage(bytes(2 * MIB), job.user),), {}, None, 0, True)),
+        job,
+    )
+    assert fits(RunResult(0, Stopped("steps", "too many", 3, 10)), job)
 
 
 def test_another_is_started_before_it_is_needed() -> None:
@@ -495,7 +502,7 @@ def test_long_lists_are_not_looked_through_one_by_one(many: list[object]) -> Non
         nonlocal calls
         calls += 1
 
-    answer, job = Ran(0, Outcome((), {"x": many}, {"y": [many]}, 1)), call(PASSES)
+    answer, job = RunResult(0, Completed((), {"x": many}, {"y": [many]}, 1)), call(PASSES)
     sys.setprofile(count)
     try:
         is_fit = fits(answer, job)
@@ -541,7 +548,7 @@ def test_where_none_can_be_started_jobs_are_lost_at_once(
             bench.workers._refused_until = 0.0
             if way == "ends":
                 bench.workers._hello_s = PATIENCE_S
-                assert isinstance(await bench.ran(call(PASSES)), Outcome)
+                assert isinstance(await bench.ran(call(PASSES)), Completed)
 
     run(hear)
 

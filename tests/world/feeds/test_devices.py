@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.world.feeds.audiences import FeedNotification, FeedPublication
 from rove.world.feeds.devices import AudienceDevices
 from rove.world.runs.running import run

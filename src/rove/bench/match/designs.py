@@ -23,7 +23,7 @@ import numpy as np
 
 from rove.bench.measure import Measure, seconds_for
 from rove.lang import normalise, parse
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import Publication
 from rove.lang.tree import Attribute
 from rove.match.designs.clees import Clees

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rove.bench.measure import Measure, seconds_for
 from rove.lang import normalise, parse
-from rove.lang.normal import Conjunction, NormalForm, holds
+from rove.lang.normal_form import Conjunction, NormalForm, holds
 from rove.match.conditions import programs
 from rove.match.conditions.programs import compiled_conjunction
 

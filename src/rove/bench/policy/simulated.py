@@ -31,9 +31,9 @@ from rove.bench.policy.workload import FILTER, PATIENT, PICTURES, TOPIC, WIDTH
 from rove.client.devices import EnergyModel, SimulatedBattery, SimulatedNetwork
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish
-from rove.policy.jobs import Answer, Compress, Compressed, Compression, Job
+from rove.policy.jobs import CompressionJob, CompressionRequest, CompressionResult, Job, JobResult
 from rove.policy.limits import PolicyLimits
-from rove.policy.working import answer_of
+from rove.policy.worker import result_of
 from rove.testing.mqtt import SimulatedBroker
 from rove.testing.policies import SimulatedWorkers
 
@@ -61,16 +61,16 @@ class Clerk(SimulatedWorkers):
             self.listener.answered(self._answer(job))
         return len(asked)
 
-    def _answer(self, job: Job) -> Answer:
-        if isinstance(job, Compress):
+    def _answer(self, job: Job) -> JobResult:
+        if isinstance(job, CompressionJob):
             return msgspec.structs.replace(_smaller(job.request), number=job.number)
-        return answer_of(job, self.clock)
+        return result_of(job, self.clock)
 
 
 @functools.cache
-def _smaller(request: Compression) -> Compressed:
-    answer = answer_of(Compress(0, request), lambda: 0.0)
-    assert isinstance(answer, Compressed)
+def _smaller(request: CompressionRequest) -> CompressionResult:
+    answer = result_of(CompressionJob(0, request), lambda: 0.0)
+    assert isinstance(answer, CompressionResult)
     return answer
 
 

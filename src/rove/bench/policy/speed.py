@@ -1,6 +1,6 @@
 """How fast a policy runs by itself, without broker or network: `rove bench policy --part speed`.
 
-A call is one of `rove.policy.running.run`, with all that it does beside the policy's own lines: a
+A call is one of `rove.policy.runner.run`, with all that it does beside the policy's own lines: a
 message to change, counted steps, and an outcome. It is compared with the same text as plain Python,
 call by call in turns, and of each the best round counts: the machine has other things to do. What a
 case returns is what came, or nothing, since plain Python would write no JSON either; what writing,
@@ -17,11 +17,11 @@ import msgspec
 
 from rove.bench.measure import Measure, seconds_for
 from rove.bench.policy.cases import ICU_MESSAGE, ICU_STATE, MALICIOUS, Case, cases, icu
-from rove.policy.compiling import Policy, compiled
-from rove.policy.jobs import Outcome, Stopped
+from rove.policy.compiler import Policy, compiled
+from rove.policy.jobs import Completed, Stopped
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
 
 ICU_GOAL_PER_S: Final = 200_000.0
 RATIO_GOAL: Final = 0.7
@@ -77,7 +77,7 @@ def caller(
 ) -> Callable[[], object]:
     """One call of a policy, as the broker would make it."""
     policy: Policy = compiled(text)
-    arrived = Arrived(_TOPIC, msgspec.json.encode(attributes))
+    arrived = IncomingMessage(_TOPIC, msgspec.json.encode(attributes))
     memory: dict[str, Any] = {}
 
     def call() -> object:
@@ -99,7 +99,7 @@ def _repeated(call: Callable[[], object], count: int) -> Callable[[], None]:
 def _icu(extent: Extent) -> Iterator[Measure]:
     call = caller(icu(), ICU_MESSAGE, ICU_STATE)
     found = call()
-    assert isinstance(found, Outcome)
+    assert isinstance(found, Completed)
     assert found.passes, "this one needs no picture made smaller"
     per_s = extent.calls / seconds_for(_repeated(call, extent.calls), extent.rounds)
     goal = f">= {ICU_GOAL_PER_S:,.0f}"
@@ -159,7 +159,7 @@ def _calls(extent: Extent) -> Iterator[Measure]:
     count = max(1, extent.calls // 10)
     for name, (text, attributes, me) in kinds.items():
         call = caller(text, attributes, me)
-        assert isinstance(call(), Outcome), name
+        assert isinstance(call(), Completed), name
         call_us = 1e6 * seconds_for(_repeated(call, count), extent.rounds) / count
         yield Measure(f"policy.speed.calls.{name}", call_us, "µs/call")
     for name, steps_max in (("inline", _LIMITS.inline_steps_max), ("stopped", _LIMITS.steps_max)):

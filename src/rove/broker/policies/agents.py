@@ -37,22 +37,22 @@ from rove.broker.sessions.session import (
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import PendingDecisionRow
-from rove.policy.agents import Agent, Kept
-from rove.policy.compiling import Policy
+from rove.policy.agents import Agent, StoredAgent
+from rove.policy.compiler import Policy
 from rove.policy.jobs import (
-    Compiled,
-    Compressed,
-    Compression,
-    Outcome,
-    Ran,
-    Sent,
+    CompileResult,
+    Completed,
+    CompressionRequest,
+    CompressionResult,
+    Deferred,
+    OutputMessage,
+    RunResult,
     Stopped,
-    Wanted,
     Workers,
 )
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.pool import Pool, Ready
+from rove.policy.messages import IncomingMessage
+from rove.policy.pool import FinishedJob, Pool
 
 Isolation = Literal["none", "process"]
 ATTEMPTS_MAX: Final = 20
@@ -76,9 +76,9 @@ _LIMITED: Final = ("steps", "time")
 """Limits that stop a call, within a turn or as a light job, that is restarted with more."""
 
 
-def _passing(arrived: Arrived) -> Outcome:
+def _passing(arrived: IncomingMessage) -> Completed:
     """The outcome that passes a message on unchanged."""
-    return Outcome((Sent(arrived.payload, arrived.user),), {}, None, 0, passes=True)
+    return Completed((OutputMessage(arrived.payload, arrived.user),), {}, None, 0, passes=True)
 
 
 class Agents:
@@ -230,11 +230,11 @@ class Agents:
         if slot.waiting or self._spent_s > TURN_S:
             self._queue(slot, PendingDecision(one, shown, {}), self.policies.limits)
             return
-        result: Outcome | Stopped | Wanted | None = None
+        result: Completed | Stopped | Deferred | None = None
         cpu_s = 0.0
         if self._is_quick(slot):
             result, cpu_s = self._call(slot, shown.arrived)
-            if isinstance(result, Outcome) and self._pass(one, slot, result, cpu_s):
+            if isinstance(result, Completed) and self._pass(one, slot, result, cpu_s):
                 return
         pending = PendingDecision(one, shown, {}, cpu_s=cpu_s)
         if not self._try(slot, pending, result):
@@ -269,7 +269,7 @@ class Agents:
             or self.policies.is_over_share(slot.account)
         )
 
-    def _pass(self, one: Notification, slot: PolicySlot, result: Outcome, cpu_s: float) -> bool:
+    def _pass(self, one: Notification, slot: PolicySlot, result: Completed, cpu_s: float) -> bool:
         """Finish a call that changes nothing; false if it does. Nearly all are like this."""
         if not result.passes or result.changes or result.memory is not None:
             return False
@@ -286,9 +286,9 @@ class Agents:
         if shown is None:
             topic, user = publication.topic, publication.properties.user
             if select is None:
-                arrived = Arrived(topic, publication.payload, user, publication.members)
+                arrived = IncomingMessage(topic, publication.payload, user, publication.members)
             else:
-                arrived = Arrived(topic, publication.selected(select), user)
+                arrived = IncomingMessage(topic, publication.selected(select), user)
             shown = self._shown[key] = PolicyInput(arrived)
             if len(self._shown) > SHOWN_MAX:
                 self._shown.popitem(last=False)
@@ -303,7 +303,7 @@ class Agents:
         self,
         slot: PolicySlot,
         pending: PendingDecision,
-        result: Outcome | Stopped | Wanted | None = None,
+        result: Completed | Stopped | Deferred | None = None,
     ) -> bool:
         """Decide now; False if a worker has to do it, which has been given the job.
 
@@ -326,7 +326,7 @@ class Agents:
                 return False
             else:
                 result = self._called(slot, pending)
-        while isinstance(result, Wanted):
+        while isinstance(result, Deferred):
             if not self._has_pictures(slot, pending, result, limits):
                 return False
             result = self._called(slot, pending)
@@ -350,9 +350,9 @@ class Agents:
     def _call(
         self,
         slot: PolicySlot,
-        arrived: Arrived,
-        results: Mapping[Compression, Compressed] | None = None,
-    ) -> tuple[Outcome | Stopped | Wanted, float]:
+        arrived: IncomingMessage,
+        results: Mapping[CompressionRequest, CompressionResult] | None = None,
+    ) -> tuple[Completed | Stopped | Deferred, float]:
         """Call the policy; returns its result, and the time that it took."""
         clock, session = self._clock, slot.session
         assert self.policies.limits is not None
@@ -360,7 +360,7 @@ class Agents:
             results = self.pool.compressed
         begun_s = 0.0 if clock is None else clock()
         steps_max = self._inline_steps_max
-        result: Outcome | Stopped | Wanted
+        result: Completed | Stopped | Deferred
         try:
             result = slot.agent.call(
                 arrived,
@@ -392,13 +392,13 @@ class Agents:
             if self.pool is not None:
                 self.pool.charge(slot.account.name, took_s)
 
-    def _called(self, slot: PolicySlot, pending: PendingDecision) -> Outcome | Stopped | Wanted:
+    def _called(self, slot: PolicySlot, pending: PendingDecision) -> Completed | Stopped | Deferred:
         result, took_s = self._call(slot, self._shown_in(pending).arrived, pending.results)
         pending.cpu_s += took_s
         return result
 
     def _has_pictures(
-        self, slot: PolicySlot, pending: PendingDecision, wanted: Wanted, limits: PolicyLimits
+        self, slot: PolicySlot, pending: PendingDecision, wanted: Deferred, limits: PolicyLimits
     ) -> bool:
         """Whether all pictures that a call requests are there; a missing one is requested."""
         pool = self.pool
@@ -436,8 +436,8 @@ class Agents:
         pending.is_light = not slot.agent.is_long and light_steps < limits.steps_max
         light = (light_steps, min(LIGHT_MS, limits.time_ms)) if pending.is_light else (0, 0)
         job = slot.job(pending, arrived, limits, light)
-        asker = (slot, pending, None)
-        pool.run(slot.account.name, job, asker, limits.time_ms, is_light=pending.is_light)
+        waiter = (slot, pending, None)
+        pool.run(slot.account.name, job, waiter, limits.time_ms, is_light=pending.is_light)
         slot.agent.tally.in_workers += 1
 
     # -- results of workers --------------------------------------------------------------------
@@ -481,15 +481,15 @@ class Agents:
         self._shown.clear()
         self.has_turn = bool(self._later)
 
-    def _take(self, ready: Ready[JobOwner]) -> None:
+    def _take(self, ready: FinishedJob[JobOwner]) -> None:
         """Continue with the result of a worker, as a step."""
-        assert not isinstance(ready.asker, Link)
-        slot, pending, _ = ready.asker
+        assert not isinstance(ready.waiter, Link)
+        slot, pending, _ = ready.waiter
         client = slot.session.client_id
         if self._context.faults.attempt("answer of a worker", self._answered, ready, client=client):
             return
         subscriber = slot.session.subscriber
-        if isinstance(ready.answer, Ran) and subscriber is not None:
+        if isinstance(ready.answer, RunResult) and subscriber is not None:
             self._free(subscriber)
         self._pass_over(slot, pending)
 
@@ -523,9 +523,9 @@ class Agents:
         pending = slot.leave()
         self._context.steps.undoes(slot.enter_first, pending)
 
-    def _answered(self, ready: Ready[JobOwner]) -> None:
-        assert not isinstance(ready.asker, Link)
-        slot, pending, _ = ready.asker
+    def _answered(self, ready: FinishedJob[JobOwner]) -> None:
+        assert not isinstance(ready.waiter, Link)
+        slot, pending, _ = ready.waiter
         if ready.is_first:
             pending.cpu_s += ready.answer.took_s
             slot.account.allowance.use(ready.answer.took_s)
@@ -533,7 +533,7 @@ class Agents:
         if slot.waiting and slot.waiting[0] is pending and self._is_decided(slot, pending, ready):
             self._had_first(slot)
             self._go_on(slot)
-        if isinstance(ready.answer, Ran) and slot.session.subscriber is not None:
+        if isinstance(ready.answer, RunResult) and slot.session.subscriber is not None:
             self._next_turn(slot.session.subscriber)
 
     def _next_turn(self, subscriber: SubscriberContext) -> None:
@@ -548,13 +548,13 @@ class Agents:
                 self._go_on(slot)
 
     def _is_decided(
-        self, slot: PolicySlot, pending: PendingDecision, ready: Ready[JobOwner]
+        self, slot: PolicySlot, pending: PendingDecision, ready: FinishedJob[JobOwner]
     ) -> bool:
         """Accept the result of a worker; False if another job was started instead."""
         answer = ready.answer
-        assert not isinstance(ready.asker, Link)
-        assert not isinstance(answer, Compiled)
-        request = ready.asker[2]
+        assert not isinstance(ready.waiter, Link)
+        assert not isinstance(answer, CompileResult)
+        request = ready.waiter[2]
         if pending.notification.publication.is_over(self._context.now):
             self._pending.give_up(pending)
             return True
@@ -563,11 +563,13 @@ class Agents:
             return self._try(slot, pending)
         if answer.is_lost:
             stopped = (
-                answer.result if isinstance(answer, Ran) else Stopped(answer.kind, answer.text)
+                answer.result
+                if isinstance(answer, RunResult)
+                else Stopped(answer.kind, answer.text)
             )
             self._settle(slot, pending, stopped, self._context.now, is_lost=True)
             return True
-        if isinstance(answer, Compressed):
+        if isinstance(answer, CompressionResult):
             assert request is not None
             pending.results[request] = answer
             return self._try(slot, pending)
@@ -575,7 +577,7 @@ class Agents:
         return self._with_result(slot, pending, answer.result)
 
     def _with_result(
-        self, slot: PolicySlot, pending: PendingDecision, result: Outcome | Stopped
+        self, slot: PolicySlot, pending: PendingDecision, result: Completed | Stopped
     ) -> bool:
         if pending.is_light and isinstance(result, Stopped) and result.kind in _LIMITED:
             slot.agent.is_slow = slot.agent.is_long = True
@@ -626,7 +628,7 @@ class Agents:
         self,
         slot: PolicySlot,
         pending: PendingDecision,
-        result: Outcome | Stopped,
+        result: Completed | Stopped,
         now: float,
         *,
         is_lost: bool = False,
@@ -649,7 +651,7 @@ class Agents:
 
     # -- restarts ------------------------------------------------------------------------------
 
-    def restore_agent(self, key: str, kept: Kept) -> None:
+    def restore_agent(self, key: str, kept: StoredAgent) -> None:
         """Restore a policy after a restart."""
         self.policies.restore(key, kept, self.compiler.compiled)
 

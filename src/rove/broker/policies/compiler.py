@@ -18,13 +18,13 @@ from rove.broker.sessions.session import Link, PendingDecision, PolicySlot, Sess
 from rove.broker.user_properties import user_property
 from rove.mqtt.packets import Malformed, Packet, Publish, Subscribe
 from rove.policy.accounts import Account
-from rove.policy.compiling import Policy, compiled, known, remember
+from rove.policy.compiler import Policy, compiled, known, remember
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Compiled, Compression
+from rove.policy.jobs import CompileResult, CompressionRequest
 from rove.policy.limits import PolicyLimits
 from rove.policy.pool import Pool
 
-JobOwner = tuple[PolicySlot, PendingDecision, Compression | None] | Link
+JobOwner = tuple[PolicySlot, PendingDecision, CompressionRequest | None] | Link
 """What a worker's result is for: a pending decision, or a client that sets a policy."""
 
 
@@ -84,7 +84,7 @@ class PolicyCompiler:
     def _go_on_with(
         self,
         link: Link,
-        answer: Compiled,
+        answer: CompileResult,
         handle: Callable[[Link, list[Packet | Malformed]], None],
         is_throttled: Callable[[Link], bool],
     ) -> None:
@@ -135,7 +135,7 @@ def _text_in(packet: Publish | Subscribe) -> str:
     return user_property(packet.properties, "policy") or ""
 
 
-def _made(text: str, answer: Compiled, limits: PolicyLimits) -> Policy | PolicyError:
+def _made(text: str, answer: CompileResult, limits: PolicyLimits) -> Policy | PolicyError:
     if answer.code is not None:
         policy = Policy(text, answer.code)
         remember(policy, bytes_max=limits.text_bytes_max)

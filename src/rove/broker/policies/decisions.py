@@ -25,8 +25,8 @@ from rove.broker.sessions.session import (
 )
 from rove.broker.sessions.variables import Variables
 from rove.broker.storage.log import PublicationLog, why_decided
-from rove.policy.agents import Decision, Notice
-from rove.policy.messages import WRITTEN_MAX
+from rove.policy.agents import Notice, PolicyDecision
+from rove.policy.messages import ENCODED_MAX
 
 
 @dataclass(eq=False, repr=False)
@@ -50,7 +50,7 @@ class Decisions:
         slot: PolicySlot,
         pending: PendingDecision,
         shown: PolicyInput,
-        decision: Decision,
+        decision: PolicyDecision,
         now: float,
         *,
         is_lost: bool = False,
@@ -103,7 +103,7 @@ class Decisions:
             context, origin = self._context, pending.notification.publication
             context.next_publication += 1
             found = origin.derived(context.next_publication, payload, user)
-            if len(shared) < WRITTEN_MAX:
+            if len(shared) < ENCODED_MAX:
                 shared[key] = found
             if self._retained.named(origin.name) is origin:
                 self._retained.name_derived(found)

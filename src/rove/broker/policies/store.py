@@ -24,11 +24,11 @@ from rove.broker.storage.log import SubscriptionLog
 from rove.broker.storage.records import encoded, queue_key
 from rove.broker.subscriptions.router import Router
 from rove.policy.accounts import Account, Accounts
-from rove.policy.agents import Agent, Kept
-from rove.policy.compiling import Policy
+from rove.policy.agents import Agent, StoredAgent
+from rove.policy.compiler import Policy
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
-from rove.policy.view import Tally
+from rove.policy.view import PolicyCounts
 
 
 class PolicyStore:
@@ -51,7 +51,7 @@ class PolicyStore:
         self._variables = variables
         self._log = log
         self.slots: dict[PolicySlot, None] = {}
-        self.gone = Tally()
+        self.gone = PolicyCounts()
         """The tally of agents that have ended."""
         self._accounts = Accounts()
         self.unrun: set[str] = set()
@@ -116,7 +116,7 @@ class PolicyStore:
     def keep(self, slot: PolicySlot) -> None:
         """Write the policy's row."""
         if slot.session.is_durable:
-            self._context.gate.changes.put("agents", slot.key, encoded(slot.agent.kept()))
+            self._context.gate.changes.put("agents", slot.key, encoded(slot.agent.stored()))
 
     def drop_unrun(self, session: Session, subscription: Subscription | None) -> bool:
         """Delete the row of a policy that could not be run, if there is one."""
@@ -136,7 +136,7 @@ class PolicyStore:
         if slot.session.is_durable:
             self._context.gate.changes.delete("agents", slot.key)
 
-    def restore(self, key: str, kept: Kept, compiled: Callable[[str], Policy]) -> None:
+    def restore(self, key: str, kept: StoredAgent, compiled: Callable[[str], Policy]) -> None:
         """Restore a policy after a restart."""
         number, _, client_id = key.partition("/")
         session = self._context.sessions.get(client_id)

@@ -23,8 +23,7 @@ import msgspec
 
 from rove.broker.sessions.aliases import TopicForm
 from rove.broker.storage.records import PublicationRow
-from rove.lang.attributes import members_of, merged
-from rove.lang.selection import selected
+from rove.lang.attributes import members_of, merged, selected
 from rove.lang.tree import Attribute, Literal, Subscription
 from rove.mqtt.encoder import publish_parts
 from rove.mqtt.packets import NO_PROPERTIES, V5, Properties, Publish

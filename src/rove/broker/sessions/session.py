@@ -44,10 +44,10 @@ from rove.mqtt.packets import V5, V311, Connect, Filter, Malformed, Packet, Prop
 from rove.mqtt.topics import split_shared
 from rove.policy.accounts import Account
 from rove.policy.agents import Agent
-from rove.policy.automatic import Traffic
-from rove.policy.jobs import Compressed, Compression, Run
+from rove.policy.automatic_variables import SentCounter
+from rove.policy.jobs import CompressionRequest, CompressionResult, RunJob, UserProperties
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived, User
+from rove.policy.messages import IncomingMessage
 from rove.policy.view import PolicyView
 
 ALIASES_NONE: dict[int, str] = {}
@@ -459,10 +459,10 @@ def selection(subscriptions: Sequence[Subscription]) -> Select:
 class PolicyInput(msgspec.Struct, eq=False):
     """A publication as policies see it, and the outputs that several policies share."""
 
-    arrived: Arrived
-    derived: dict[tuple[int | bytes, User], Publication] = {}
+    arrived: IncomingMessage
+    derived: dict[tuple[int | bytes, UserProperties], Publication] = {}
     """By the identity of the payload, which is kept alive here, or by the payload itself if it is
-    from a worker, and the user properties; as many as `Arrived` remembers."""
+    from a worker, and the user properties; as many as `IncomingMessage` remembers."""
 
 
 class PendingDecision(msgspec.Struct, eq=False):
@@ -471,7 +471,7 @@ class PendingDecision(msgspec.Struct, eq=False):
     notification: Notification
     shown: PolicyInput | None
     """None until its turn after a restart: it is not shared then, and there may be very many."""
-    results: dict[Compression, Compressed]
+    results: dict[CompressionRequest, CompressionResult]
     """Pictures that were compressed for it."""
     me: object = None
     """The variables that a worker got for the whole call."""
@@ -573,16 +573,16 @@ class PolicySlot:
     def job(
         self,
         pending: PendingDecision,
-        arrived: Arrived,
+        arrived: IncomingMessage,
         limits: PolicyLimits,
         light: tuple[int, int],
-    ) -> Run:
+    ) -> RunJob:
         """The job of a worker for a pending decision; the pool numbers it.
 
         `light` are the steps and the milliseconds after which it is restarted as a long one.
         """
         session, agent = self.session, self.agent
-        return Run(
+        return RunJob(
             0,
             agent.policy.text,
             arrived.topic,
@@ -627,7 +627,7 @@ class SubscriberContext:
     def __init__(self) -> None:
         self.slot: PolicySlot | None = None
         """The policy of the whole session."""
-        self.traffic = Traffic()
+        self.traffic = SentCounter()
         """Notifications while the client was there."""
         self.is_asking = False
         """A worker runs a whole call for it."""

@@ -24,13 +24,13 @@ from rove.broker.subscriptions.interest import NO_TEXT
 from rove.broker.subscriptions.router import Router
 from rove.lang.values import change_state
 from rove.mqtt.packets import V5, Publish
-from rove.policy.automatic import (
+from rove.policy.automatic_variables import (
     CONNECTED,
     CONNECTED_AT,
     OWN,
     PROTOCOL,
     RECEIVED,
-    Traffic,
+    SentCounter,
     changes_of,
 )
 
@@ -80,7 +80,7 @@ class Variables:
 
     def report(self, session: Session, report: Mapping[str, Any]) -> Mapping[str, Any]:
         """The changes that a device's report makes; ReportError if it is invalid."""
-        traffic = Traffic() if session.subscriber is None else session.subscriber.traffic
+        traffic = SentCounter() if session.subscriber is None else session.subscriber.traffic
         return changes_of(report, traffic, self._context.now)
 
     def reported(

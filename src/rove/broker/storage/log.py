@@ -18,7 +18,7 @@ from rove.broker.notifications.delivery import Delivery
 from rove.broker.publications.publication import Publication
 from rove.broker.sessions.session import Notification, PolicySlot, Session, Subscription
 from rove.broker.storage.records import LogRow, encoded
-from rove.policy.agents import Decision
+from rove.policy.agents import PolicyDecision
 from rove.policy.limits import PolicyLimits
 
 KIND = "subscriptions"
@@ -97,7 +97,7 @@ class SubscriptionLog:
         session, agent = slot.session, slot.agent
         facts: dict[str, object] = {"replaces": replaces} if replaces else {}
         if tells:
-            facts["kept"] = encoded(agent.kept())
+            facts["kept"] = encoded(agent.stored())
         self._write(
             session.client_id,
             now,
@@ -191,7 +191,7 @@ class PublicationLog:
 
 
 def why_decided(
-    one: Notification, subscription: int, decision: Decision, *, is_lost: bool
+    one: Notification, subscription: int, decision: PolicyDecision, *, is_lost: bool
 ) -> bytes:
     """The payload of the log row for a policy's decision."""
     facts: dict[str, Any] = msgspec.json.decode(one.why) if one.why else {}

@@ -37,7 +37,7 @@ from rove.broker.subscriptions.router import Router
 from rove.lang.costs import Cost
 from rove.lang.errors import LanguageError
 from rove.mqtt.packets import Filter
-from rove.policy.agents import Kept
+from rove.policy.agents import StoredAgent
 
 
 class RestorableParts(Protocol):
@@ -227,7 +227,7 @@ def _policies(
             parts.variables.restore_subscriber(session)
     for key, row in tables.get("agents", ()):
         assert isinstance(key, str)
-        parts.agents.restore_agent(key, decoded(Kept, row))
+        parts.agents.restore_agent(key, decoded(StoredAgent, row))
     for number, row in tables.get("cases", ()):
         assert isinstance(number, int)
         waiting = decoded(PendingDecisionRow, row)

@@ -42,7 +42,7 @@ from rove.broker.subscriptions.router import Router
 from rove.broker.user_properties import SUBSCRIBE_NAMES, UNSUBSCRIBE_NAMES, misspelt, user_property
 from rove.lang.costs import NO_COST
 from rove.lang.errors import LanguageError
-from rove.lang.normal import NormalForm, holds, normalise, parts_of
+from rove.lang.normal_form import NormalForm, holds, normalise, parts_of
 from rove.mqtt.packets import (
     NO_PROPERTIES,
     Filter,
@@ -54,7 +54,7 @@ from rove.mqtt.packets import (
     Unsubscribe,
 )
 from rove.mqtt.topics import filter_fault, split_shared
-from rove.policy.compiling import Policy
+from rove.policy.compiler import Policy
 from rove.policy.errors import PolicyError
 
 IDENTIFIER_PROPERTY = "subscription"

@@ -16,7 +16,7 @@ from rove.cli.pipeline.backtest_view import show
 from rove.cli.pipeline.command import add_spark_options, spark_settings
 from rove.errors import UsageError
 from rove.lang import parse
-from rove.lang.normal import accepted_form
+from rove.lang.normal_form import accepted_form
 from rove.mqtt.topics import filter_fault, split_shared
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace, spark: SparkSettings | None = None) -> in
 
     lake = Lake(arguments.lake)
     if text is not None:
-        from rove.policy.compiling import compiled
+        from rove.policy.compiler import compiled
         from rove.policy.limits import PolicyLimits
 
         # What is wrong with it is told before Spark starts.

@@ -27,10 +27,10 @@ from rove.cli.policy.view import (
     terminal_style,
 )
 from rove.errors import UsageError
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
 from rove.policy.limits import PolicyLimits
-from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, Tried, read_line
+from rove.policy.trial import MessageLine, StateLine, Trial, TrialError, TrialResult, read_line
 
 _EXIT_LINES_LEFT_OUT = 2
 _COMPLAINTS_SHOWN_MAX = 20
@@ -224,7 +224,7 @@ class _Testing:
         later = self._trial.at + every_s if at is None else at
         self._trial.at = max(self._trial.at, later) if self._steps else later
 
-    def _write(self, tried: Tried) -> None:
+    def _write(self, tried: TrialResult) -> None:
         number, began = len(self._steps), self._began or 0.0
         if self._arguments.json:
             emit_json(as_object(number, tried, self._trial.me))

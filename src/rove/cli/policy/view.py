@@ -22,8 +22,8 @@ from rove.cli.common.units import bytes_text, count_text
 from rove.policy.agents import Verdict
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import TOPIC
-from rove.policy.trial import Tried
-from rove.policy.view import Tally
+from rove.policy.trial import TrialResult
+from rove.policy.view import PolicyCounts
 
 _MISSING: Final = object()
 _CHANGED, _NEW, _GONE, _SAME = "~", "+", "-", " "
@@ -93,7 +93,7 @@ def heading_line(style: Style) -> str:
 # --- a message ------------------------------------------------------------------------------------
 
 
-def message_lines(number: int, began: float, tried: Tried, style: Style) -> Iterator[str]:
+def message_lines(number: int, began: float, tried: TrialResult, style: Style) -> Iterator[str]:
     """One message and what became of it; times count from `began`."""
     yield _heading(number, began, tried, style)
     if tried.stopped is not None:
@@ -107,7 +107,7 @@ def message_lines(number: int, began: float, tried: Tried, style: Style) -> Iter
         yield from _side_by_side(tried, style)
 
 
-def _heading(number: int, began: float, tried: Tried, style: Style) -> str:
+def _heading(number: int, began: float, tried: TrialResult, style: Style) -> str:
     verdict = _WORDS[tried.verdict]
     if len(tried.outputs) > 1:
         verdict = f"{len(tried.outputs)} messages"
@@ -119,7 +119,7 @@ def _heading(number: int, began: float, tried: Tried, style: Style) -> str:
     return f"{left}{topic}  {style.paint(colour, f'{verdict:<10}')} {used}"
 
 
-def _side_by_side(tried: Tried, style: Style) -> Iterator[str]:
+def _side_by_side(tried: TrialResult, style: Style) -> Iterator[str]:
     came = {name: value for name, value in tried.arrived.attributes.items() if name != TOPIC}
     outputs = [_without_topic(one) for one in tried.messages]
     for count, sent in enumerate(outputs or [{}]):
@@ -244,7 +244,7 @@ def time_text(seconds: float) -> str:
 # --- all of it ------------------------------------------------------------------------------------
 
 
-def summary_text(tally: Tally, steps: list[int], took_s: float, limits: PolicyLimits) -> str:
+def summary_text(tally: PolicyCounts, steps: list[int], took_s: float, limits: PolicyLimits) -> str:
     """What became of all messages, in a line or two."""
     stopped = sum(tally.stopped.values())
     sent = f"{count_text(tally.outputs)} sent ({bytes_text(tally.bytes_out)})"
@@ -274,7 +274,7 @@ def summary_text(tally: Tally, steps: list[int], took_s: float, limits: PolicyLi
     return f"{', '.join(parts)}\n{use}"
 
 
-def as_object(number: int, tried: Tried, me: dict[str, object]) -> dict[str, Any]:
+def as_object(number: int, tried: TrialResult, me: dict[str, object]) -> dict[str, Any]:
     """The same for a program: one object."""
     found: dict[str, Any] = {
         "number": number,

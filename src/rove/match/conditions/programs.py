@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from rove.lang import functions
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import Publication, State, compare, value_of
 from rove.lang.sets import IS_NULL, ValueSet
 from rove.lang.tree import (
@@ -32,15 +32,15 @@ from rove.lang.tree import (
     Attribute,
     Call,
     Comparison,
-    Kind,
     Literal,
     Me,
     Negation,
     Time,
     ValueNode,
-    kind_of,
+    ValueType,
+    type_of,
 )
-from rove.lang.values import CARRIED, Known, comparable, is_number, look_up
+from rove.lang.values import OPAQUE, Known, comparable, is_number, look_up
 
 ValueProgram: TypeAlias = Callable[[Publication, float, State], Known]
 TruthProgram: TypeAlias = Callable[[Publication, float, State], bool]
@@ -118,7 +118,7 @@ class _CodeWriter:
     def require(self, atom: Comparison) -> None:
         """Go on only if the comparison is TRUE."""
         sign = _SIGNS[atom.comparator]
-        if Kind.NUMBER in (kind_of(atom.left), kind_of(atom.right)):
+        if ValueType.NUMBER in (type_of(atom.left), type_of(atom.right)):
             self._leave_if(f"not {self.number(atom.left)} {sign} {self.number(atom.right)}")
             return
         left, right = self.value(atom.left), self.value(atom.right)
@@ -135,7 +135,7 @@ class _CodeWriter:
 
     def require_in(self, subject: ValueNode, allowed: ValueSet) -> None:
         """Go on only if the computed value belongs to the set."""
-        if kind_of(subject) is not Kind.NUMBER:
+        if type_of(subject) is not ValueType.NUMBER:
             self._leave_if(f"{self.value(subject)} not in {self._parameter(allowed)}")
         elif allowed.facts & IS_NULL:
             # No text asks whether a computed value is NULL; such a set is answered all the same.
@@ -155,7 +155,7 @@ class _CodeWriter:
 
     def value(self, node: ValueNode) -> str:
         """The name of a value of any kind, None for UNKNOWN; a number, where it is computed."""
-        if kind_of(node) is Kind.NUMBER:
+        if type_of(node) is ValueType.NUMBER:
             return self.number(node)
         if node not in self._values:
             self._values[node] = self._any_value(node)
@@ -169,7 +169,7 @@ class _CodeWriter:
                 name = self._named(self._raw(node))
                 self.say(f"if type({name}) is not float: {name} = known({name})")
                 return name
-            case Call(arguments=arguments) if kind_of(node) is Kind.STRING:
+            case Call(arguments=arguments) if type_of(node) is ValueType.STRING:
                 (text,) = map(self.value, arguments)
                 return self._named(f"{text}.lower() if type({text}) is str else None")
             case _:
@@ -273,7 +273,7 @@ def _is_one_span(allowed: ValueSet) -> bool:
 def _known(found: object) -> object:
     """`found` as a value, or None where it is none."""
     value = comparable(found)
-    return None if value is CARRIED else value
+    return None if value is OPAQUE else value
 
 
 _NAMES_IN_CODE: Final[dict[str, Any]] = {

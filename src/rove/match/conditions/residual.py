@@ -26,8 +26,8 @@ from typing import Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from rove.lang.limits import COMPILED_NODES_MAX
-from rove.lang.moment import at_moment, at_moments
-from rove.lang.normal import Conjunction, NormalForm, holds
+from rove.lang.normal_form import Conjunction, NormalForm, holds
+from rove.lang.partial_evaluation import at_moment, at_moments
 from rove.lang.patterns import Pattern
 from rove.lang.sets import ValueSet
 from rove.lang.tree import Comparison, ValueNode, walk

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rove.lang.bounds import enclose, line_in_time
-from rove.lang.normal import Conjunction, mirrored_comparator
+from rove.lang.normal_form import Conjunction, mirrored_comparator
 from rove.lang.sets import EMPTY, IS_TRUE, NULL, NUMBERS, ValueSet, intersection
 from rove.lang.tree import (
     Arithmetic,

@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.lang.errors import LanguageError, TextError
-from rove.lang.moment import at_moment
-from rove.lang.normal import Conjunction, NormalForm, comparison_set, holds, meet
+from rove.lang.normal_form import Conjunction, NormalForm, comparison_set, holds, meet
 from rove.lang.oracle import Publication, State
+from rove.lang.partial_evaluation import at_moment
 from rove.lang.sets import EMPTY, ValueSet, intersection
 from rove.lang.tree import Attribute, Comparator, Comparison, Me, Node, Time, ValueNode, walk
 from rove.lang.values import Path, look_up

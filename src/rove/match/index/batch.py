@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rove.match.index.keys import CARRIED, FALSE, LAST, TRUE, Keys
+from rove.match.index.keys import FALSE, LAST, OPAQUE, TRUE, Keys
 from rove.match.index.rows import Floats, Integers, Positions
 from rove.match.patterns.automaton import StepBudget
 
@@ -97,7 +97,7 @@ def _as_float(bits: int) -> float:
     return float(found)
 
 
-RAW_FALSE, RAW_TRUE, RAW_CARRIED = (_as_float(raw(key)) for key in (FALSE, TRUE, CARRIED))
+RAW_FALSE, RAW_TRUE, RAW_OPAQUE = (_as_float(raw(key)) for key in (FALSE, TRUE, OPAQUE))
 """As floats, so that they can stand in one list with numbers. (All are quiet NaNs, whose bits
 survive being copied.)"""
 RAW_TEXT: Final = 0.0

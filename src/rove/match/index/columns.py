@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
-from rove.lang.values import CARRIED, Path
+from rove.lang.values import OPAQUE, Path
 from rove.match.index import keys
 from rove.match.index.batch import PublicationBatch, TextColumn, raw
 from rove.match.index.keys import Keys
@@ -41,7 +41,7 @@ NAMES_MAX: Final = 32
 """Attributes that are looked up in every publication of a batch; of more, each has but a few."""
 
 _MISSING, _FALSE, _TRUE, _CARRIED = (
-    np.uint64(raw(key)) for key in (keys.NULL, keys.FALSE, keys.TRUE, keys.CARRIED)
+    np.uint64(raw(key)) for key in (keys.NULL, keys.FALSE, keys.TRUE, keys.OPAQUE)
 )
 _INTEGER_END: Final = 2.0**63
 
@@ -118,7 +118,7 @@ class FloatColumn(_Flat):
     def value(self, row: int) -> object:
         found = super().value(row)
         if type(found) is float and not math.isfinite(found):
-            return None if math.isnan(found) else CARRIED
+            return None if math.isnan(found) else OPAQUE
         return found
 
 
@@ -185,7 +185,7 @@ class CarriedColumn(_Flat):
     def value(self, row: int) -> object:
         if not self._values[row]:
             return None
-        return {} if self._are_objects else CARRIED
+        return {} if self._are_objects else OPAQUE
 
 
 class ObjectColumn:

@@ -29,11 +29,11 @@ import numpy.typing as npt
 
 from rove.match.index import layout
 from rove.match.index.keys import (
-    CARRIED,
     FIRST_NUMBER,
     FIRST_STRING,
     LAST,
     LAST_NUMBER,
+    OPAQUE,
     Keys,
     float_keys,
 )
@@ -250,11 +250,11 @@ def _strings_matter(subjects: int, rows: Rows) -> npt.NDArray[np.uint8]:
     Where they do not matter, a string counts as carried, and `a > 5` needs no upper bound.
     """
     firsts, lasts = rows.entry_firsts, rows.entry_lasts
-    holds_carried = (firsts <= CARRIED) & (lasts >= CARRIED)
+    holds_opaque = (firsts <= OPAQUE) & (lasts >= OPAQUE)
     holds_all = (firsts <= np.uint64(FIRST_STRING)) & (lasts == np.uint64(LAST))
     holds_some = lasts >= np.uint64(FIRST_STRING)
     matter = np.zeros(subjects, np.uint8)
-    matter[rows.entry_subjects[(holds_carried != holds_all) | (holds_some != holds_all)]] = 1
+    matter[rows.entry_subjects[(holds_opaque != holds_all) | (holds_some != holds_all)]] = 1
     return matter
 
 

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rove.lang.normal import Conjunction, compared_conjunction, mirrored_comparator
+from rove.lang.normal_form import Conjunction, compared_conjunction, mirrored_comparator
 from rove.lang.oracle import value_of
 from rove.lang.sets import ValueSet
 from rove.lang.tree import (

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from rove.lang.errors import PublicationError
 from rove.lang.limits import INTEGER_MAX
-from rove.lang.normal import Conjunction
+from rove.lang.normal_form import Conjunction
 from rove.lang.oracle import compare
 from rove.lang.tree import Attribute, Me, walk
 from rove.match.conditions.residual import (

@@ -24,11 +24,11 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from rove.lang.sets import IS_CARRIED, IS_FALSE, IS_NULL, IS_TRUE, LOWEST, TOP, Bound, ValueSet
+from rove.lang.sets import IS_FALSE, IS_NULL, IS_OPAQUE, IS_TRUE, LOWEST, TOP, Bound, ValueSet
 
 Keys = npt.NDArray[np.uint64]
 
-NULL, FALSE, TRUE, CARRIED = range(4)
+NULL, FALSE, TRUE, OPAQUE = range(4)
 FIRST_NUMBER: Final = 4
 LAST_NUMBER: Final = 0xFFEF_FFFF_FFFF_FFFF
 FIRST_STRING: Final = 0xFFF0_0000_0000_0000
@@ -37,7 +37,7 @@ LAST: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN: Final = 1 << 63
 _EXACT_MAX: Final = 1 << 53
 _pack = struct.Struct("<d").pack
-_FACTS: Final = ((NULL, IS_NULL), (FALSE, IS_FALSE), (TRUE, IS_TRUE), (CARRIED, IS_CARRIED))
+_FACTS: Final = ((NULL, IS_NULL), (FALSE, IS_FALSE), (TRUE, IS_TRUE), (OPAQUE, IS_OPAQUE))
 
 
 def number_key(value: int | float) -> int:

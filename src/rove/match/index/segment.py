@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rove.lang.tree import Comparator
 from rove.match.index import layout
 from rove.match.index.batch import PublicationBatch, Slots, Text, TextColumn, raw
-from rove.match.index.keys import CARRIED, FIRST_STRING, LAST, NULL, Keys
+from rove.match.index.keys import FIRST_STRING, LAST, NULL, OPAQUE, Keys
 from rove.match.index.layout import COMPUTE, MOVING, MULTIPLE, WIDTH, Buffer, section
 from rove.match.index.rows import Integers, Positions, Rows
 
@@ -321,7 +321,7 @@ class Segment:
         if local < 0:
             return NULL
         if not self._matter[local]:
-            return CARRIED
+            return OPAQUE
         return FIRST_STRING + bisect_right(self.strings.get(subject, ()), text)
 
     # -- without kernels ---------------------------------------------------------------------

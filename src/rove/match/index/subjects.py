@@ -23,8 +23,8 @@ from rove.lang.tree import Attribute, Call, ValueNode
 from rove.lang.values import Path, comparable, look_up
 from rove.match.engine import kernel
 from rove.match.index.batch import (
-    RAW_CARRIED,
     RAW_FALSE,
+    RAW_OPAQUE,
     RAW_TEXT,
     RAW_TRUE,
     PublicationBatch,
@@ -331,7 +331,7 @@ def _put(source: SubjectSource, value: object, slots: Slots) -> None:
     elif kind is bool:
         slots.add(source.number, RAW_TRUE if value else RAW_FALSE)
     else:
-        slots.add(source.number, RAW_CARRIED)
+        slots.add(source.number, RAW_OPAQUE)
 
 
 def _put_text(source: SubjectSource, text: str, slots: Slots) -> None:
@@ -352,6 +352,6 @@ def _put_undecided(source: SubjectSource, budget: StepBudget, slots: Slots) -> N
     """Patterns that took too many steps: neither TRUE nor absent, so that no row can hold."""
     for pattern in budget.undecided:
         subject = source.pattern_numbers[pattern]
-        slots.add(subject, RAW_CARRIED)
+        slots.add(subject, RAW_OPAQUE)
         slots.undecided.append(subject)
     budget.undecided.clear()

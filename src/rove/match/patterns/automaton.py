@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rove.lang.limits import PATTERN_STEPS_MAX, PATTERN_STEPS_PER_CHARACTER_MAX
-from rove.lang.patterns import Pattern
-from rove.lang.pieces import fits, steps_per_character
+from rove.lang.patterns import Pattern, fits, steps_per_character
 from rove.match.patterns.encoding import (
     Ints,
     PatternKey,

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from rove.lang.values import CARRIED, Path, look_up
+from rove.lang.values import OPAQUE, Path, look_up
 from rove.match.ranked.inputs import MISSING, Inputs, NumberColumn, kind_of
 from rove.match.ranked.ranks import Publication
 from rove.match.ranked.scores import Floats, Integers
@@ -144,6 +144,6 @@ def plain(row: Publication) -> dict[str, object]:
     for name, value in row.items():
         if isinstance(value, Mapping):
             found[name] = plain(value)
-        elif value is not CARRIED:
+        elif value is not OPAQUE:
             found[name] = value
     return found

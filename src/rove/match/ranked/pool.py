@@ -40,7 +40,7 @@ import numpy as np
 
 from rove.lang import parse
 from rove.lang.oracle import score_of
-from rove.lang.ranking import Member
+from rove.lang.replay import Member
 from rove.lang.tree import Me, Subscription, walk
 from rove.match.ranked.history import History, plain
 from rove.match.ranked.inputs import Inputs, by_shape, score_pairs

@@ -1,7 +1,7 @@
 """Ranked subscriptions before and after the kernels are compiled.
 
 The kernels of ranking take long to compile, and no caller should wait for them. So a subscription
-that is added before gets the window of the language itself (`rove.lang.ranking.RankedWindow`),
+that is added before gets the window of the language itself (`rove.lang.replay.RankedWindow`),
 exact and slow: every publication is evaluated and everything is sorted anew. Once the kernels are
 ready, windows move to the pool (`rove.match.ranked.pool`) with their members: those that have
 members at once, since publications have to come in the order of time; empty ones a few at a time
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 import msgspec
 
-from rove.lang.ranking import Delivery, Member, RankedWindow
+from rove.lang.replay import Delivery, Member, RankedWindow
 from rove.lang.tree import Subscription
 from rove.match import engine
 from rove.match.ranked.ranks import (

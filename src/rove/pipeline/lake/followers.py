@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rove.base.paged import packed
-from rove.lang.normal import normalise
+from rove.lang.normal_form import normalise
 from rove.lang.parser import parse
 from rove.lang.tree import Subscription as Text
 from rove.match.index.followers import Follower, FollowingIndex, States

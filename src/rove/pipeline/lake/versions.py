@@ -23,7 +23,7 @@ import msgspec
 from rove.errors import RoveError
 from rove.lang.errors import LanguageError
 from rove.lang.parser import parse
-from rove.lang.records import SubscriptionRecord, read_subscription
+from rove.lang.replay import SubscriptionRecord, read_subscription
 from rove.lang.tree import Me, walk
 from rove.mqtt.topics import split_shared
 from rove.pipeline.lake.log import NOTHING, Event

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from rove.errors import RoveError
 from rove.lang.attributes import attributes_of
 from rove.lang.limits import INTEGER_MAX
-from rove.lang.values import CARRIED, Path
+from rove.lang.values import OPAQUE, Path
 from rove.match.cell import FILTER_ATTRIBUTE
 from rove.match.index.columns import (
     BooleanColumn,
@@ -207,7 +207,7 @@ def _decoded(text: bytes) -> object:
     try:
         return text.decode()
     except UnicodeDecodeError:
-        return CARRIED
+        return OPAQUE
 
 
 def _decimals(array: pa.Array) -> Column:
@@ -232,7 +232,7 @@ def _plain(value: object) -> object:
         return FloatColumn(np.array([value])).value(0)
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
-    return value if value is None or kind in (int, str, bool) else CARRIED
+    return value if value is None or kind in (int, str, bool) else OPAQUE
 
 
 def _is_string(kind: pa.DataType) -> bool:

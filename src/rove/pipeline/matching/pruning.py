@@ -30,14 +30,14 @@ import msgspec
 from rove.lang.bounds import Enclosure, enclose
 from rove.lang.functions import EARTH_RADIUS_M
 from rove.lang.limits import INTEGER_MAX, INTEGER_MIN
-from rove.lang.moment import at_moment
-from rove.lang.normal import Conjunction, mirrored_comparator, normalise
+from rove.lang.normal_form import Conjunction, mirrored_comparator, normalise
+from rove.lang.partial_evaluation import at_moment
 from rove.lang.sets import (
     ALL_NUMBERS,
     EMPTY,
-    IS_CARRIED,
     IS_FALSE,
     IS_NULL,
+    IS_OPAQUE,
     IS_TRUE,
     LOWEST,
     NUMBERS,
@@ -57,13 +57,13 @@ from rove.lang.tree import (
     Call,
     Comparison,
     IsNull,
-    Kind,
     Negation,
     Subscription,
     Time,
     ValueNode,
-    kind_of,
+    ValueType,
     parts,
+    type_of,
 )
 from rove.lang.values import Path, previous_number
 from rove.pipeline.spark.sql import quoted
@@ -246,7 +246,7 @@ class _Turned:
 
     def restrict(self, subject: ValueNode, allowed: ValueSet) -> None:
         """A computed value that is compared with constants."""
-        if kind_of(subject) is not Kind.NUMBER:
+        if type_of(subject) is not ValueType.NUMBER:
             self._all_are(subject, STRINGS)
             return
         can_be = enclose(subject, self._ranges)
@@ -258,9 +258,9 @@ class _Turned:
 
     def compare(self, atom: Comparison) -> None:
         """A comparison of two values that vary."""
-        kinds = {kind_of(atom.left), kind_of(atom.right)}
-        if Kind.NUMBER not in kinds:
-            comparable = STRINGS if Kind.STRING in kinds else _COMPARABLE
+        kinds = {type_of(atom.left), type_of(atom.right)}
+        if ValueType.NUMBER not in kinds:
+            comparable = STRINGS if ValueType.STRING in kinds else _COMPARABLE
             self._all_are(atom.left, comparable)
             self._all_are(atom.right, comparable)
             return
@@ -494,9 +494,9 @@ class _ColumnFinder:
             tests += _of_strings("topic", allowed)
         for kind, column in attribute.columns.items() if attribute is not None else ():
             tests += _TESTS[kind](column, allowed)
-        if allowed.facts & IS_CARRIED:
+        if allowed.facts & IS_OPAQUE:
             tests += map(RangeTest, self._inside(path))
-        if self._schema.has_rest and (attribute is None or allowed.facts & IS_CARRIED):
+        if self._schema.has_rest and (attribute is None or allowed.facts & IS_OPAQUE):
             tests.append(RangeTest(REST))
         any_value = {test.column for test in tests if test.low is None and test.high is None}
         kept = [test for test in tests if test.column not in any_value]
@@ -504,7 +504,7 @@ class _ColumnFinder:
 
 
 def _of_floats(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
-    if allowed.facts & IS_CARRIED:  # what is infinite cannot be compared
+    if allowed.facts & IS_OPAQUE:  # what is infinite cannot be compared
         yield RangeTest(column)
         return
     for low, high in _few(allowed.numbers):
@@ -540,7 +540,7 @@ def _of_truths(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
 
 
 def _of_json(column: str, allowed: ValueSet) -> Iterator[RangeTest]:
-    if allowed.facts & IS_CARRIED:
+    if allowed.facts & IS_OPAQUE:
         yield RangeTest(column)
 
 

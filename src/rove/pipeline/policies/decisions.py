@@ -30,20 +30,27 @@ import pyarrow as pa
 
 from rove.errors import RoveError
 from rove.lake.log import SCHEMA
-from rove.lang.attributes import attributes_of
+from rove.lang.attributes import attributes_of, selected
 from rove.lang.parser import parse
-from rove.lang.selection import selected
 from rove.lang.tree import Attribute, Literal, Subscription
 from rove.lang.values import change_state
 from rove.pipeline.spark.workers import in_worker
-from rove.policy.agents import Agent, Decision, Kept
-from rove.policy.automatic import OWN
-from rove.policy.compiling import compiled
+from rove.policy.agents import Agent, PolicyDecision, StoredAgent
+from rove.policy.automatic_variables import OWN
+from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Compress, Compressed, Compression, Outcome, Sent, Stopped, Wanted
+from rove.policy.jobs import (
+    Completed,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
+    Deferred,
+    OutputMessage,
+    Stopped,
+)
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.working import answer_of
+from rove.policy.messages import IncomingMessage
+from rove.policy.worker import result_of
 
 MACHINE: Final = frozenset(("time", "share", "crowded"))
 """Kinds of stops that depend on the machine."""
@@ -96,7 +103,7 @@ class Decided(NamedTuple):
     steps: int
     size_bytes: int
     """Of the message as it was shown to the policy."""
-    outputs: tuple[Sent, ...]
+    outputs: tuple[OutputMessage, ...]
 
 
 class _EventPayload(msgspec.Struct):
@@ -198,8 +205,8 @@ class _SubscriberState:
 class _Message(NamedTuple):
     """A publication as policies see it."""
 
-    arrived: Arrived
-    pictures: dict[Compression, Compressed]
+    arrived: IncomingMessage
+    pictures: dict[CompressionRequest, CompressionResult]
     """Those in it that were made smaller."""
 
 
@@ -237,12 +244,12 @@ class _MessageCache:
             del self._messages[key]
 
 
-def _arrived(row: PolicyRow, payload: bytes, select: Select) -> Arrived:
+def _arrived(row: PolicyRow, payload: bytes, select: Select) -> IncomingMessage:
     if select is None:
-        return Arrived(row.topic, payload, row.user)
+        return IncomingMessage(row.topic, payload, row.user)
     attributes = attributes_of(row.topic, payload, row.user)
     chosen = selected(Subscription(Literal(True), select), attributes)
-    return Arrived(row.topic, msgspec.json.encode(chosen), row.user)
+    return IncomingMessage(row.topic, msgspec.json.encode(chosen), row.user)
 
 
 class _PolicyReplay:
@@ -292,7 +299,7 @@ class _PolicyReplay:
         arrived, limits = message.arrived, self.limits
         now, size_bytes = row.at_us / 1e6, len(arrived.payload)
         steps = 0
-        decision: Decision | None
+        decision: PolicyDecision | None
         if facts.policy == "stopped" and (facts.lost or facts.kind in MACHINE):
             stop = Stopped(facts.kind, "")  # type: ignore[arg-type]
             decision = agent.settle(stop, now, limits, size_bytes=size_bytes)
@@ -304,7 +311,7 @@ class _PolicyReplay:
             decision = agent.settle(result, now, limits, size_bytes=size_bytes)
         outputs = decision.outputs
         if decision.is_unchanged:
-            outputs = (Sent(arrived.payload, arrived.user),)
+            outputs = (OutputMessage(arrived.payload, arrived.user),)
         told = (facts.subscription, decision.verdict, decision.kind, facts.policy)
         return Decided(row, *told, steps, size_bytes, outputs), decision.changes
 
@@ -347,7 +354,7 @@ class RecordedPolicies(_PolicyReplay):
             raise DecidingError(f"a policy of the past is refused today: {error}") from error
         if told.kept is None:
             return Agent(policy, now)
-        return Agent.restored(policy, msgspec.msgpack.decode(told.kept, type=Kept))
+        return Agent.restored(policy, msgspec.msgpack.decode(told.kept, type=StoredAgent))
 
     def _change(self, one: _SubscriberState, told: _EventPayload) -> None:
         if told.by == "policy" and one.pending:
@@ -419,16 +426,16 @@ def _make(one: _SubscriberState, told: _EventPayload) -> None:
 
 def _called(
     one: _SubscriberState, agent: Agent, message: _Message, now: float, limits: PolicyLimits
-) -> Outcome | Stopped:
+) -> Completed | Stopped:
     """Ask the policy, and make the pictures that it wants."""
     arrived, pictures = message
     while True:
         result = agent.call(arrived, one.me, now, limits, automatic=one.automatic, results=pictures)
-        if not isinstance(result, Wanted):
+        if not isinstance(result, Deferred):
             return result
         for request in result.requests:
-            answer = answer_of(Compress(0, request), _no_clock)
-            assert isinstance(answer, Compressed)
+            answer = result_of(CompressionJob(0, request), _no_clock)
+            assert isinstance(answer, CompressionResult)
             pictures[request] = answer
 
 

@@ -35,7 +35,7 @@ from rove.pipeline.lake.replay import replay
 from rove.pipeline.policies.decisions import DECISIONS, ROW, DecideTask, decide
 from rove.pipeline.spark.session import cores
 from rove.pipeline.spark.sql import ddl
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.limits import PolicyLimits
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ import msgspec
 import pyarrow as pa
 
 from rove.errors import RoveError
+from rove.lang.attributes import selected
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.lang.selection import selected
 from rove.lang.tree import Subscription
 from rove.mqtt.encoder import encode
 from rove.mqtt.packets import Publish

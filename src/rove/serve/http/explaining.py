@@ -29,8 +29,8 @@ from rove.lang.errors import LanguageError
 from rove.lang.explanation import Explanation, explain
 from rove.mqtt.packets import Filter
 from rove.mqtt.topics import filter_fault, fits, name_fault
-from rove.policy.jobs import Outcome, Stopped, Wanted
-from rove.policy.messages import Arrived
+from rove.policy.jobs import Completed, Deferred, Stopped
+from rove.policy.messages import IncomingMessage
 from rove.serve.http.answers import Fault
 from rove.serve.http.inspection import SubscriptionView, subscription_view
 
@@ -84,7 +84,7 @@ class Case(msgspec.Struct, frozen=True):
     """None if its payload was too large to be remembered."""
     at: float
     remembered: RecentPublication | None = None
-    arrived: Arrived | None = None
+    arrived: IncomingMessage | None = None
     """As policies see it; None as above."""
 
 
@@ -119,7 +119,7 @@ def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bo
         if fault is not None:
             raise Fault(400, f"topic: {fault}")
         at = view.now if question.at is None else question.at
-        arrived = Arrived(question.topic, msgspec.json.encode(question.publication))
+        arrived = IncomingMessage(question.topic, msgspec.json.encode(question.publication))
         attributes = attributes_of(arrived.topic, arrived.payload, ())
         return Case(question.topic, attributes, at, arrived=arrived)
     found = view.remembered(question.publication)
@@ -132,7 +132,9 @@ def _case(view: BrokerView, question: Question, identity: Identity, is_admin: bo
         return Case(found.topic, None, at, found)
     user = found.properties.user
     attributes = attributes_of(found.topic, found.payload, user)
-    return Case(found.topic, attributes, at, found, Arrived(found.topic, found.payload, user))
+    return Case(
+        found.topic, attributes, at, found, IncomingMessage(found.topic, found.payload, user)
+    )
 
 
 def _subscriptions(
@@ -277,9 +279,9 @@ def _of_policy(view: BrokerView, one: Subscription, case: Case) -> Iterator[Chec
     yield Check("policy", sent, f"{whose} {why}")
 
 
-def _said(result: Outcome | Stopped | Wanted) -> tuple[bool | None, str]:
+def _said(result: Completed | Stopped | Deferred) -> tuple[bool | None, str]:
     """What the result of a call means: whether anything is sent, and what."""
-    if isinstance(result, Wanted):
+    if isinstance(result, Deferred):
         return None, "would have a picture made smaller first, and then decide"
     if isinstance(result, Stopped):
         if result.kind == "steps":

@@ -20,7 +20,7 @@ from rove.elastic.view import Kind, MatchersView
 from rove.match.designs.design import Counters
 from rove.metrics.naming import kind_of
 from rove.metrics.recorder import RecorderState
-from rove.policy.jobs import Kind as StopKind
+from rove.policy.jobs import StopKind
 from rove.policy.view import PoliciesView
 from rove.serve.metrics.delays import Delays
 

@@ -37,21 +37,21 @@ from typing import Final
 import msgspec
 
 from rove.base.processes import end_with
-from rove.policy.images import Watch, never
+from rove.policy.images import Deadline, no_deadline
 from rove.policy.jobs import (
-    Answer,
-    Compile,
-    Compiled,
-    Compress,
-    Compressed,
-    Compression,
+    CompileJob,
+    CompileResult,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
     Job,
-    Ran,
-    Run,
+    JobResult,
+    RunJob,
+    RunResult,
     Stopped,
 )
 from rove.policy.limits import PolicyLimits
-from rove.policy.working import answer_of, picture, watch
+from rove.policy.worker import deadline, picture, result_of
 from rove.serve.workers.children import HEADER, read_frame
 from rove.serve.workers.confinement import SOCKET_FD, confine
 from rove.serve.workers.matcher_start import NICE, stand_back
@@ -77,7 +77,7 @@ class Hello(msgspec.Struct, array_like=True):
     """What it could not give up, for people."""
 
 
-class Pictures(Mapping[Compression, Compressed]):
+class Pictures(Mapping[CompressionRequest, CompressionResult]):
     """Pictures that were made smaller: makes what it does not remember, and forgets what it was
     longest not asked for.
 
@@ -88,12 +88,12 @@ class Pictures(Mapping[Compression, Compressed]):
     def __init__(self, bytes_max: int = PICTURES_BYTES_MAX) -> None:
         """Remember no more than so many bytes, of what came and of what was made of it."""
         self._bytes_max = bytes_max
-        self.is_late: Watch = never
+        self.is_late: Deadline = no_deadline
         """When the job is to end that asks."""
         self._bytes = 0
-        self._known: OrderedDict[Compression, Compressed] = OrderedDict()
+        self._known: OrderedDict[CompressionRequest, CompressionResult] = OrderedDict()
 
-    def __getitem__(self, request: Compression) -> Compressed:
+    def __getitem__(self, request: CompressionRequest) -> CompressionResult:
         found = self._known.get(request)
         if found is not None:
             self._known.move_to_end(request)
@@ -103,20 +103,20 @@ class Pictures(Mapping[Compression, Compressed]):
             self._remember(request, found)
         return found
 
-    def __iter__(self) -> Iterator[Compression]:
+    def __iter__(self) -> Iterator[CompressionRequest]:
         return iter(self._known)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def _remember(self, request: Compression, made: Compressed) -> None:
+    def _remember(self, request: CompressionRequest, made: CompressionResult) -> None:
         self._known[request] = made
         self._bytes += _size_bytes(request, made)
         while self._bytes > self._bytes_max:
             self._bytes -= _size_bytes(*self._known.popitem(last=False))
 
 
-def _size_bytes(request: Compression, made: Compressed) -> int:
+def _size_bytes(request: CompressionRequest, made: CompressionResult) -> int:
     return len(request.image) + len(made.image) + len(made.text)
 
 
@@ -154,16 +154,16 @@ class Worker:
         signal.setitimer(signal.ITIMER_PROF, 0)
         return encoded
 
-    def _answer(self, job: Job) -> Answer:
-        if not isinstance(job, Compile):
-            time_ms = job.time_ms if isinstance(job, Compress) else job.limits.time_ms
-            self._pictures.is_late = watch(time.perf_counter, time_ms)
-        is_brief = isinstance(job, Run) and job.cpu_ms
+    def _answer(self, job: Job) -> JobResult:
+        if not isinstance(job, CompileJob):
+            time_ms = job.time_ms if isinstance(job, CompressionJob) else job.limits.time_ms
+            self._pictures.is_late = deadline(time.perf_counter, time_ms)
+        is_brief = isinstance(job, RunJob) and job.cpu_ms
         # Of what is to take no longer than others can wait, what counts is not how busy the machine
         # is.
         clock = time.thread_time if is_brief else time.perf_counter
         try:
-            return answer_of(job, clock, self._pictures)
+            return result_of(job, clock, self._pictures)
         except MemoryError:
             return _failure(job, "needs more memory than a worker may have", is_memory=True)
         except Exception as error:
@@ -175,12 +175,12 @@ def _send(connection: socket.socket, number: int, message: bytes) -> None:
     connection.sendall(HEADER.pack(len(message), number) + message)
 
 
-def _failure(job: Job, text: str, *, is_memory: bool = False) -> Answer:
-    if isinstance(job, Compile):
-        return Compiled(job.number, None, text)
-    if isinstance(job, Compress):
-        return Compressed(job.number, b"", text, kind="memory" if is_memory else "error")
-    return Ran(job.number, Stopped("memory" if is_memory else "error", text))
+def _failure(job: Job, text: str, *, is_memory: bool = False) -> JobResult:
+    if isinstance(job, CompileJob):
+        return CompileResult(job.number, None, text)
+    if isinstance(job, CompressionJob):
+        return CompressionResult(job.number, b"", text, kind="memory" if is_memory else "error")
+    return RunResult(job.number, Stopped("memory" if is_memory else "error", text))
 
 
 _REHEARSED: Final = """
@@ -202,16 +202,16 @@ def rehearse(worker: Worker) -> None:
     """Do once, on a small scale, all that a worker does: what is imported late, or read when it is
     first needed, is there before no file can be opened."""
     for image in (*_drawn(), b"no picture"):
-        for wish in (Compression(image, bytes_max=600), Compression(image[:-40], 10)):
-            worker.answered(_order(Compress(0, wish)))
+        for wish in (CompressionRequest(image, bytes_max=600), CompressionRequest(image[:-40], 10)):
+            worker.answered(_order(CompressionJob(0, wish)))
         payload = {"x": 6, "kind": "car", "image": base64.b64encode(image).decode()}
-        job = Run(
+        job = RunJob(
             0, _REHEARSED, "a", msgspec.json.encode(payload), (("k", "v"),), {"y": 1},
             ("battery",), {}, 1e9, PolicyLimits(),
         )  # fmt: skip
         worker.answered(_order(job))
     for text in (_REHEARSED, "def arrived(", "def arrived(m, me): return mm"):
-        worker.answered(_order(Compile(0, text, PolicyLimits().text_bytes_max)))
+        worker.answered(_order(CompileJob(0, text, PolicyLimits().text_bytes_max)))
 
 
 def _drawn() -> Iterator[bytes]:

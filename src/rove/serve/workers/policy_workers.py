@@ -46,21 +46,20 @@ import msgspec
 from rove.base.processes import told_of
 from rove.lang.values import are_finite
 from rove.policy.jobs import (
-    Answer,
-    Compile,
-    Compiled,
-    Compress,
-    Compressed,
+    CompileJob,
+    CompileResult,
+    Completed,
+    CompressionJob,
+    CompressionResult,
     Job,
-    Listener,
+    JobListener,
+    JobResult,
     LostKind,
-    Outcome,
-    Ran,
-    Run,
+    RunJob,
+    RunResult,
     Stopped,
 )
 from rove.policy.limits import MIB, REASON_CHARS_MAX, PolicyLimits
-from rove.policy.messages import Written
 from rove.serve.logs import events
 from rove.serve.workers import policy_process
 from rove.serve.workers.children import HEADER, Child, Unreadable, read_frame, spawned
@@ -90,11 +89,11 @@ _ANSWER_BYTES: Final = MIB
 _PLAIN: Final = frozenset({int, bool, str, type(None)})
 """Kinds of values of which policies may have every one."""
 
-_answers: Final = msgspec.msgpack.Decoder(Answer)
+_answers: Final = msgspec.msgpack.Decoder(JobResult)
 _hellos: Final = msgspec.msgpack.Decoder(Hello)
 _encoder: Final = msgspec.msgpack.Encoder()
 
-_TRIAL: Final = Run(
+_TRIAL: Final = RunJob(
     1, "def arrived(m, me):\n    return m", "t", b"{}", (), {}, (), {}, 0.0, PolicyLimits()
 )
 
@@ -108,9 +107,9 @@ class _Task:
         self.job = job
         self.time_s = time_s
         self.message = message
-        if isinstance(job, Compress):
+        if isinstance(job, CompressionJob):
             most = len(job.request.image)
-        elif isinstance(job, Compile):
+        elif isinstance(job, CompileJob):
             most = 0
         else:
             limits = job.limits
@@ -152,7 +151,7 @@ class PolicyWorkers:
         hello_s: float = HELLO_S,
     ) -> None:
         """Have at most so many; call `on_news` when the listener was told something."""
-        self.listener: Listener
+        self.listener: JobListener
         """To be set before the first job."""
         self.memory_bytes = memory_bytes
         """What a worker may take beyond what it begins with; of those that are started later."""
@@ -445,7 +444,7 @@ def tried() -> tuple[tuple[str, ...], float]:
         process.kill()
         process.wait()
     ran = _answers.decode(answer[1])
-    if not isinstance(ran, Ran) or not isinstance(ran.result, Outcome):
+    if not isinstance(ran, RunResult) or not isinstance(ran.result, Completed):
         raise OSError(f"a worker says {ran}")
     return _hellos.decode(hello[1]).missing, time.perf_counter() - began
 
@@ -456,17 +455,17 @@ def memory_bytes_of(limits: PolicyLimits) -> int:
     return MEMORY_BYTES + 4 * limits.memory_bytes_max
 
 
-def fits(answer: Answer, job: Job) -> bool:
+def fits(answer: JobResult, job: Job) -> bool:
     """Whether this could be what a worker says that does what it should."""
     if answer.number != job.number:
         return False
-    if isinstance(job, Compress):
-        return isinstance(answer, Compressed) and isinstance(
+    if isinstance(job, CompressionJob):
+        return isinstance(answer, CompressionResult) and isinstance(
             answer.image, type(job.request.image) if answer.image else bytes
         )
-    if isinstance(job, Compile):
-        return isinstance(answer, Compiled)
-    if not isinstance(answer, Ran):
+    if isinstance(job, CompileJob):
+        return isinstance(answer, CompileResult)
+    if not isinstance(answer, RunResult):
         return False
     result = answer.result
     if isinstance(result, Stopped):
@@ -480,14 +479,14 @@ def fits(answer: Answer, job: Job) -> bool:
     )
 
 
-def _are_sent(result: Outcome, job: Run) -> bool:
+def _are_sent(result: Completed, job: RunJob) -> bool:
     """Whether a call can have these outputs."""
     outputs = result.outputs
     if result.passes:
         return len(outputs) == 1
     limits, came, size_bytes = job.limits, frozenset(job.user), 0
     for one in outputs:
-        size_bytes += Written(one.payload, one.user).size_bytes
+        size_bytes += one.size_bytes
         # Nobody can make others: they might be such as no client may be sent.
         if not came.issuperset(one.user):
             return False

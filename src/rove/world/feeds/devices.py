@@ -25,11 +25,11 @@ from rove.client.devices import (
     SimulatedNetwork,
 )
 from rove.policy.agents import Agent
-from rove.policy.automatic import NETWORK, USUAL, network_share
-from rove.policy.compiling import Policy
-from rove.policy.jobs import Sent
+from rove.policy.automatic_variables import NETWORK, USUAL, network_share
+from rove.policy.compiler import Policy
+from rove.policy.jobs import OutputMessage
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
+from rove.policy.messages import IncomingMessage
 from rove.world.feeds.audiences import FeedNotification
 from rove.world.runs.scenarios import DeviceSettings
 
@@ -46,7 +46,7 @@ class DeviceSubscriber:
         self.sent_bytes = self.received_bytes = 0
         self._sent_before = self._received_before = 0
 
-    def tell(self, output: Sent) -> None:
+    def tell(self, output: OutputMessage) -> None:
         """Something is sent to it."""
         size = len(output.payload)
         self.sent += 1
@@ -115,21 +115,21 @@ class AudienceDevices:
             self._next_report += self._report_s
             for one in self.subscribers:
                 one.report()
-        shown: dict[int, Arrived] = {}
+        shown: dict[int, IncomingMessage] = {}
         for notification in notifications:
             feed = notification.feed
             arrived = shown.get(id(feed))
             if arrived is None:
-                arrived = shown[id(feed)] = Arrived(feed.topic, feed.payload)
+                arrived = shown[id(feed)] = IncomingMessage(feed.topic, feed.payload)
             self._pass(notification.subscription, arrived)
 
-    def _pass(self, number: int, arrived: Arrived) -> None:
+    def _pass(self, number: int, arrived: IncomingMessage) -> None:
         subscriber = self.subscribers[number]
-        came = Sent(arrived.payload, arrived.user)
+        came = OutputMessage(arrived.payload, arrived.user)
         if not self._agents:
             subscriber.tell(came)
             return
-        decision = self._agents[number].arrived(
+        decision = self._agents[number].decide(
             arrived, subscriber.me, self._at, self._limits, automatic=USUAL
         )
         subscriber.me.update(decision.changes)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rove.lang import LanguageError
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.errors import PolicyError
 from rove.world.feeds.air import AirField, AirSensors
 from rove.world.feeds.audiences import Audience, FeedPublication

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rove.policy.compiling import Policy, compiled, translated
-from rove.policy.costs import DIRECT
-from rove.policy.functions import FUNCTIONS
-from rove.policy.jobs import Outcome, Stopped, Wanted
+from rove.policy.compiler import Policy, compile_text, compiled
+from rove.policy.jobs import Completed, Deferred, Stopped
 from rove.policy.library import Call
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.rewriting import METHODS, PLAIN, RENAMED, Rewriter
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.rewriter import METHODS, PLAIN, RENAMED, Rewriter
+from rove.policy.runner import run
+from rove.policy.signatures import FUNCTIONS
+from rove.policy.syntax import DIRECT
 from rove.policy.whitelist import parsed
 
 
@@ -132,7 +132,7 @@ def compiled_bytes(outer: str, inner: str, depth: int) -> int:
     for level in range(depth):
         expression = (outer if level % 2 else inner).format(expression)
     text = f"CALM = (50, 120)\ndef arrived(m, me):\n    s = m.s\n    return [{expression}]\n"
-    return len(Policy(text, translated(text, 10_000)).function.__code__.co_code)
+    return len(Policy(text, compile_text(text, 10_000)).function.__code__.co_code)
 
 
 def check_growth(outer: str, inner: str) -> None:
@@ -156,15 +156,15 @@ def test_code_of_two_in_turns_is_as_long_as_its_text(outer: str) -> None:
 # --- what runs ---
 
 
-def shown(body: str, **attributes: object) -> Outcome | Stopped | Wanted:
+def shown(body: str, **attributes: object) -> Completed | Stopped | Deferred:
     text = "def arrived(m, me):\n" + "".join(f"    {line}\n" for line in body.splitlines())
     payload = json.dumps(attributes).encode()
-    return run(compiled(text), Arrived("t", payload), {}, {}, 0.0, PolicyLimits())
+    return run(compiled(text), IncomingMessage("t", payload), {}, {}, 0.0, PolicyLimits())
 
 
 def sent(body: str, **attributes: object) -> Any:
     result = shown(body, **attributes)
-    assert isinstance(result, Outcome), result
+    assert isinstance(result, Completed), result
     return json.loads(result.outputs[0].payload)
 
 
@@ -275,5 +275,5 @@ def test_searching_long_texts_is_paid_for() -> None:
     assert isinstance(result, Stopped)
     assert result.kind == "steps"
     cheap = shown(SEARCH, xs=["b"] * 20, wanted=alike * 4)
-    assert isinstance(cheap, Outcome)
+    assert isinstance(cheap, Completed)
     assert cheap.steps < 1_000

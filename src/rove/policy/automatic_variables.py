@@ -40,7 +40,7 @@ class ReportError(RoveError):
     """A report that cannot be used."""
 
 
-class Traffic:
+class SentCounter:
     """What was sent to a device and has not been accounted for by a report of its."""
 
     __slots__ = ("_accounted", "_recent", "_total")
@@ -79,7 +79,7 @@ def network_share(received: int, sent: int) -> float:
     return 1.0 if sent <= 0 else min(1.0, received / sent)
 
 
-def changes_of(report: Mapping[str, Any], traffic: Traffic, now: float) -> dict[str, Any]:
+def changes_of(report: Mapping[str, Any], traffic: SentCounter, now: float) -> dict[str, Any]:
     """What a report changes."""
     changes = {name: value for name, value in report.items() if name != RECEIVED}
     if own := sorted(OWN & changes.keys()):

@@ -5,72 +5,74 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from rove.policy.compiling import compiled, translated
+from rove.policy.compiler import compile_text, compiled
 from rove.policy.errors import PolicyError
-from rove.policy.images import ImageError, Watch, compress, never
+from rove.policy.images import Deadline, ImageError, compress, no_deadline
 from rove.policy.jobs import (
-    Answer,
-    Compile,
-    Compiled,
-    Compress,
-    Compressed,
-    Compression,
+    CompileJob,
+    CompileResult,
+    Completed,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
+    Deferred,
     Job,
-    Outcome,
-    Ran,
-    Run,
+    JobResult,
+    RunJob,
+    RunResult,
     Stopped,
-    Wanted,
 )
-from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
 
 
-def answer_of(
+def result_of(
     job: Job,
     clock: Callable[[], float],
-    results: Mapping[Compression, Compressed] | None = None,
-) -> Answer:
+    results: Mapping[CompressionRequest, CompressionResult] | None = None,
+) -> JobResult:
     """Do a job; how long it took is for whoever knows to say. `results`, if given, has every
     picture that could be asked for: it makes those that it does not remember."""
-    if isinstance(job, Compile):
+    if isinstance(job, CompileJob):
         return _compiled(job)
-    if isinstance(job, Compress):
+    if isinstance(job, CompressionJob):
         if results is None:
-            made = picture(job.request, watch(clock, job.time_ms))
+            made = picture(job.request, deadline(clock, job.time_ms))
         else:
             made = results[job.request]
-        return Compressed(job.number, made.image, made.text, kind=made.kind)
-    return Ran(job.number, _ran(job, clock, results))
+        return CompressionResult(job.number, made.image, made.text, kind=made.kind)
+    return RunResult(job.number, _ran(job, clock, results))
 
 
-def _compiled(job: Compile) -> Compiled:
+def _compiled(job: CompileJob) -> CompileResult:
     """A text compiled. It is not kept: a text that is set need not ever run."""
     try:
-        return Compiled(job.number, translated(job.text, job.bytes_max))
+        return CompileResult(job.number, compile_text(job.text, job.bytes_max))
     except PolicyError as error:
-        return Compiled(job.number, None, error.what, error.hint, error.line, error.column)
+        return CompileResult(job.number, None, error.what, error.hint, error.line, error.column)
 
 
-def watch(clock: Callable[[], float], time_ms: int) -> Watch:
+def deadline(clock: Callable[[], float], time_ms: int) -> Deadline:
     """Says when so much time has passed; 0 is never."""
     ends_at = clock() + time_ms / 1000 if time_ms else math.inf
     return lambda: clock() > ends_at
 
 
-def picture(request: Compression, is_late: Watch = never) -> Compressed:
+def picture(request: CompressionRequest, is_late: Deadline = no_deadline) -> CompressionResult:
     """A picture made smaller, or why it cannot be; an answer without a number."""
     try:
-        return Compressed(0, compress(request, is_late))
+        return CompressionResult(0, compress(request, is_late))
     except ImageError as error:
-        return Compressed(0, b"", str(error), kind=error.kind)
+        return CompressionResult(0, b"", str(error), kind=error.kind)
     except MemoryError:
-        return Compressed(0, b"", "the picture needs too much memory", kind="memory")
+        return CompressionResult(0, b"", "the picture needs too much memory", kind="memory")
 
 
 def _ran(
-    job: Run, clock: Callable[[], float], results: Mapping[Compression, Compressed] | None
-) -> Outcome | Stopped:
+    job: RunJob,
+    clock: Callable[[], float],
+    results: Mapping[CompressionRequest, CompressionResult] | None,
+) -> Completed | Stopped:
     limits = job.limits
     try:
         # Whoever sends a job has compiled it already, under a limit that may have changed since.
@@ -78,7 +80,7 @@ def _ran(
         policy = compiled(job.text, bytes_max=bytes_max, code=job.code)
     except PolicyError as error:
         return Stopped("error", error.what, error.line)
-    arrived = Arrived(job.topic, job.payload, job.user)
+    arrived = IncomingMessage(job.topic, job.payload, job.user)
     result = run(
         policy,
         arrived,
@@ -92,5 +94,5 @@ def _ran(
         time_ms=job.cpu_ms or None,
         clock=clock,
     )
-    assert not isinstance(result, Wanted), "nothing is put off here"
+    assert not isinstance(result, Deferred), "nothing is put off here"
     return result

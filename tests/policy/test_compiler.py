@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 import pytest
 
-from rove.policy import compiling
-from rove.policy.compiling import Policy, compiled, known, translated
+from rove.policy import compiler
+from rove.policy.compiler import Policy, compile_text, compiled, known
 from rove.policy.errors import PolicyError
-from rove.policy.jobs import Outcome
+from rove.policy.jobs import Completed
 from rove.policy.limits import PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import run
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import run
 
 AUTOMATIC = "line 2: battery is an automatic variable; it can be read; choose another name"
 METHOD = (
@@ -32,10 +32,10 @@ def test_the_same_text_is_compiled_once() -> None:
 
 
 def test_not_more_are_kept_than_that() -> None:
-    for number in range(compiling.KEPT_MAX + 50):
+    for number in range(compiler.KEPT_MAX + 50):
         compiled(f"# {number}\n{PASS}")
     gc.collect()
-    assert len(compiling._known) == compiling.KEPT_MAX
+    assert len(compiler._known) == compiler.KEPT_MAX
 
 
 def test_what_a_policy_uses_is_known() -> None:
@@ -80,8 +80,8 @@ def test_what_a_policy_uses_is_known() -> None:
     ids=lambda text: repr(text[-30:]),
 )
 def test_all_of_this_is_a_policy(text: str) -> None:
-    result = run(compiled(text), Arrived("t", b'{"a": 5}'), {}, {}, 0.0, PolicyLimits())
-    assert isinstance(result, Outcome)
+    result = run(compiled(text), IncomingMessage("t", b'{"a": 5}'), {}, {}, 0.0, PolicyLimits())
+    assert isinstance(result, Completed)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def _calls_to_compile(text: str) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        translated(text, 8192)
+        compile_text(text, 8192)
     finally:
         sys.setprofile(before)
     return calls
@@ -191,10 +191,10 @@ def _calls_to_compile(text: str) -> int:
 def test_what_a_worker_compiled_is_read_when_it_first_runs() -> None:
     text = PASS + "# by a worker"
     assert known(text) is None
-    policy = compiled(text, code=translated(text, 8192))
+    policy = compiled(text, code=compile_text(text, 8192))
     assert known(text) is policy
-    result = run(policy, Arrived("t", b"{}"), {}, {}, 0.0, PolicyLimits())
-    assert isinstance(result, Outcome)
+    result = run(policy, IncomingMessage("t", b"{}"), {}, {}, 0.0, PolicyLimits())
+    assert isinstance(result, Completed)
     assert result.passes
     # Where it is never run, as in a broker with workers for all calls, it may be anything.
     broken = Policy(text, msgspec.structs.replace(policy.code, program=b"no program"))

@@ -14,13 +14,21 @@ from types import TracebackType
 from typing import Any, Final
 
 from rove.lang.errors import PublicationError
-from rove.policy.compiling import Policy
-from rove.policy.guards import Awaited, Halted, named
-from rove.policy.jobs import Compressed, Compression, Kind, Outcome, Sent, Stopped, Wanted
+from rove.policy.compiler import Policy
+from rove.policy.guards import CompressionNeeded, Halted, named
+from rove.policy.jobs import (
+    Completed,
+    CompressionRequest,
+    CompressionResult,
+    Deferred,
+    OutputMessage,
+    StopKind,
+    Stopped,
+)
 from rove.policy.library import ENCODED_BYTES_PER_STEP, Call, within
 from rove.policy.limits import REASON_CHARS_MAX, PolicyLimits
-from rove.policy.messages import Arrived, Message
-from rove.policy.rewriting import LEFT
+from rove.policy.messages import IncomingMessage, Message
+from rove.policy.rewriter import LEFT
 
 _FAULTS: Final = (
     TypeError,
@@ -73,23 +81,23 @@ _SENTENCES: Final = (
 _MISSING: Final = '; what is missing is None, so give a default, as in get("x", 0)'
 _NOTHING: Final[dict[str, Any]] = {}
 """What nearly all calls change; nobody writes into it."""
-_DROPPED: Final = Outcome((), _NOTHING, None, 0)
+_DROPPED: Final = Completed((), _NOTHING, None, 0)
 
 
 def run(
     policy: Policy,
-    arrived: Arrived,
+    arrived: IncomingMessage,
     me: Mapping[str, object],
     memory: Mapping[str, object],
     now: float,
     limits: PolicyLimits,
     *,
     automatic: Collection[str] = (),
-    results: Mapping[Compression, Compressed] | None = None,
+    results: Mapping[CompressionRequest, CompressionResult] | None = None,
     steps_max: int | None = None,
     time_ms: int | None = None,
     clock: Callable[[], float] | None = None,
-) -> Outcome | Stopped | Wanted:
+) -> Completed | Stopped | Deferred:
     """Show a message to a policy.
 
     `automatic` names variables that it cannot set. `results` are pictures that were made smaller,
@@ -120,11 +128,11 @@ def run(
                 return _DROPPED
             if returned is m:
                 return arrived.passed or _passed(arrived)
-            outputs, passes = _written(returned, m, arrived, limits, None)
-            return Outcome(outputs, _NOTHING, None, 0, passes)
+            outputs, passes = _encoded(returned, m, arrived, limits, None)
+            return Completed(outputs, _NOTHING, None, 0, passes)
         return _outcome(returned, call, m, state, arrived, limits, automatic)
-    except Awaited as wish:
-        return Wanted((wish.request,))
+    except CompressionNeeded as needed:
+        return Deferred((needed.request,))
     except Halted as halted:
         return _stopped(policy, call, halted, halted.kind, halted.text)
     except _FAULTS as error:
@@ -138,10 +146,10 @@ def _outcome(
     call: Call,
     m: Message,
     state: Mapping[str, Any],
-    arrived: Arrived,
+    arrived: IncomingMessage,
     limits: PolicyLimits,
     automatic: Collection[str],
-) -> Outcome:
+) -> Completed:
     # What was granted to a loop and not used is free again.
     call.steps -= call.left
     if call.changes:
@@ -151,57 +159,56 @@ def _outcome(
     if call.memory is not None:
         call.tidy_memory(limits.variables_bytes_max)
     if returned is None:
-        return Outcome((), call.changes, call.memory, call.steps)
+        return Completed((), call.changes, call.memory, call.steps)
     if returned is m and not call.is_written:
         passed = arrived.passed or _passed(arrived)
         if call.steps or call.changes or call.memory is not None:
-            return Outcome(passed.outputs, call.changes, call.memory, call.steps, True)
+            return Completed(passed.outputs, call.changes, call.memory, call.steps, True)
         return passed
-    outputs, passes = _written(returned, None if call.is_written else m, arrived, limits, call)
-    return Outcome(outputs, call.changes, call.memory, call.steps, passes)
+    outputs, passes = _encoded(returned, None if call.is_written else m, arrived, limits, call)
+    return Completed(outputs, call.changes, call.memory, call.steps, passes)
 
 
-def _passed(arrived: Arrived) -> Outcome:
+def _passed(arrived: IncomingMessage) -> Completed:
     """The message as it came; made once for all policies that let it pass."""
     if arrived.passed is None:
-        sent = Sent(arrived.payload, arrived.user)
-        arrived.passed = Outcome((sent,), _NOTHING, None, 0, True)
+        arrived.passed = Completed((arrived.as_it_came,), _NOTHING, None, 0, True)
     return arrived.passed
 
 
-def _written(
+def _encoded(
     returned: Any,
     untouched: Message | None,
-    arrived: Arrived,
+    arrived: IncomingMessage,
     limits: PolicyLimits,
     call: Call | None,
-) -> tuple[tuple[Sent, ...], bool]:
+) -> tuple[tuple[OutputMessage, ...], bool]:
     """What was returned as it is sent, and whether that is just the message as it came."""
     outputs = returned if returned.__class__ in (list, tuple) else (returned,)
     if len(outputs) > limits.outputs_max:
         raise Halted("output", f"{len(outputs):,} messages; allowed are {limits.outputs_max:,}")
-    sent: list[Sent] = []
+    sent: list[OutputMessage] = []
     size_bytes = 0
     for each in outputs:
         if each is untouched and each is not None:
             if len(outputs) == 1:
                 return _passed(arrived).outputs, True
-            written = arrived.as_it_came
+            output = arrived.as_it_came
         elif each.__class__ is Message:
             try:
                 # Without a call there is nothing that could have made it.
                 assert call is not None
-                written = arrived.written(each, call)
+                output = arrived.encode(each, call)
             except (ValueError, OverflowError, PublicationError) as error:
                 raise Halted("error", f"the message cannot be sent: {error}") from None
         else:
             where = " in a list" if outputs is returned else ""
             raise Halted("error", f"arrived returns {named(each)}{where}; return a message or None")
-        size_bytes += written.size_bytes
+        size_bytes += output.size_bytes
         if size_bytes > limits.output_bytes_max:
-            # Those that follow are not even written.
+            # The rest are not even encoded.
             raise Halted("output", f"{size_bytes:,} bytes; allowed are {limits.output_bytes_max:,}")
-        sent.append(Sent(written.payload, written.user))
+        sent.append(output)
     return tuple(sent), False
 
 
@@ -211,7 +218,7 @@ def shortened(text: str) -> str:
 
 
 def _stopped(
-    policy: Policy, call: Call | None, error: BaseException, kind: Kind, text: str
+    policy: Policy, call: Call | None, error: BaseException, kind: StopKind, text: str
 ) -> Stopped:
     line = left = 0
     trace: TracebackType | None = error.__traceback__

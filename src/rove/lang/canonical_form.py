@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from rove.lang.folding import Unknown, folded
+from rove.lang.constant_folding import Unknown, folded
 from rove.lang.lexer import forbidden_in
 from rove.lang.limits import (
     DEPTH_MAX,
@@ -23,7 +23,7 @@ from rove.lang.limits import (
     PREDICATES_MAX,
     TEXT_BYTES_MAX,
 )
-from rove.lang.normal import Conjunction, NormalForm, normalise
+from rove.lang.normal_form import Conjunction, NormalForm, normalise
 from rove.lang.patterns import Pattern, like_text
 from rove.lang.printer import to_text
 from rove.lang.sets import (

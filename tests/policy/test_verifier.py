@@ -5,8 +5,8 @@ import dis
 import pytest
 
 from rove.bench.policy.cases import icu
-from rove.policy.compiling import compiled
-from rove.policy.verifying import named_instructions, verify
+from rove.policy.compiler import compiled
+from rove.policy.verifier import named_instructions, verify
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Final
 
-from rove.policy.rewriting import ATTRIBUTES
+from rove.policy.rewriter import ATTRIBUTES
 
 _OF_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"})
 _OF_NAMES: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})

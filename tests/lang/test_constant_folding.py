@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from rove.lang.folding import Unknown, folded
+from rove.lang.constant_folding import Unknown, folded
 from rove.lang.oracle import value_of
 from rove.lang.parser import parse
 from rove.lang.printer import to_text

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from rove.lang import LimitError, Subscription, normalise, parse
-from rove.lang.moment import at_moment, is_fixed
-from rove.lang.normal import NormalForm, holds
+from rove.lang.normal_form import NormalForm, holds
+from rove.lang.partial_evaluation import at_moment, is_fixed
 from rove.testing import strategies
 from tests.effort import examples
 

@@ -20,8 +20,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from rove.lang.constant_folding import Unknown, folded
 from rove.lang.errors import LimitError
-from rove.lang.folding import Unknown, folded
 from rove.lang.limits import (
     CONJUNCTIONS_MAX,
     CONJUNCTIONS_WHILE_NORMALISING_MAX,
@@ -29,15 +29,15 @@ from rove.lang.limits import (
     PARTS_MAX,
 )
 from rove.lang.oracle import NO_STATE, Publication, State, compare, value_of
-from rove.lang.patterns import TEXT_TESTS, Effort, Pattern, like_pattern
+from rove.lang.patterns import TEXT_TESTS, Pattern, StepBudget, like_pattern
 from rove.lang.printer import to_text
 from rove.lang.sets import (
     ALL_STRINGS,
     EMPTY,
     EVERYTHING,
-    IS_CARRIED,
     IS_FALSE,
     IS_NULL,
+    IS_OPAQUE,
     IS_TRUE,
     LOWEST,
     NULL,
@@ -451,7 +451,7 @@ def _simplified(found: list[Conjunction]) -> list[Conjunction]:
 
     What all of them have in common is left aside meanwhile: it tells none from another.
     """
-    effort = Effort(NORMALISING_STEPS_MAX)
+    effort = StepBudget(NORMALISING_STEPS_MAX)
     found = _pruned(found, effort)
     if len(found) < 2:
         return found
@@ -557,7 +557,7 @@ def _without_everything(mark: int, conjunction: Conjunction, subject: ValueNode)
     return mark - hash((subject, EVERYTHING)), Conjunction(rest, conjunction.atoms)
 
 
-def _pruned(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
+def _pruned(found: list[Conjunction], effort: StepBudget) -> list[Conjunction]:
     """Without the conjunctions that patterns or nesting leave empty."""
     kept: list[Conjunction] = []
     for conjunction in found:
@@ -581,7 +581,7 @@ def _unnested(conjunction: Conjunction) -> Conjunction | None:
     for outer, inner in _nested_pairs(sets):
         if sets[outer] == OBJECT and not sets[inner].facts & IS_NULL:
             implied.add(outer)
-        if sets[inner] == NULL and not sets[outer].facts & IS_CARRIED:
+        if sets[inner] == NULL and not sets[outer].facts & IS_OPAQUE:
             implied.add(inner)
     kept = {subject: allowed for subject, allowed in sets.items() if subject not in implied}
     return Conjunction(kept, conjunction.atoms)
@@ -594,7 +594,7 @@ def settle_nesting(sets: Mapping[ValueNode, ValueSet]) -> dict[ValueNode, ValueS
     """
     found = dict(sets)
     for outer, inner in _nested_pairs(sets):
-        if not found[outer].facts & IS_CARRIED:
+        if not found[outer].facts & IS_OPAQUE:
             found[inner] = intersection(found[inner], NULL)
         elif not found[inner].facts & IS_NULL:
             found[outer] = OBJECT
@@ -614,7 +614,7 @@ def _nested_pairs(sets: Mapping[ValueNode, ValueSet]) -> list[tuple[ValueNode, V
     ]
 
 
-def _absorbed(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
+def _absorbed(found: list[Conjunction], effort: StepBudget) -> list[Conjunction]:
     """Without the conjunctions that another one includes.
 
     Subjects are in frozensets meanwhile, which know the hashes of what they hold: the hash of a
@@ -636,7 +636,7 @@ def _absorbed(found: list[Conjunction], effort: Effort) -> list[Conjunction]:
 _Subjects: TypeAlias = tuple[frozenset[ValueNode], Conjunction]
 
 
-def _includes(a: _Subjects, b: _Subjects, effort: Effort) -> bool:
+def _includes(a: _Subjects, b: _Subjects, effort: StepBudget) -> bool:
     return a[0] <= b[0] and includes(a[1], b[1], effort)
 
 
@@ -651,7 +651,7 @@ def _rarest_first(found: list[Conjunction]) -> list[Conjunction]:
     return [Conjunction(dict(sorted(c.sets.items(), key=rarity)), c.atoms) for c in found]
 
 
-def includes(a: Conjunction, b: Conjunction, effort: Effort) -> bool:
+def includes(a: Conjunction, b: Conjunction, effort: StepBudget) -> bool:
     """True only if certainly everything that `b` matches, `a` matches; read off part by part."""
     if not (a.atoms <= b.atoms and a.sets.keys() <= b.sets.keys()):
         return False

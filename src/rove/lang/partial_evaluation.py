@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from rove.lang.folding import Unknown
-from rove.lang.normal import Conjunction, compared_conjunction, restrict, restricted_conjunction
+from rove.lang.constant_folding import Unknown
+from rove.lang.normal_form import (
+    Conjunction,
+    compared_conjunction,
+    restrict,
+    restricted_conjunction,
+)
 from rove.lang.oracle import State
 from rove.lang.sets import ValueSet
 from rove.lang.tree import (
@@ -24,7 +29,7 @@ from rove.lang.tree import (
     rebuilt,
     walk,
 )
-from rove.lang.values import CARRIED, Value, look_up
+from rove.lang.values import OPAQUE, Value, look_up
 
 
 def at_moment(
@@ -111,7 +116,7 @@ def _known(node: ValueNode, t: float | None, me: State | None) -> ValueNode:
 
 def _value(me: State, variable: Me) -> Value:
     found = look_up(me, variable.path)
-    if found is None or found is CARRIED:
+    if found is None or found is OPAQUE:
         raise Unknown
     assert isinstance(found, int | float | str | bool)
     return found

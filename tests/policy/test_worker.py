@@ -8,9 +8,18 @@ import io
 import msgspec
 from PIL import Image
 
-from rove.policy.jobs import Compress, Compressed, Compression, Outcome, Ran, Run, Sent, Stopped
+from rove.policy.jobs import (
+    Completed,
+    CompressionJob,
+    CompressionRequest,
+    CompressionResult,
+    OutputMessage,
+    RunJob,
+    RunResult,
+    Stopped,
+)
 from rove.policy.limits import PolicyLimits
-from rove.policy.working import answer_of
+from rove.policy.worker import result_of
 
 
 def picture(side: int = 64) -> bytes:
@@ -19,22 +28,22 @@ def picture(side: int = 64) -> bytes:
     return out.getvalue()
 
 
-def call(text: str, **more: object) -> Run:
-    job = Run(3, text, "t", b'{"x": 1}', (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
+def call(text: str, **more: object) -> RunJob:
+    job = RunJob(3, text, "t", b'{"x": 1}', (), {"n": 1}, ("battery",), {}, 5.0, PolicyLimits())
     return msgspec.structs.replace(job, **more)
 
 
-def ran(job: Run) -> Outcome | Stopped:
-    answer = answer_of(job, lambda: 0.0)
-    assert isinstance(answer, Ran)
+def ran(job: RunJob) -> Completed | Stopped:
+    answer = result_of(job, lambda: 0.0)
+    assert isinstance(answer, RunResult)
     assert answer.number == 3
     return answer.result
 
 
 def test_a_picture_is_made_smaller() -> None:
     for image in (picture(), base64.b64encode(picture()).decode()):
-        answer = answer_of(Compress(7, Compression(image, pixels_max=8)), lambda: 0.0)
-        assert isinstance(answer, Compressed)
+        answer = result_of(CompressionJob(7, CompressionRequest(image, pixels_max=8)), lambda: 0.0)
+        assert isinstance(answer, CompressionResult)
         assert answer.number == 7
         made = answer.image
         assert type(made) is type(image)
@@ -43,16 +52,16 @@ def test_a_picture_is_made_smaller() -> None:
 
 
 def test_what_is_no_picture_is_said() -> None:
-    answer = answer_of(Compress(7, Compression(b"nonsense", 50)), lambda: 0.0)
-    assert isinstance(answer, Compressed)
+    answer = result_of(CompressionJob(7, CompressionRequest(b"nonsense", 50)), lambda: 0.0)
+    assert isinstance(answer, CompressionResult)
     assert (answer.image, answer.kind) == (b"", "error")
     assert "no JPEG" in answer.text
 
 
 def test_a_call_is_done_as_a_whole() -> None:
     result = ran(call("def arrived(m, me):\n    me.n = me.n + m.x\n    return message(t=now())"))
-    assert isinstance(result, Outcome)
-    assert (result.outputs, result.changes) == ((Sent(b'{"t":5.0}', ()),), {"n": 2})
+    assert isinstance(result, Completed)
+    assert (result.outputs, result.changes) == ((OutputMessage(b'{"t":5.0}', ()),), {"n": 2})
 
 
 def test_what_is_automatic_stays_so() -> None:
@@ -70,21 +79,21 @@ def test_a_text_that_cannot_be_compiled_is_no_disaster() -> None:
 def test_time_is_up() -> None:
     ticks = iter(range(1_000_000))
     job = call("def arrived(m, me):\n    while True:\n        pass")
-    answer = answer_of(job, lambda: float(next(ticks)))
-    assert isinstance(answer, Ran)
+    answer = result_of(job, lambda: float(next(ticks)))
+    assert isinstance(answer, RunResult)
     assert isinstance(answer.result, Stopped)
     assert answer.result.kind == "time"
 
 
 def test_a_light_call_has_a_time_of_its_own() -> None:
-    def took(cpu_ms: int) -> Outcome | Stopped:
+    def took(cpu_ms: int) -> Completed | Stopped:
         ticks = iter(range(1_000_000))
         text = "def arrived(m, me):\n    n = 0\n    while n < 30000:\n        n += 1\n    return m"
-        answer = answer_of(call(text, cpu_ms=cpu_ms), lambda: next(ticks) / 1000)
-        assert isinstance(answer, Ran)
+        answer = result_of(call(text, cpu_ms=cpu_ms), lambda: next(ticks) / 1000)
+        assert isinstance(answer, RunResult)
         return answer.result
 
-    assert isinstance(took(0), Outcome)
+    assert isinstance(took(0), Completed)
     stopped = took(10)
     assert isinstance(stopped, Stopped)
     assert stopped.kind == "time"
@@ -92,13 +101,13 @@ def test_a_light_call_has_a_time_of_its_own() -> None:
 
 
 def test_pictures_that_somebody_remembers_are_taken() -> None:
-    wish = Compression(b"a picture", 50)
-    remembered = {wish: Compressed(0, b"small", "")}
-    answer = answer_of(Compress(7, wish), lambda: 0.0, remembered)
-    assert answer == Compressed(7, b"small")
+    wish = CompressionRequest(b"a picture", 50)
+    remembered = {wish: CompressionResult(0, b"small", "")}
+    answer = result_of(CompressionJob(7, wish), lambda: 0.0, remembered)
+    assert answer == CompressionResult(7, b"small")
     text = "def arrived(m, me):\n    set_data(m, compress(m.payload, 50))\n    return m"
     job = call(text, payload=b"a picture")
-    again = answer_of(job, lambda: 0.0, remembered)
-    assert isinstance(again, Ran)
-    assert isinstance(again.result, Outcome)
+    again = result_of(job, lambda: 0.0, remembered)
+    assert isinstance(again, RunResult)
+    assert isinstance(again.result, Completed)
     assert again.result.outputs[0].payload == b"small"

@@ -2,7 +2,7 @@
 
 import re
 
-from rove.policy.functions import FUNCTIONS, closest
+from rove.policy.signatures import FUNCTIONS, closest
 
 
 def test_every_usage_names_its_function() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rove.policy.automatic import (
+from rove.policy.automatic_variables import (
     ON_ITS_WAY_S,
     ReportError,
-    Traffic,
+    SentCounter,
     changes_of,
     network_share,
     refused_change,
@@ -22,8 +22,8 @@ def test_the_network_is_what_came_through(received: int, sent: int, share: float
     assert network_share(received, sent) == share
 
 
-def sent(*moments: float) -> Traffic:
-    traffic = Traffic()
+def sent(*moments: float) -> SentCounter:
+    traffic = SentCounter()
     for moment in moments:
         traffic.send(moment)
     return traffic
@@ -63,7 +63,7 @@ def test_reports_in_quick_succession_do_not_make_it_lost() -> None:
 
 def test_no_more_is_forgiven_in_all_than_may_be_on_its_way() -> None:
     """Two a second, of which one in half a minute is lost."""
-    traffic, shares = Traffic(), []
+    traffic, shares = SentCounter(), []
     for interval in range(10):
         for n in range(60):
             traffic.send(30 * interval + (n + 1) / 2)
@@ -74,7 +74,7 @@ def test_no_more_is_forgiven_in_all_than_may_be_on_its_way() -> None:
 
 
 def test_only_moments_that_count_are_remembered() -> None:
-    traffic = Traffic()
+    traffic = SentCounter()
     for n in range(10_000):
         traffic.send(n / 100)
     assert len(traffic._recent) <= 101
@@ -93,7 +93,7 @@ def test_only_moments_that_count_are_remembered() -> None:
 )
 def test_a_report_that_cannot_be(report: dict[str, object], said: str) -> None:
     with pytest.raises(ReportError, match=said):
-        changes_of(report, Traffic(), 0.0)
+        changes_of(report, SentCounter(), 0.0)
 
 
 def test_who_may_set_what() -> None:

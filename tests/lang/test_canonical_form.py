@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rove.lang.canonical import canonical, canonical_text
+from rove.lang.canonical_form import canonical, canonical_text
 from rove.lang.errors import LimitError
 from rove.lang.limits import DEPTH_MAX, PREDICATES_MAX, TEXT_BYTES_MAX
 from rove.lang.oracle import matches, score_of

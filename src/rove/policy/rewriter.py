@@ -4,7 +4,7 @@ The result is Python's own syntax tree, so it runs at Python's own speed; it dif
 in this: members are looked up by name, never as attributes of Python objects; what could grow goes
 through guards (`rove.policy.guards`); loops count; functions of the library are ours. The only
 names in it are the policy's own, and those that begin with `_`, which no policy can write. The only
-attributes in it are those that this module writes, and `rove.policy.verifying` looks at the
+attributes in it are those that this module writes, and `rove.policy.verifier` looks at the
 compiled code to see that it is so.
 
 Considered and not taken: an interpreter of our own (a hundred times slower), and Python's trace
@@ -16,8 +16,8 @@ from __future__ import annotations
 import ast
 from typing import Final, Literal
 
-from rove.policy.costs import DIRECT, may_end_early, round_cost
-from rove.policy.trees import (
+from rove.policy.syntax import (
+    DIRECT,
     FLOAT,
     INT,
     LIST,
@@ -36,10 +36,12 @@ from rove.policy.trees import (
     is_short_text,
     is_simple,
     is_text,
+    may_end_early,
     name_of,
+    round_cost,
     with_binding,
 )
-from rove.policy.whitelist import FUNCTION, ME, M, Parsed
+from rove.policy.whitelist import FUNCTION, ME, M, ParsedPolicy
 
 CALL: Final = "_call"
 LEFT: Final = "_left"
@@ -102,7 +104,7 @@ _SIGNS: Final[dict[type[ast.cmpop], str]] = {
 class Rewriter:
     """Rewrites one policy."""
 
-    def __init__(self, parsed: Parsed) -> None:
+    def __init__(self, parsed: ParsedPolicy) -> None:
         self._parsed = parsed
         self._body = parsed.body
         self._temporary = 0

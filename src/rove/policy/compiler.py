@@ -23,9 +23,9 @@ from rove.policy.jobs import Code
 from rove.policy.library import Call, clamp, distance
 from rove.policy.limits import PolicyLimits
 from rove.policy.messages import Message
-from rove.policy.rewriting import Rewriter
-from rove.policy.trees import FLOAT, INT, LEN, LIST, STR
-from rove.policy.verifying import verify
+from rove.policy.rewriter import Rewriter
+from rove.policy.syntax import FLOAT, INT, LEN, LIST, STR
+from rove.policy.verifier import verify
 from rove.policy.whitelist import FUNCTION, parsed
 
 KEPT_MAX: Final = 256
@@ -99,7 +99,7 @@ class Policy:
         return f"Policy({self.text!r:.40})"
 
 
-def translated(text: str, bytes_max: int) -> Code:
+def compile_text(text: str, bytes_max: int) -> Code:
     """Compile a text; PolicyError if it is no policy. Takes some milliseconds."""
     tree = parsed(text, bytes_max)
     rewriter = Rewriter(tree)
@@ -149,7 +149,7 @@ def compiled(
     """The policy that a text is; PolicyError if it is none. `code` is what it was compiled to."""
     found = known(text, bytes_max=bytes_max)
     if found is None:
-        found = Policy(text, translated(text, bytes_max) if code is None else code)
+        found = Policy(text, compile_text(text, bytes_max) if code is None else code)
         if code is None:
             # A fault of ours should show here, not with the first message.
             found.read()

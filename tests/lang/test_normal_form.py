@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rove.lang import normal
-from rove.lang.canonical import as_condition
+from rove.lang import normal_form
+from rove.lang.canonical_form import as_condition
 from rove.lang.errors import LimitError
 from rove.lang.limits import (
     CONJUNCTIONS_MAX,
@@ -16,10 +16,17 @@ from rove.lang.limits import (
     NORMALISING_STEPS_MAX,
     PARTS_MAX,
 )
-from rove.lang.normal import Conjunction, NormalForm, holds, meet, negated_comparator, normalise
+from rove.lang.normal_form import (
+    Conjunction,
+    NormalForm,
+    holds,
+    meet,
+    negated_comparator,
+    normalise,
+)
 from rove.lang.oracle import matches
 from rove.lang.parser import parse
-from rove.lang.patterns import Effort
+from rove.lang.patterns import StepBudget
 from rove.lang.printer import to_text
 from rove.lang.sets import EMPTY, EVERYTHING, NULL, OBJECT, is_empty
 from rove.lang.tree import And, Attribute, Me, Not, Or, Subscription, Time, walk
@@ -136,8 +143,8 @@ def test_nothing_in_a_normal_form_could_be_left_out(
             assert any(isinstance(part, Attribute | Me | Time) for part in walk(side))
     for i, one in enumerate(conjunctions):
         for other in conjunctions[:i]:
-            assert not normal.includes(one, other, Effort())
-            assert not normal.includes(other, one, Effort())
+            assert not normal_form.includes(one, other, StepBudget())
+            assert not normal_form.includes(other, one, StepBudget())
 
 
 @pytest.mark.parametrize(
@@ -277,11 +284,11 @@ def test_settled_nesting_says_what_each_may_be() -> None:
     a, b = Attribute(("a",)), Attribute(("a", "b"))
     present = form("a IS NOT NULL").conjunctions[0].sets[a]
     number = form("a.b = 2").conjunctions[0].sets[b]
-    assert normal.settle_nesting({a: present, b: number}) == {a: OBJECT, b: number}
-    assert normal.settle_nesting({a: NULL, b: NULL}) == {a: NULL, b: NULL}
-    assert normal.settle_nesting({a: NULL, b: number}) is None
+    assert normal_form.settle_nesting({a: present, b: number}) == {a: OBJECT, b: number}
+    assert normal_form.settle_nesting({a: NULL, b: NULL}) == {a: NULL, b: NULL}
+    assert normal_form.settle_nesting({a: NULL, b: number}) is None
     me = Me(("a",))
-    assert normal.settle_nesting({me: NULL, b: number}) == {me: NULL, b: number}
+    assert normal_form.settle_nesting({me: NULL, b: number}) == {me: NULL, b: number}
 
 
 @pytest.mark.parametrize(
@@ -360,13 +367,13 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
 
     def counted(name: str) -> None:
-        original = getattr(normal, name)
+        original = getattr(normal_form, name)
 
         def counting(*arguments: Any) -> Any:
             done.append(name)
             return original(*arguments)
 
-        monkeypatch.setattr(normal, name, counting)
+        monkeypatch.setattr(normal_form, name, counting)
 
     counted("meet")
     counted("is_subset")
@@ -406,22 +413,22 @@ def test_telling_large_conjunctions_apart_looks_at_few_sets(work: list[str]) -> 
 def test_patterns_cost_no_more_together_than_one_search_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    efforts: list[Effort] = []
+    efforts: list[StepBudget] = []
 
-    class Counted(Effort):
+    class Counted(StepBudget):
         def __init__(self, steps: int) -> None:
             super().__init__(steps)
             efforts.append(self)
 
-    monkeypatch.setattr(normal, "Effort", Counted)
+    monkeypatch.setattr(normal_form, "StepBudget", Counted)
     spent: list[int] = []
-    spend = Effort.spend
+    spend = StepBudget.spend
 
-    def counted(self: Effort, steps: int) -> None:
+    def counted(self: StepBudget, steps: int) -> None:
         spend(self, steps)
         spent.append(steps)
 
-    monkeypatch.setattr(Effort, "spend", counted)
+    monkeypatch.setattr(StepBudget, "spend", counted)
     text = " OR ".join(
         f"(a LIKE '%{i:03}%z' AND a LIKE '%{i:04}%y%' AND a NOT LIKE '%{i:02}%x_')"
         for i in range(64)

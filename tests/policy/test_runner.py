@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from PIL import Image
 
-from rove.policy.compiling import compiled
+from rove.policy.compiler import compiled
 from rove.policy.guards import LOOK_STEPS
-from rove.policy.jobs import Outcome, Sent, Stopped, Wanted
+from rove.policy.jobs import Completed, Deferred, OutputMessage, Stopped
 from rove.policy.limits import REASON_CHARS_MAX, PolicyLimits
-from rove.policy.messages import Arrived
-from rove.policy.running import explained, run, shortened
+from rove.policy.messages import IncomingMessage
+from rove.policy.runner import explained, run, shortened
 
 LIMITS = PolicyLimits()
 MISSING = '; what is missing is None, so give a default, as in get("x", 0)'
@@ -22,10 +22,10 @@ PAYLOAD = b'{"n": 7,  "s": "text"}'
 
 def outcome(
     body: str, limits: PolicyLimits = LIMITS, payload: bytes = PAYLOAD, **given: Any
-) -> Outcome | Stopped | Wanted:
+) -> Completed | Stopped | Deferred:
     text = "def arrived(m, me):\n" + "".join(f"    {line}\n" for line in body.splitlines())
     me, memory = given.pop("me", {}), given.pop("memory", {})
-    arrived = Arrived("ward/3", payload, (("u", "v"),))
+    arrived = IncomingMessage("ward/3", payload, (("u", "v"),))
     return run(compiled(text), arrived, me, memory, 1000.0, limits, **given)
 
 
@@ -35,9 +35,9 @@ def stopped(body: str, limits: PolicyLimits = LIMITS, **given: Any) -> Stopped:
     return result
 
 
-def ended(body: str, limits: PolicyLimits = LIMITS, **given: Any) -> Outcome:
+def ended(body: str, limits: PolicyLimits = LIMITS, **given: Any) -> Completed:
     result = outcome(body, limits, **given)
-    assert isinstance(result, Outcome), result
+    assert isinstance(result, Completed), result
     return result
 
 
@@ -49,17 +49,17 @@ def ended(body: str, limits: PolicyLimits = LIMITS, **given: Any) -> Outcome:
 )
 def test_what_is_left_alone_passes_as_it_came(body: str) -> None:
     result = ended(body)
-    assert result.outputs == (Sent(PAYLOAD, (("u", "v"),)),)
+    assert result.outputs == (OutputMessage(PAYLOAD, (("u", "v"),)),)
     assert result.outputs[0].payload is PAYLOAD
     assert result.passes
 
 
 def test_what_was_written_to_does_not_pass() -> None:
     result = ended("m.n = 7\nreturn m")
-    assert result == Outcome((Sent(b'{"n":7,"s":"text"}', (("u", "v"),)),), {}, None, 8)
+    assert result == Completed((OutputMessage(b'{"n":7,"s":"text"}', (("u", "v"),)),), {}, None, 8)
     assert not ended("return keep(m)").passes
     assert not ended("return [m, m]").passes
-    assert ended("return [m, m]").outputs == (Sent(PAYLOAD, (("u", "v"),)),) * 2
+    assert ended("return [m, m]").outputs == (OutputMessage(PAYLOAD, (("u", "v"),)),) * 2
     assert ended("if m.n > 9:\n    m.n = 9\nreturn m").passes
     assert ended("x = keep(m)\nx.n = 1\nreturn m").passes
 
@@ -201,7 +201,7 @@ def test_any_mapping_will_do() -> None:
 
 
 def test_attributes_are_shared_where_nobody_can_write() -> None:
-    arrived = Arrived("t", PAYLOAD)
+    arrived = IncomingMessage("t", PAYLOAD)
     for text in (
         "def arrived(m, me):\n    m.n = 1\n    return m",
         "def arrived(m, me):\n    return m",
@@ -273,25 +273,25 @@ def test_trouble_has_its_line() -> None:
 
 
 def test_outputs_are_metered_and_stop_before_they_are_written() -> None:
-    arrived = Arrived("t", b'{"x": [%s]}' % b",".join([b"0"] * 200_000))
+    arrived = IncomingMessage("t", b'{"x": [%s]}' % b",".join([b"0"] * 200_000))
     keeps = ", ".join(["keep(m, 'x')"] * 16)
     policy = compiled(f"def arrived(m, me):\n    return [{keeps}]")
     result = run(policy, arrived, {}, {}, 1.0, PolicyLimits())
     assert isinstance(result, Stopped)
     assert result.kind == "steps"
-    assert not arrived._written
+    assert not arrived._encodings
 
 
 def test_variables_and_what_is_remembered_are_metered_whenever_they_are_written() -> None:
     many = {f"v{number}": number for number in range(3_000)}
     policy = compiled("def arrived(m, me):\n    me.x = 1\n    return None")
-    result = run(policy, Arrived("t", b""), many, {}, 1.0, PolicyLimits())
-    assert isinstance(result, Outcome)
+    result = run(policy, IncomingMessage("t", b""), many, {}, 1.0, PolicyLimits())
+    assert isinstance(result, Completed)
     assert result.steps > 1_000
     policy = compiled("def arrived(m, me):\n    x = every(5)\n    return None")
     memory = {f"1:{number}": 5.0 for number in range(3_000)}
-    result = run(policy, Arrived("t", b""), {}, memory, 1.0, PolicyLimits())
-    assert isinstance(result, Outcome)
+    result = run(policy, IncomingMessage("t", b""), {}, memory, 1.0, PolicyLimits())
+    assert isinstance(result, Completed)
     assert result.steps > 1_000
 
 
@@ -301,7 +301,7 @@ def test_variables_and_what_is_remembered_are_metered_whenever_they_are_written(
 def test_what_people_are_told_is_short(body: str) -> None:
     payload = msgspec.json.encode({"name": "n" * 600_000, "xs": [1], "b": 1})
     policy = compiled("def arrived(m, me):\n    " + body.replace("\n", "\n    "))
-    result = run(policy, Arrived("t", payload), {}, {}, 1.0, PolicyLimits())
+    result = run(policy, IncomingMessage("t", payload), {}, {}, 1.0, PolicyLimits())
     assert isinstance(result, Stopped)
     assert len(result.text) <= REASON_CHARS_MAX
 
@@ -317,7 +317,7 @@ def test_a_name_that_a_mapping_has_not_is_none(name: str) -> None:
     payload = b'{"d": {"a": 5}, "name": "missing"}'
     for owner in ("m.d", "m.nothing", "m", "data(m).d"):
         text = f"def arrived(m, me):\n    return message(x={owner}[{name}])"
-        result = run(compiled(text), Arrived("t", payload), {}, {}, 1.0, PolicyLimits())
-        assert isinstance(result, Outcome), result
+        result = run(compiled(text), IncomingMessage("t", payload), {}, {}, 1.0, PolicyLimits())
+        assert isinstance(result, Completed), result
         found = 5 if name == "'a'" and owner.endswith(".d") else None
         assert msgspec.json.decode(result.outputs[0].payload) == {"x": found}
