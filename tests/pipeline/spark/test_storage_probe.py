@@ -16,9 +16,9 @@ from rove.pipeline.spark.storage_probe import Probe, ProbeError, ProbeResult, pr
 
 ELSEWHERE = """
 import sys, msgspec
-from rove.pipeline.spark.storage_probe import Probe, look
+from rove.pipeline.spark.storage_probe import Probe, run_probe
 probe = msgspec.json.decode(sys.stdin.buffer.read(), type=Probe)
-sys.stdout.buffer.write(msgspec.json.encode(look(probe)))
+sys.stdout.buffer.write(msgspec.json.encode(run_probe(probe)))
 """
 HERE = "/proc/self/cwd"
 """A folder that has this name in every process, and is another one in each."""
