@@ -341,7 +341,7 @@ class MatchStream:
                     one, after=max(one.after, after), up_to=min(one.up_to, last)
                 )
                 for one in slices
-                if one.pieces and one.up_to > after and one.after < last
+                if one.files and one.up_to > after and one.after < last
             ]
             self._run(batch, after, last, within)
 
