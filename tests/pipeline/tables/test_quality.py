@@ -45,11 +45,11 @@ def judged(
     )
     schema = rules.new_schema("air")
     schema = schema.extended(ColumnBuilder(schema).typed(pa.array(raw), users).unmet)
-    typer = ColumnBuilder(schema)
-    judge = RuleChecker(rules, typer, watermark_us)
+    builder = ColumnBuilder(schema)
+    checker = RuleChecker(rules, builder, watermark_us)
     mask = np.array(duplicates or [False] * len(raw))
-    numbers = judge.judge(rows, typer.typed(pa.array(raw), users), mask)
-    return ["" if number < 0 else judge.reasons[number] for number in numbers]
+    numbers = checker.check(rows, builder.typed(pa.array(raw), users), mask)
+    return ["" if number < 0 else checker.reasons[number] for number in numbers]
 
 
 def test_without_rules_everything_is_good() -> None:

@@ -1,16 +1,16 @@
-"""What a subscription would have brought, told before anybody subscribes.
+"""Backtests: the notifications that a subscription would have had in a period of the past.
 
-A text is asked about a period of the past: how many notifications, when, by whom, about what, some
-examples, and what it would cost on the wire. With a second text, what would change: what only the
-one brings, only the other, and both. The answer is exact: rows are judged by the broker's own
-matcher, and ranked texts go through its own windows; only which rows are read depends on the text
-(`rove.pipeline.matching.pruning`).
+A backtest counts the notifications of an expression by hour, publisher and topic, gives some
+examples, and estimates the bandwidth. With a second expression it compares the two: notifications
+only by the first, only by the second, and by both. The result is exact: rows are matched by the
+broker's own matcher, and ranked expressions go through its own windows. The expression only
+determines which rows are read (`rove.pipeline.matching.pruning`).
 
-The text is taken to be accepted when the period begins, unless told otherwise, and `me.` stays what
-it is. Tables hold what passed the rules of quality; the lake holds everything.
+By default the expression counts as accepted when the period begins; `me.` does not change. Tables
+have the rows that passed the quality rules; the lake has all rows.
 
-Measured by `rove bench pipeline --part backtest` (docs/backtest.md). The driver holds one line for
-each hour, publisher and topic that something matched.
+Measured by `rove bench pipeline --part backtest` (docs/backtest.md). The driver holds one entry for
+each hour, publisher and topic with a match.
 """
 
 from __future__ import annotations
@@ -57,46 +57,46 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOP_MAX: Final = 10
-"""Publishers and topics that are named."""
+"""Publishers and topics that a report lists."""
 SAMPLE: Final = 10
-"""Examples from which the size of a notification is estimated."""
+"""Examples to estimate the size of a notification from."""
 _POLL_S: Final = 0.2
 _HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-"""Told how many of Spark's tasks are done, of how many."""
+"""Called with the number of finished Spark tasks, and of all tasks."""
 
 
 class BacktestError(RoveError):
-    """A question that cannot be answered."""
+    """A backtest without any publications, or with an invalid period."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked; moments in seconds since 1970."""
+    """The arguments of a backtest; moments in seconds since 1970."""
 
     text: str
     against: str | None = None
-    """Another text, to compare with."""
+    """Another expression, to compare with."""
     since: float
     until: float
     accepted_at: float | None = None
-    """When the texts were accepted, for `t`; the beginning of the period unless told."""
+    """When the expressions were accepted, for `t`; by default when the period begins."""
     me: dict[str, object] = {}
     topic_filter: str = ""
     examples: int = 5
 
 
 class CountByBits(msgspec.Struct, frozen=True):
-    """Notifications of some hour, publisher or topic."""
+    """The notifications of an hour, publisher or topic."""
 
     name: str
     first: int
-    """Only by the text,"""
+    """Only by the first expression."""
     second: int
-    """only by the other,"""
+    """Only by the second one."""
     both: int
-    """by both."""
+    """By both."""
 
     @property
     def total(self) -> int:
@@ -107,9 +107,9 @@ class ExampleNotification(msgspec.Struct, frozen=True):
     """A notification, as the subscriber would see it."""
 
     at: float
-    """When it was published,"""
+    """When it was published."""
     due: float
-    """and when it would have been told."""
+    """When the notification would have been sent."""
     id: str
     client_id: str
     topic: str
@@ -117,23 +117,23 @@ class ExampleNotification(msgspec.Struct, frozen=True):
 
 
 class BacktestCost(msgspec.Struct, frozen=True):
-    """What it took to answer."""
+    """The cost of a backtest."""
 
     rows_read: int
-    """By Spark, out of files; with row groups and pages left out."""
+    """Rows that Spark read from files, without the row groups and pages that it skipped."""
     bytes_read: int
-    """The same, and the examples."""
+    """Bytes of these rows, and of the examples."""
     bytes_all: int
-    """Of the channels, however long ago."""
+    """The size of the channels, over all time."""
     files_read: int
     files_all: int
     seconds: float
     cpu_s: float
-    """Of Spark's tasks and of Python's."""
+    """CPU time of Java and Python in Spark's tasks."""
 
 
 class BacktestReport(msgspec.Struct, frozen=True):
-    """The answer."""
+    """The result of a backtest."""
 
     text: str
     against: str | None
@@ -142,37 +142,37 @@ class BacktestReport(msgspec.Struct, frozen=True):
     source: str
     channels: Sequence[str]
     publications: int
-    """In the period, whether or not they match."""
+    """All publications of the period, matching or not."""
     only_first: int
     only_second: int
     both: int
     hours: Sequence[CountByBits]
-    """By the beginning of the hour in seconds; those without any are left out."""
+    """Named by the begin of the hour in seconds; without empty hours."""
     publishers: Sequence[CountByBits]
-    """Those with most,"""
+    """Those with the most notifications."""
     publishers_all: int
-    """out of so many."""
+    """The number of all publishers with notifications."""
     topics: Sequence[CountByBits]
     topics_all: int
     examples: Mapping[str, Sequence[ExampleNotification]]
     """`first`, `second` and `both`."""
     notification_bytes: float
-    """Of one MQTT packet of the text, as estimated from examples."""
+    """The size of an MQTT packet of the first expression, estimated from examples."""
     cost: BacktestCost
 
     @property
     def notifications(self) -> int:
-        """Of the text."""
+        """Notifications of the first expression."""
         return self.only_first + self.both
 
     @property
     def notifications_against(self) -> int:
-        """Of the other text."""
+        """Notifications of the second expression."""
         return self.only_second + self.both
 
     @property
     def share(self) -> float:
-        """Of the publications."""
+        """The share of publications that match."""
         return self.notifications / self.publications
 
     @property
@@ -184,12 +184,12 @@ class BacktestReport(msgspec.Struct, frozen=True):
         return self.per_day * self.notification_bytes
 
     def days(self) -> list[CountByBits]:
-        """The same by day, in UTC; all days of the period."""
+        """Notifications by day (UTC), for all days of the period."""
         first, last = int(self.since // _DAY_S), int(-(-self.until // _DAY_S))
         sums = {day: [0, 0, 0] for day in range(first, last)}
         for hour in self.hours:
             for place, count in enumerate((hour.first, hour.second, hour.both)):
-                # What windows tell when they slide may be due when the period has just ended.
+                # Notifications of sliding windows may be due just after the end of the period.
                 sums.setdefault(int(hour.name) // _DAY_S, [0, 0, 0])[place] += count
         return [CountByBits(str(day * _DAY_S), *counts) for day, counts in sorted(sums.items())]
 
@@ -200,7 +200,7 @@ def backtest(
     question: Question,
     tell: ProgressCallback = lambda done, tasks: None,
 ) -> BacktestReport:
-    """Ask a history; LanguageError if a text is wrong, BacktestError if nothing is there."""
+    """Run a backtest; LanguageError for an invalid expression, BacktestError if it is empty."""
     began = time.perf_counter()
     period = _period(question)
     texts = [question.text, *([question.against] if question.against is not None else [])]
@@ -259,7 +259,7 @@ def _partials(
     until: float,
     sample: int,
 ) -> pa.Table:
-    """The counts of all workers."""
+    """The partial counts of all workers."""
     there = [part for part in parts if part.rows is not None]
     if not there:
         return PARTIALS.empty_table()
@@ -276,10 +276,10 @@ def _partials(
 
 
 def _publications(part: ChannelInput, found: HitCounts, trees: Sequence[Subscription]) -> int:
-    """How many the period has."""
+    """The number of publications in the period."""
     if part.publications is not None or part.rows is None:
         return part.publications or 0
-    # The lake has to be read for that. If no text is ranked, that was done.
+    # The lake must be read to count them. That was done, unless an expression is ranked.
     is_ranked = any(tree.rank is not None for tree in trees)
     return int(part.rows.count()) if is_ranked else found.total("judged")
 
@@ -294,7 +294,7 @@ def _ranked_hits(
     trees: Sequence[Subscription],
     until: float,
 ) -> DataFrame:
-    """What is told if a text is ranked: its candidates go through its window in order."""
+    """Hits if an expression is ranked: its candidates go through its window in order."""
     from pyspark.sql import functions as f
 
     every = _together(
@@ -319,7 +319,7 @@ def _ranked_hits(
 
 
 class _JobMonitor:
-    """Follows the tasks of a job, and knows in the end what they read and used."""
+    """Reports the progress of Spark's tasks, and in the end what they read and used."""
 
     def __init__(self, spark: SparkSession, tell: ProgressCallback) -> None:
         self._context: Any = spark.sparkContext
@@ -353,7 +353,7 @@ class _JobMonitor:
             yield from info.stageIds if info is not None else ()
 
     def used(self) -> tuple[int, int, float]:
-        """Rows and bytes that were read, and seconds of CPU in Java."""
+        """Rows and bytes that were read, and CPU seconds of Java."""
         store = self._context._jsc.sc().statusStore()
         stages = [store.lastStageAttempt(stage) for stage in sorted(set(self._stages()))]
         return (
@@ -373,7 +373,7 @@ def _watched(spark: SparkSession, tell: ProgressCallback) -> Iterator[_JobMonito
         watch.stop()
 
 
-# -- the answer ----------------------------------------------------------------------------------
+# -- the report ----------------------------------------------------------------------------------
 
 
 def _report(
@@ -436,7 +436,7 @@ def _most(by: Mapping[str, Sequence[int]]) -> list[CountByBits]:
 
 
 class _Examples:
-    """Publications that are looked up again, as the subscriber would see them."""
+    """Looks up example publications, and shows them as the subscriber would get them."""
 
     def __init__(
         self, history: BacktestSource, question: Question, trees: Sequence[Subscription]
@@ -448,7 +448,7 @@ class _Examples:
         self.bytes_read = 0
 
     def shown(self, found: HitCounts) -> dict[str, list[ExampleNotification]]:
-        """Some of each kind, in order of time."""
+        """Examples of each kind, in order of time."""
         shown: dict[str, list[ExampleNotification]] = {}
         for name, kind in (("first", FIRST), ("second", SECOND), ("both", BOTH)):
             tree = self._trees[-1] if kind == SECOND else self._trees[0]
@@ -460,7 +460,7 @@ class _Examples:
 
     @property
     def notification_bytes(self) -> float:
-        """How large a notification of the text is."""
+        """The mean size of a notification of the first expression."""
         return sum(self._sizes) / len(self._sizes) if self._sizes else 0.0
 
     def _seen(self, tree: Subscription, one: Example) -> ExampleNotification:
